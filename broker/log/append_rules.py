@@ -1,4 +1,4 @@
-"""What a log's config asks of everything that is appended, worked out once per config and not once per batch."""
+"""Rules of a log's config for each append, computed once per config and not per batch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fencepost.protocol.record_validation import RecordRules
 class AppendRules:
     """The rules of one config, for one partition.
 
-    maximum_bytes, segment_bytes: a batch may not be above either, that is, not above `largest_batch_bytes`.
-    codec, level: what batches are compressed with; without a codec they stay as the producer sent them.
-    compressed_at_once_bytes: of decompressed records, that are compressed in one step of the event loop.
+    maximum_bytes, segment_bytes: bounds on a batch; `largest_batch_bytes` is the smaller one.
+    codec, level: of the compression of batches; without a codec they stay as the producer sent them.
+    compressed_at_once_bytes: the most decompressed bytes that are compressed in one step of the event loop.
     """
 
     __slots__ = (

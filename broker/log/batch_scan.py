@@ -1,4 +1,4 @@
-"""Walking over the batches of a log file by their headers, a chunk of the file in memory at a time."""
+"""Scan of a log file's batches by their headers, with one chunk of the file in memory at a time."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ LARGE_BATCH_BYTES = 8 * 1024
 
 
 class DamagedLogError(StorageError):
-    """A log file holds something that cannot be the next batch. What precedes it can still be read."""
+    """A place in a log file that cannot be the next batch. What precedes it can still be read."""
 
 
 class ScannedBatch(NamedTuple):
-    """A batch's header and where in the file it starts."""
+    """A batch's header and its position in the file."""
 
     position: int
     header: BatchHeader
 
 
 def scan_batches(file: LogFile, position: int, end_position: int, order: HeaderPlausibility) -> Iterator[ScannedBatch]:
-    """The batches between two positions, the first of which is the start of a batch.
+    """Yield the batches between two positions, the first of which is the start of a batch.
 
-    Ends before a batch that does not lie wholly before `end_position` or is not the next one; `order.fault` says why.
-    Checksums are looked at only before a gap between offsets, where a false length may reach over batches:
-    `order.fault` is then about the batch that came last.
+    Ends before a batch that reaches beyond `end_position` or is not the next one; `order.fault` has the reason. Checks
+    checksums only before a gap between offsets, where a false length may reach over batches: `order.fault` is then
+    about the last batch.
     """
     chunk = memoryview(b"")
     chunk_position = position
@@ -79,13 +79,13 @@ def scan_batches(file: LogFile, position: int, end_position: int, order: HeaderP
 
 
 def header_at(file: LogFile, position: int) -> BatchHeader | None:
-    """The header that stands at a position, plausible or not; None where the file ends before it does."""
+    """Return the header at a position, plausible or not; None where the file ends before it does."""
     found = file.read(position, HEADER_BYTES)
     return read_header(found) if len(found) == HEADER_BYTES else None
 
 
 def damaged(path: str, fault: HeaderFault) -> DamagedLogError:
-    """The error for a place in a log file where the next batch does not begin."""
+    """Return the exception for a place in a log file where the next batch does not begin."""
     return DamagedLogError(
         f"{path} is damaged at position {fault.position}: no batch from offset {fault.expected_offset} on begins "
         f"there: {fault.reason}"

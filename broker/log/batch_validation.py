@@ -1,4 +1,4 @@
-"""From a batch as it was sent to the bytes that go into the log: the checks that need no log, and what a topic changes.
+"""Validation of a producer's batch before it goes into the log: the checks that need no log, and a topic's changes.
 
 Source: Kafka's UnifiedLog.analyzeAndValidateRecords and LogValidator.
 """
@@ -28,12 +28,12 @@ from fencepost.protocol.record_batch import (
 from fencepost.protocol.record_validation import BatchRefusal, validate_batch
 
 PreparedBatch: TypeAlias = tuple[BatchHeader, tuple[bytes | bytearray | memoryview, ...]]
-"""A batch that may be written as soon as it has its offset: its header as it will be stored, but for base offset and
-leader epoch, and the bytes after the first 16, in one or two pieces."""
+"""A batch that may be written once it has its offset: its header as it will be stored, without base offset and leader
+epoch, and the bytes after the first 16, in one or two pieces."""
 
 
 def read_client_batch(batch: memoryview) -> BatchHeader | AppendResult:
-    """The header of what must be exactly one batch of the current format. Refuses: CORRUPT_MESSAGE, INVALID_RECORD."""
+    """Return the header of what must be exactly one v2 batch. Refuses: CORRUPT_MESSAGE, INVALID_RECORD."""
     try:
         header = read_header(batch)
     except DecodeError as error:
@@ -49,12 +49,12 @@ def read_client_batch(batch: memoryview) -> BatchHeader | AppendResult:
 def prepare_client_batch(
     batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int
 ) -> PreparedBatch | AppendResult:
-    """Check a producer's batch, in the order in which Kafka does, and give it the topic's time and compression.
+    """Check a producer's batch in Kafka's order, and give it the topic's time and compression.
 
-    header: of the batch, which is one of the current format.
+    header: of the v2 batch.
     Refuses: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
     RECORD_LIST_TOO_LARGE.
-    Raises TooLargeForOneStepError for what is for `LargeBatches.check`, and then for `finish_preparation`.
+    Raises TooLargeForOneStepError for a batch that needs `LargeBatches.check`, and then `finish_preparation`.
     """
     size_bytes = len(batch)
     if header.base_offset != 0:

@@ -1,4 +1,4 @@
-"""Which parts of a log file have had their headers checked, so that each is checked once, before it is first served."""
+"""Ranges of a log file with checked headers: each is checked once, before it is first served."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 MAX_RANGES = 64
-"""Readers at more places of one segment at a time than this make it check some places again."""
+"""With readers at more places of one segment at a time, some places are checked again."""
 
 
 class CheckedRange(NamedTuple):
-    """Positions from `start` to before `end`, both of which are starts of batches (or the end of the file).
+    """Positions from `start` to before `end`; both are starts of batches (or the end of the file).
 
-    next_offset, leader_epoch: what the batch at `end` follows on.
+    next_offset, leader_epoch: what the batch at `end` follows.
     """
 
     start: int
@@ -22,7 +22,7 @@ class CheckedRange(NamedTuple):
 
 
 class CheckedRanges:
-    """The ranges of one file, none of which overlap, in order."""
+    """The checked ranges of one file, in order and without overlap."""
 
     __slots__ = ("_ranges",)
 
@@ -30,7 +30,7 @@ class CheckedRanges:
         self._ranges: list[CheckedRange] = []
 
     def containing(self, position: int) -> CheckedRange | None:
-        """The range that a position lies in, or ends."""
+        """Return the range that a position lies in, or ends."""
         slot = bisect_right(self._ranges, position, key=_start)
         if slot == 0:
             return None
@@ -38,7 +38,7 @@ class CheckedRanges:
         return found if position <= found.end else None
 
     def add(self, added: CheckedRange) -> CheckedRange:
-        """Note a range; returns it joined with those that it overlaps or touches."""
+        """Add a range; return it joined with those that it overlaps or touches."""
         kept = []
         for known in self._ranges:
             if known.end < added.start or known.start > added.end:

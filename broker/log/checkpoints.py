@@ -1,7 +1,8 @@
-"""The small text files beside the logs: offset checkpoints, leader epochs, partition metadata, in Kafka's layouts.
+"""Encoding of the small text files beside the logs: offset checkpoints, leader epochs, partition metadata; Kafka's
+layouts.
 
-All are rewritten as a whole. A file that cannot be read back raises `CorruptCheckpointError`; callers fall back to
-reading the log itself, which is slower and never wrong.
+All are rewritten as a whole. A damaged file raises `CorruptCheckpointError`; callers then read the log itself, which is
+slower and always right.
 Source: Kafka's OffsetCheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile.
 """
 
@@ -24,23 +25,23 @@ LONGEST_NUMBER = 19  # its digits
 
 
 class CorruptCheckpointError(Exception):
-    """The file's content is not what was written into it."""
+    """The file's content is not what was written."""
 
 
 class EpochStart(NamedTuple):
-    """The first offset that was written in a leader epoch."""
+    """A leader epoch and the first offset written in it."""
 
     leader_epoch: int
     start_offset: int
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """`recovery-point-offset-checkpoint` and `log-start-offset-checkpoint`: `topic partition offset` per line."""
+    """Encode `recovery-point-offset-checkpoint` or `log-start-offset-checkpoint`: `topic partition offset` per line."""
     return run_to_end(encode_offsets_in_steps(offsets))
 
 
 def encode_offsets_in_steps(offsets: Mapping[TopicPartition, int]) -> SlicedWork[bytes]:
-    """What `encode_offsets` returns, a thousand partitions in each step; `offsets` must stay as they are."""
+    """Encode as `encode_offsets` does, a thousand partitions per step; `offsets` must not change meanwhile."""
     pieces = [f"{CHECKPOINT_VERSION}\n{len(offsets)}\n"]
     entries = iter(offsets.items())
     while part := list(islice(entries, OFFSETS_PER_STEP)):
@@ -50,7 +51,7 @@ def encode_offsets_in_steps(offsets: Mapping[TopicPartition, int]) -> SlicedWork
 
 
 def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
-    """Raises CorruptCheckpointError."""
+    """Decode an offset checkpoint. Raises CorruptCheckpointError."""
     offsets = {}
     for line in _decode(content):
         topic, partition, offset = _fields(line, 3)
@@ -62,12 +63,12 @@ def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
 
 
 def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
-    """`leader-epoch-checkpoint`: `epoch start_offset` per line."""
+    """Encode `leader-epoch-checkpoint`: `epoch start_offset` per line."""
     return _encode(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
 
 
 def decode_epochs(content: bytes) -> list[EpochStart]:
-    """Raises CorruptCheckpointError, also when epochs or offsets do not rise."""
+    """Decode leader epochs. Raises CorruptCheckpointError, also when epochs or offsets do not rise."""
     epochs = [EpochStart(*map(_number, _fields(line, 2))) for line in _decode(content)]
     for before, after in pairwise(epochs):
         if after.leader_epoch <= before.leader_epoch or after.start_offset < before.start_offset:
@@ -76,14 +77,14 @@ def decode_epochs(content: bytes) -> list[EpochStart]:
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
-    """`partition.metadata`: the id of the topic that the directory belongs to, 16 bytes as URL-safe base 64."""
+    """Encode `partition.metadata`: the topic id of the directory, 16 bytes as URL-safe base 64."""
     return (
         f"version: {CHECKPOINT_VERSION}\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}\n".encode()
     )
 
 
 def decode_partition_metadata(content: bytes) -> bytes:
-    """The topic id. Raises CorruptCheckpointError."""
+    """Decode the topic id. Raises CorruptCheckpointError."""
     fields = dict(line.split(": ", 1) for line in _text(content).splitlines() if ": " in line)
     if fields.get("version") != str(CHECKPOINT_VERSION) or "topic_id" not in fields:
         raise CorruptCheckpointError("no version or topic id")

@@ -1,4 +1,4 @@
-"""What compaction keeps: the newest record of every key, and what consumers and producers need besides.
+"""Compaction rules: the newest record of each key stays, and what consumers and producers need besides.
 
 Source: Kafka's Cleaner and CleanedTransactionMetadata; KIP-58, KIP-98, KIP-354, KIP-534.
 """
@@ -21,17 +21,17 @@ KEY_OVERHEAD_BYTES = 120  # what a dict entry, a bytes object and an int take be
 
 
 class LastRecord(NamedTuple):
-    """Where the state of a producer comes from: its last batch, or, where `offset` is None, the marker of its epoch."""
+    """Where the state of a producer comes from: its last batch, or the marker of its epoch where `offset` is None."""
 
     offset: int | None
     producer_epoch: int
 
 
 class CleanedTransactions:
-    """Follows the transactions through the batches that are cleaned, in order.
+    """The transactions of the batches that are cleaned, in order.
 
-    Data of an aborted transaction goes. A marker may go once no batch of its transaction is left before it, which takes
-    a pass of its own; until then an aborted transaction stays in the index of the segment that has its marker.
+    Data of an aborted transaction goes. A marker goes once no batch of its transaction is left before it, which takes a
+    second pass; until then an aborted transaction stays in the index of the marker's segment.
     """
 
     def __init__(self, aborted: Iterable[TransactionIndexEntry]) -> None:
@@ -42,7 +42,7 @@ class CleanedTransactions:
         self._committed_with_batches: set[int] = set()
 
     def is_aborted_data(self, header: BatchHeader) -> bool:
-        """Take in a data batch; returns whether its transaction was aborted."""
+        """Apply a data batch; return whether its transaction was aborted."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
@@ -53,9 +53,9 @@ class CleanedTransactions:
         return False
 
     def is_superfluous_marker(self, batch: RecordBatch, kept: list[TransactionIndexEntry]) -> bool:
-        """Take in a control batch; returns whether no batch of its transaction is left.
+        """Apply a control batch; return whether no batch of its transaction is left.
 
-        kept: takes the aborted transaction that must stay in the index.
+        kept: receives the aborted transaction that must stay in the index.
         """
         header = batch.header
         self._advance(header.last_offset)
@@ -82,9 +82,10 @@ class CleanedTransactions:
 
 
 class KeyOffsets:
-    """A mapping from keys to offsets in many parts: one of a million keys would grow, or go, for tens of ms at a time.
+    """A mapping from keys to offsets in many parts: a single one of a million keys would take tens of ms to grow or
+    free.
 
-    parts: by the higher bits of the keys' hashes, for a dict places its keys by the lower ones.
+    parts: by the higher bits of the keys' hashes, as a dict places its keys by the lower ones.
     """
 
     __slots__ = ("parts",)
@@ -111,9 +112,9 @@ class OffsetMap:
         return len(self._offsets)
 
     def add_batch(self, records: Iterable[Record], start_offset: int) -> SlicedWork[bool]:
-        """Take in the records of a batch from `start_offset` on; False when it is left out because there is no room.
+        """Add the records of a batch from `start_offset` on; False when the batch is left out for lack of room.
 
-        The first batch always fits: cleaning goes on, however little memory it may use. A step is `RECORDS_PER_STEP`.
+        The first batch always fits, so cleaning proceeds with any memory bound. A step is `RECORDS_PER_STEP`.
         """
         added = KeyOffsets()
         part_of = added.part_of
@@ -152,14 +153,14 @@ class OffsetMap:
         return newest_offset is not None and newest_offset > offset
 
     def clearing_steps(self) -> SlicedWork[None]:
-        """Give the memory back, a part in a step; nothing is known any more."""
+        """Free the memory, one part per step; the map is empty afterwards."""
         for part in self._offsets.parts:
             part.clear()
             yield
 
 
 class RetainedRecords(NamedTuple):
-    """What is left of a batch: records None means all, as they are; otherwise these, with the delete horizon given."""
+    """What is left of a batch. records None: all of them, unchanged; else these, with the delete horizon given."""
 
     records: list[Record] | None
     delete_horizon_ms: int | None = None
@@ -168,8 +169,8 @@ class RetainedRecords(NamedTuple):
 class RetentionRules:
     """Decides batch by batch what one pass over a log keeps.
 
-    aborted:      the aborted transactions of the range that is cleaned.
-    last_records: of the producers that the log remembers, by producer id.
+    aborted:      the aborted transactions of the cleaned range.
+    last_records: of the producers that the log knows, by producer id.
     """
 
     def __init__(
@@ -190,10 +191,10 @@ class RetentionRules:
     def retain(
         self, batch: RecordBatch, content: bytes | None, kept_aborted: list[TransactionIndexEntry], *, is_last: bool
     ) -> SlicedWork[RetainedRecords | None]:
-        """What to keep of a batch; None when it goes altogether. A step is `RECORDS_PER_STEP` records.
+        """Return what to keep of a batch; None when all of it goes. A step is `RECORDS_PER_STEP` records.
 
-        content: its records, where they have been decompressed already. Raises DecodeError.
-        is_last: the batch ends a segment, and stays at least as an empty one, so that the offsets it reaches are seen.
+        content: its records, if already decompressed. Raises DecodeError.
+        is_last: the batch ends a segment, and stays at least as an empty one, so that its last offset is kept.
         """
         header = batch.header
         is_bare_marker = False
@@ -206,8 +207,8 @@ class RetentionRules:
         must_stay = is_last or is_last_of_producer
         if drops_records:
             if header.is_control and is_last_of_producer:
-                # Whole: an empty control batch says nothing to whoever replays it. Kafka empties it, and after a replay
-                # without a snapshot takes writes of earlier epochs again.
+                # Whole: an empty control batch means nothing in a replay. Kafka empties it, and after a replay without
+                # a snapshot accepts writes of earlier epochs again.
                 return RetainedRecords(None)
             return RetainedRecords([]) if must_stay else None
         if header.is_control:
@@ -237,7 +238,7 @@ class RetentionRules:
         if has_tombstone and not header.has_delete_horizon:
             return RetainedRecords(kept, self._now_ms + self._delete_retention_ms)
         if len(kept) == header.records_count:
-            while kept:  # giving the memory of a million records back is a step of its own, too
+            while kept:  # freeing the memory of a million records is a step of its own, too
                 del kept[-RECORDS_PER_STEP:]
                 yield
             return RetainedRecords(None)
@@ -247,7 +248,7 @@ class RetentionRules:
         return header.has_delete_horizon and header.base_timestamp_ms <= self._now_ms
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether the producer's sequence, or, without data, its epoch can only be learned from here."""
+        """Whether the producer's sequence, or its epoch if it has no data, is in no other batch."""
         last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
         if last is None:
             return False

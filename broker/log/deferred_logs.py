@@ -1,4 +1,4 @@
-"""Which logs a start has left to be opened while clients are served already, and in what order that happens."""
+"""Logs that startup deferred, in the order in which they are opened while clients are served."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 
 
 class DeferredLogs:
-    """Names of partitions, each in here until its log is served: those that were asked for come first.
+    """The deferred logs of partitions, each until it is served; those that a client asked for come first.
 
-    One whose log could not be opened stays, and is tried again when somebody asks for it.
+    A log that could not be opened stays, and is tried again when a client asks for it.
     """
 
     __slots__ = ("_failed", "_opening", "_waiting", "_wanted")
@@ -37,18 +37,18 @@ class DeferredLogs:
         return bool(self._waiting)
 
     def is_waiting(self, name: TopicPartition) -> bool:
-        """Whether nobody has begun to open it."""
+        """Whether its opening has not begun."""
         return name in self._waiting
 
     def has_failed(self, name: TopicPartition) -> bool:
-        """Whether it could not be opened, and nobody has asked for it since."""
+        """Whether it could not be opened, and no client has asked for it since."""
         return name in self._failed
 
     def add(self, names: Iterable[TopicPartition]) -> None:
         self._waiting.update(dict.fromkeys(names))
 
     def prioritize(self, name: TopicPartition) -> None:
-        """Have a log opened before those that nobody has asked for."""
+        """Open a log before those that no client has asked for."""
         if name in self._failed:
             self._failed.remove(name)
             self._waiting[name] = None
@@ -56,7 +56,7 @@ class DeferredLogs:
             self._wanted[name] = None
 
     def begin_opening(self, name: TopicPartition | None = None) -> TopicPartition:
-        """Begin to open one: the next, if none is named."""
+        """Begin to open a log, the next if none is named; return its name."""
         if name is None:
             name = next(iter(self._wanted or self._waiting))
         del self._waiting[name]
@@ -65,12 +65,12 @@ class DeferredLogs:
         return name
 
     def fail(self, name: TopicPartition) -> None:
-        """It could not be opened."""
+        """Note that a log could not be opened."""
         self._opening.discard(name)
         self._failed.add(name)
 
     def discard(self, name: TopicPartition) -> None:
-        """It is served, or there is no such log any more."""
+        """Remove a log that is served, or gone."""
         self._waiting.pop(name, None)
         self._wanted.pop(name, None)
         self._opening.discard(name)

@@ -1,4 +1,4 @@
-"""Small files replaced durably while others are served: the device is waited for on the disk's sync threads."""
+"""Durable replacement of small files while clients are served: the sync threads wait for the device."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ async def replace_durably(disk: Disk, path: str, content: bytes) -> None:
         disk.rename(temporary, path)
     except StorageError:
         with contextlib.suppress(StorageError):
-            disk.delete(temporary)  # on a full disk it is in the way of everything else
+            disk.delete(temporary)  # on a full disk it would take space from everything else
         raise
     await disk.sync([], [path.rpartition("/")[0]])

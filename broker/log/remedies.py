@@ -1,20 +1,21 @@
-"""What the operator can do about damage in a partition's directory, in the words of all log lines."""
+"""Remedies for log lines: what the operator can do about damage in a partition's directory."""
 
 from __future__ import annotations
 
 
 def remedy_offline_partition(directory: str) -> str:
-    """Where the partition is offline."""
+    """The remedy for a partition that is offline."""
     return f"The partition is offline, and its files are as they were. {_commands(directory)}"
 
 
 def remedy_unreadable_records(directory: str) -> str:
-    """Where only some records cannot be read."""
+    """The remedy where only some records cannot be read."""
     return f"Everything else is served. {_commands(directory)}"
 
 
 def remedy_partition_went_offline(directory: str) -> str:
-    """Where the partition went offline while it was served: with a restart it comes back, or its files are damaged."""
+    """The remedy for a partition that went offline while served: a restart brings it back, unless its files are
+    damaged."""
     return f"If it does not come back, its files are damaged. {_commands(directory)}"
 
 

@@ -1,4 +1,4 @@
-"""Work that takes long, done a little at a time: between two steps of it the event loop can do other things."""
+"""Sliced work: long work done in steps, between which the event loop runs other things."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 SlicedWork = Generator[None, None, T]
-"""Each `next` does a step; what comes of all of them is what the generator returns."""
+"""Each `next` does a step; the generator returns the result."""
 
 
 def run_to_end(steps: SlicedWork[T]) -> T:
-    """Do all steps at once."""
+    """Do all steps without a pause; return the result."""
     while True:
         try:
             next(steps)
@@ -23,7 +23,7 @@ def run_to_end(steps: SlicedWork[T]) -> T:
 
 
 async def run_in_slices(steps: SlicedWork[T], slice_s: float) -> T:
-    """Do all steps; after `slice_s` seconds of them others get their turn."""
+    """Do all steps; yield to the event loop after each `slice_s` seconds."""
     loop = asyncio.get_running_loop()
     slice_end_s = loop.time() + slice_s
     while True:
@@ -38,7 +38,7 @@ async def run_in_slices(steps: SlicedWork[T], slice_s: float) -> T:
 
 
 class Slices:
-    """For a loop that awaits: `turn`, between two of its rounds, lets others have theirs after `slice_s` seconds."""
+    """Time slices for a loop that awaits: `turn` yields to the event loop after each `slice_s` seconds."""
 
     def __init__(self, slice_s: float) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,1 +1,1 @@
-"""Metadata: topics, their configs and versioned values, behind one store; and their image in memory."""
+"""Metadata: topics, their configs and versioned values in one store, and their image in memory."""

@@ -1,4 +1,4 @@
-"""A copy of the metadata file: the whole SQLite database behind a checksum, replaced as a whole."""
+"""Copy of the metadata file: the whole SQLite database with a checksum, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAGIC = b"fencepost metadata copy 1\n"
 _DIGEST_BYTES = 32
 _JOURNAL_MODE = slice(18, 20)
 _ROLLBACK_JOURNAL = b"\x01\x01"
-"""What SQLite's header says of a database without a write-ahead log beside it."""
+"""The bytes of SQLite's header for a database without a write-ahead log."""
 
 _OWNER_ONLY = 0o600
 
@@ -25,14 +25,14 @@ def _digest(content: bytes | bytearray) -> bytes:
 
 
 def write_copy(path: str, image: bytes) -> None:
-    """Replace the copy, durably. image: as SQLite serializes the database. Raises OSError."""
+    """Replace the copy, durably. image: the database as SQLite serializes it. Raises OSError."""
     content = bytearray(image)
     content[_JOURNAL_MODE] = _ROLLBACK_JOURNAL
     write_durably(path, _MAGIC + _digest(content) + content)
 
 
 def read_copy(path: str) -> bytes | None:
-    """The database in a copy; None where there is none, or it is not what was written."""
+    """Read the database from the copy; None where it is missing or its checksum is wrong."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -46,7 +46,7 @@ def read_copy(path: str) -> bytes | None:
 
 
 def write_durably(path: str, content: bytes | bytearray) -> None:
-    """Replace a file, which only its owner may read. Raises OSError; the file is as it was then."""
+    """Replace a file that only its owner may read. Raises OSError; the old file is then unchanged."""
     temporary = path + ".tmp"
     try:
         with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, _OWNER_ONLY)) as file:

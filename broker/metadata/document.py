@@ -1,4 +1,4 @@
-"""One JSON document in the metadata store, changed as a whole: configs of brokers, quotas, credentials."""
+"""Versioned JSON document in the metadata store, changed as a whole: configs of brokers, quotas, credentials."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ContentT = TypeVar("ContentT")
 
 
 class VersionedDocument(Generic[ContentT]):
-    """What stands under one key of the store. content: as it was last read or written here.
+    """The document under one key of the store. content: as last read or written here.
 
-    read:  makes the content of what JSON gave, of None where nothing has been written yet.
-    write: makes something of it that JSON can hold.
+    read:  makes the content of the decoded JSON, of None where nothing has been written yet.
+    write: makes a JSON value of the content.
     may_use_reserve: for what an operator changes to free a full disk, or to keep clients from filling it.
     """
 
@@ -37,14 +37,14 @@ class VersionedDocument(Generic[ContentT]):
         self._write = write
 
     async def load(self) -> ContentT:
-        """Read it anew. Raises StorageError."""
+        """Read the document anew. Raises StorageError."""
         await self._load()
         return self.content
 
     async def change(self, changed: Callable[[ContentT], ContentT | None]) -> ContentT:
-        """Write what `changed` makes of the content as the store has it; None leaves it as it is.
+        """Write what `changed` returns for the stored content; None changes nothing.
 
-        Called again when another node was faster. Raises StorageError.
+        Calls `changed` again when another node has written meanwhile. Raises StorageError.
         """
         while True:
             version = await self._load()

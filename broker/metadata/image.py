@@ -1,4 +1,4 @@
-"""The metadata in memory: which topics there are, looked up by name and by id."""
+"""Image of the metadata in memory: all topics, by name and by id."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """One topic. topic_id: 16 bytes, new for every creation of the name. configs: only what was set on the topic
-    itself."""
+    """One topic. topic_id: 16 bytes, new for each creation of the name. configs: only those set on the topic itself."""
 
     name: str
     topic_id: bytes
@@ -30,7 +29,8 @@ class TopicMetadata:
 
 
 class MetadataImage:
-    """All topics; changed only by `Topics`, read by everybody. `version` counts the changes since the start."""
+    """All topics. Only `Topics` changes the image; everything may read it. `version` counts the changes since the
+    start."""
 
     __slots__ = ("_by_id", "_by_name", "_sorted", "version")
 
@@ -57,7 +57,7 @@ class MetadataImage:
 
     @property
     def partition_count(self) -> int:
-        """Partitions of all topics together."""
+        """The number of partitions of all topics."""
         return sum(topic.partition_count for topic in self._by_name.values())
 
     def put(self, topic: TopicMetadata) -> None:

@@ -1,4 +1,4 @@
-"""A metadata store that keeps nothing: for simulation and tests."""
+"""Metadata store in memory, for simulation and tests; nothing is written to the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fencepost.broker.metadata.store import new_cluster_id
 
 
 class InMemoryMetadataStore:
-    """Lives as long as the object; reopening it finds everything as it was, like a store on disk.
+    """A store that lives as long as the object: reopening finds everything as it was, like a store on disk.
 
     Nodes of one cluster either share the object, or have one each, made by `for_another_node`.
     """
@@ -27,7 +27,8 @@ class InMemoryMetadataStore:
         self._handles = [self]
 
     def for_another_node(self) -> Self:
-        """The same metadata, with callbacks of its own: a crashed node's can be dropped without touching others'."""
+        """Return a store of the same metadata with its own callbacks: those of a crashed node can be dropped by
+        themselves."""
         handle = copy.copy(self)
         handle.on_topics_changed = []
         self._handles.append(handle)

@@ -1,7 +1,7 @@
-"""The embedded metadata store: one SQLite file in the data directory, used from one thread of its own.
+"""Metadata store in SQLite: one file in the data directory, used from one thread of its own.
 
-Beside it are a checked copy, which a start falls back to where the file is damaged or missing, and a file that only
-keeps some of the disk for the moment when it is full: topics can be deleted then, and configs changed.
+Beside it are a copy with a checksum, which a start uses where the file is damaged or missing, and a reserve of disk
+space, with which topics can be deleted and configs changed while the disk is full.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ COPYING = Place("copy of the metadata", Policy.RETRY)
 
 FILE_NAME = "metadata.sqlite"
 SCHEMA_VERSION = 1
-LOCK_TIMEOUT_S = 0.5  # nobody else has business in this file; waiting would only delay the message
-APPLICATION_ID = 0x46504D44  # "FPMD": tells this file from any other SQLite file
+LOCK_TIMEOUT_S = 0.5  # no other process uses this file; waiting would only delay the message
+APPLICATION_ID = 0x46504D44  # "FPMD": distinguishes this file from other SQLite files
 
 OWNER_ONLY = 0o600
-"""There are keys of users in it."""
+"""The file holds users' keys."""
 
 COPY_AFTER_S = 1.0
-"""What changes together is copied together."""
+"""Changes within this time are copied together."""
 
 RESERVE_SUFFIX = ".reserve"
 RESERVE_BYTES = 1024 * 1024
@@ -68,9 +68,10 @@ CREATE TABLE versioned_values (key TEXT PRIMARY KEY, value BLOB NOT NULL, versio
 
 
 class SqliteMetadataStore:
-    """Every change is one transaction, synced before the call returns (write-ahead log, `synchronous = FULL`).
+    """A store where each change is one transaction, synced before the call returns (write-ahead log, `synchronous =
+    FULL`).
 
-    The file is one process's alone, so nobody else changes topics.
+    Only this process uses the file, so no other node changes topics.
     """
 
     def __init__(
@@ -80,8 +81,9 @@ class SqliteMetadataStore:
         before_founding: Callable[[], None] | None = None,
         on_restoring: Mapping[str, Callable[[bytes], bytes]] | None = None,
     ) -> None:
-        """before_founding: called before a store is made where there is none; raises StorageError to forbid it.
-        on_restoring: for keys of versioned values, what makes one of a copy that may be old safe to go on from.
+        """before_founding: called before a new store is created; raises StorageError to forbid it.
+        on_restoring: per key of a versioned value: advances a value from a copy that may be old, so that it is safe to
+            use.
         """
         self.on_topics_changed: list[Callable[[], None]] = []
         self.path = path
@@ -114,7 +116,7 @@ class SqliteMetadataStore:
         self._executor = None
 
     async def crash(self) -> None:
-        """Let go of the file as the end of the process would, without a last copy."""
+        """Release the file as the end of the process would, without a last copy."""
         if self._executor is None:
             return
         if self._copying is not None:
@@ -196,7 +198,7 @@ class SqliteMetadataStore:
             try:
                 self._open_file()
             except sqlite3.OperationalError:
-                raise  # in use, or the disk: the file may be as good as ever
+                raise  # in use, or a disk failure: the file may be undamaged
             except (sqlite3.DatabaseError, _ForeignDatabaseError) as error:
                 self._close()
                 if not self._restore(str(error)):
@@ -214,7 +216,7 @@ class SqliteMetadataStore:
             is_new = False
         if is_new:
             self._check_founding()
-            with contextlib.suppress(OSError):  # SQLite says why not
+            with contextlib.suppress(OSError):  # SQLite reports the reason
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
         self._let_only_the_owner_in()
         # The connection is opened and closed on the store's only thread, but it may be collected on another.
@@ -231,19 +233,19 @@ class SqliteMetadataStore:
         self._check(database)
 
     def _let_only_the_owner_in(self) -> None:
-        """What SQLite makes beside the file gets its permissions."""
+        """Restrict the permissions to the owner; files that SQLite creates beside this one get them, too."""
         for suffix in (*_FILE_SUFFIXES, COPY_SUFFIX):
             path = self.path + suffix
-            with contextlib.suppress(OSError):  # not there, or somebody else's
+            with contextlib.suppress(OSError):  # missing, or owned by another user
                 mode = stat.S_IMODE(os.stat(path).st_mode)
                 if mode & 0o077:
                     os.chmod(path, OWNER_ONLY)
                     log.warning("metadata_file_permissions_restricted", path=path, mode=f"{mode:o}")
 
     def _restore(self, reason: str) -> bool:
-        """Put the copy in the place of the file, which is kept aside; False where there is no good copy.
+        """Replace the file by the copy and keep the damaged one; False where there is no good copy.
 
-        Nothing is deleted for an old copy's sake: topics that it does not know are strays, which a start names.
+        An old copy deletes nothing: topics that it does not know are strays, which the start reports.
         """
         copy_path = self.path + COPY_SUFFIX
         image = read_copy(copy_path)
@@ -262,7 +264,7 @@ class SqliteMetadataStore:
                     )
             image = database.serialize()
         copied_at = dt.datetime.fromtimestamp(os.stat(copy_path).st_mtime, dt.UTC).isoformat()
-        for suffix in reversed(_FILE_SUFFIXES):  # the file itself last: without it, all of this is done again
+        for suffix in reversed(_FILE_SUFFIXES):  # the file itself last: without it, a start repeats this
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self.path + suffix, self.path + DAMAGED_SUFFIX + suffix)
         write_durably(self.path, image)
@@ -321,7 +323,7 @@ class SqliteMetadataStore:
             self._database = None
 
     def _take_reserve(self) -> None:
-        """Keep some of the disk, where there is enough of it."""
+        """Reserve disk space, where there is enough."""
         path = self.path + RESERVE_SUFFIX
         try:
             if os.path.exists(path) and os.path.getsize(path) >= RESERVE_BYTES:
@@ -337,7 +339,7 @@ class SqliteMetadataStore:
             pass  # tried again after the next change, and at the next start; some systems have no such call
 
     def _release_reserve(self) -> bool:
-        """Whether there was any."""
+        """Release the reserve; return whether there was any."""
         path = self.path + RESERVE_SUFFIX
         try:
             if not os.path.getsize(path):
@@ -374,7 +376,7 @@ class SqliteMetadataStore:
     async def _query(
         self, work: Callable[[sqlite3.Connection], T], *, changes: bool = False, may_use_reserve: bool = False
     ) -> T:
-        """may_use_reserve: for what lets space be freed, where the disk is full."""
+        """Run work on the store's thread. may_use_reserve: for changes that free space on a full disk."""
 
         def guarded() -> T:
             if self._database is None:
@@ -396,7 +398,7 @@ class SqliteMetadataStore:
         return outcome
 
     async def _change(self, statement: str, parameters: tuple[object, ...], *, may_use_reserve: bool = False) -> bool:
-        """Run one statement, a transaction of its own; whether it changed a row."""
+        """Run one statement as a transaction; return whether it changed a row."""
         return await self._query(
             lambda database: database.execute(statement, parameters).rowcount > 0,
             changes=True,
@@ -416,7 +418,8 @@ class SqliteMetadataStore:
             await self._copy()
 
     async def _copy(self) -> None:
-        """Write the copy on a thread of its own: no query waits for its sync. One that fails is left to the next."""
+        """Write the copy on a thread of its own: no query waits for its sync. After a failure the next change writes it
+        again."""
         self._is_copy_old = False
         try:
             image = await self._query(lambda database: database.serialize())
@@ -431,7 +434,7 @@ class SqliteMetadataStore:
 
 
 class _ForeignDatabaseError(StorageError):
-    """The file is of another program, or its first page is damaged."""
+    """The file belongs to another program, or its first page is damaged."""
 
 
 def _read_topics(database: sqlite3.Connection, table: str) -> list[TopicMetadata]:

@@ -1,1 +1,1 @@
-"""Client quotas: what users and clients may use of the broker, and how long they pause when they have used more."""
+"""Client quotas: what users and clients may use of the broker, and the throttle of those that used more."""

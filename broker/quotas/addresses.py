@@ -1,4 +1,4 @@
-"""The addresses of hosts that quotas and limits name."""
+"""IP addresses of the hosts that quotas and limits name."""
 
 from __future__ import annotations
 

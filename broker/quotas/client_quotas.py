@@ -1,7 +1,7 @@
-"""The quotas of this broker: kept in the metadata store, looked up and charged per request.
+"""Client quotas of this broker: stored in the metadata store, looked up and charged per request.
 
-Listeners do not ask who is there, so the user is always ANONYMOUS, as in Kafka. What addresses use is charged by
-`broker.quotas.connections`.
+Listeners do not authenticate for quotas, so the user is always ANONYMOUS, as in Kafka. `broker.quotas.connections`
+charges addresses.
 Source: KIP-13, KIP-124, KIP-219, KIP-546, KIP-599; Kafka's ClientQuotaManager, ClientRequestQuotaManager and
 ControllerMutationQuotaManager.
 """
@@ -36,7 +36,7 @@ _OF_REQUESTS = frozenset(QuotaKey) - {QuotaKey.CONNECTION_CREATION_RATE}
 class ClientQuotas:
     """All quotas, and what has been used of them.
 
-    is_active: whether any is set that requests are charged for; while none is, they need not be metered.
+    is_active: whether a quota on requests is set; while none is, requests need not be metered.
     """
 
     def __init__(self, store: MetadataStore, settings: Settings, clock: Clock) -> None:
@@ -53,7 +53,7 @@ class ClientQuotas:
         self._connection_rates: dict[str | None, float] = {}
 
     async def open(self) -> None:
-        """Put in force what was set before this start. Raises StorageError."""
+        """Load the quotas and apply them. Raises StorageError."""
         await self._document.load()
         await self._put_in_force()
 
@@ -62,7 +62,7 @@ class ClientQuotas:
         return self._document.content
 
     async def change(self, entity: Entity, values: Mapping[str, float | None]) -> None:
-        """Set and, where the value is None, remove quotas of an entity; they count from now on. Raises StorageError."""
+        """Set quotas of an entity, or remove those whose value is None; they apply from now on. Raises StorageError."""
 
         def changed(quotas: Quotas) -> Quotas | None:
             before = quotas.get(entity, {})
@@ -99,7 +99,7 @@ class ClientQuotas:
     # Charging
 
     def charge(self, key: QuotaKey, client_id: str, amount: float) -> int:
-        """Note that a client used something; returns for how many milliseconds it has to pause."""
+        """Charge a client for use; return for how many milliseconds to throttle it."""
         limit = self._limit(key, client_id)
         if limit is None:
             return 0
@@ -114,9 +114,9 @@ class ClientQuotas:
         return rate.throttle_ms(limit.value, now_ms)
 
     def charge_mutations(self, client_id: str, count: int, *, is_strict: bool) -> int:
-        """Note that a client creates or deletes partitions; returns for how many milliseconds it has to pause.
+        """Charge a client for creating or deleting partitions; return for how many milliseconds to throttle it.
 
-        is_strict: what comes before the pause is over is not done, and not counted.
+        is_strict: refuse, and do not count, what comes before the throttle is over.
         """
         limit = self._limit(QuotaKey.CONTROLLER_MUTATION_RATE, client_id)
         if limit is None:
@@ -135,27 +135,27 @@ class ClientQuotas:
         return 0 if is_strict else bucket.owed_ms(limit.value, now_ms)
 
     def refund(self, key: QuotaKey, client_id: str, amount: float) -> None:
-        """What was charged was not used after all."""
+        """Take back a charge for what was not used after all."""
         limit = self._limit(key, client_id)
         rate = self._rates.get((key, limit.owner)) if limit is not None else None
         if rate is not None:
             rate.record(-amount, self._clock.now_ms())
 
     def is_unused(self, key: QuotaKey, client_id: str) -> bool:
-        """Whether a client has used nothing lately of what it may."""
+        """Whether a client has used nothing in the windows that count."""
         limit = self._limit(key, client_id)
         rate = self._rates.get((key, limit.owner)) if limit is not None else None
         return rate is None or rate.is_unused(self._clock.now_ms())
 
     def max_burst(self, key: QuotaKey, client_id: str) -> float | None:
-        """What a client can use at one time without ever being over its quota; None without a quota."""
+        """The most that a client can use at one time and stay within its quota; None without a quota."""
         limit = self._limit(key, client_id)
         if limit is None:
             return None
         return limit.value * (self._window_count - 1) * self._window_ms / 1000
 
     def longest_request_throttle_ms(self) -> int:
-        """Time on the processor is paid back in small pauses."""
+        """The bound on a throttle for processor time, which is paid back in small portions."""
         return self._window_ms
 
     def _limit(self, key: QuotaKey, client_id: str) -> QuotaLimit | None:
@@ -168,7 +168,7 @@ class ClientQuotas:
             return found
 
     def _forget_idle(self, now_ms: int) -> None:
-        """Clients choose their ids: what is kept of them must not grow for ever."""
+        """Drop rates of idle clients: clients choose their ids, so their number must be bounded."""
         if len(self._rates) < MAXIMUM_RATE_COUNT:
             return
         self._rates = {name: rate for name, rate in self._rates.items() if now_ms - rate.used_ms < RATE_EXPIRY_MS}
@@ -177,9 +177,9 @@ class ClientQuotas:
 
 
 class RequestMeter:
-    """What one request uses, while there are quotas: its time counts from when this is made until `finish_timing`.
+    """Meter of one request, while there are quotas: it counts time from its creation until `finish_timing`.
 
-    mute: called with the seconds for which its connection takes no further request.
+    mute: called with the seconds for which the connection takes no further request.
     """
 
     __slots__ = (
@@ -201,10 +201,10 @@ class RequestMeter:
         self._resumed_ns: int | None = time.perf_counter_ns()
 
     def begin(self, client_id: str | None, *, produced_bytes: int) -> None:
-        """It is known whose request it is.
+        """Set the client of the request, and charge a Produce request for its bytes.
 
-        produced_bytes: the size of a Produce request, else 0. It is charged at once: of what a client sends without
-                        waiting for replies, nothing more is begun before it has paused.
+        produced_bytes: the size of a Produce request, else 0. It is charged before the request is handled: no further
+            one of a client that does not wait for replies is started before the throttle is over.
         """
         self._client_id = client_id or ""
         if produced_bytes:
@@ -212,21 +212,21 @@ class RequestMeter:
             self._mute_for(self._throttle_ms)
 
     def pause_timing(self) -> None:
-        """Its handler waits; the time until it is finished is nobody's."""
+        """Pause the timing while the handler waits, until `finish`."""
         if self._resumed_ns is not None:
             self._busy_ns += time.perf_counter_ns() - self._resumed_ns
             self._resumed_ns = None
 
     @property
     def fetch_limit_bytes(self) -> float | None:
-        """More than this in one response would be over the quota, however long the client waits."""
+        """The most that one response may hold within the quota, however long the client waits."""
         return self._quotas.max_burst(QuotaKey.CONSUMER_BYTE_RATE, self._client_id)
 
     def charge_fetch(self, records_bytes: int) -> bool:
-        """Whether the client gets these records; else it has to come again, after a pause.
+        """Charge a fetch; return whether the client gets these records now, or has to fetch again after the throttle.
 
-        Who comes for the first time in a while gets them in any case: a single batch may be more than the quota has
-        room for, and would never be given otherwise.
+        The first fetch after an idle time always gets them: a single batch may exceed the quota's burst and would never
+        be sent otherwise.
         """
         key = QuotaKey.CONSUMER_BYTE_RATE
         is_first = self._quotas.is_unused(key, self._client_id)
@@ -237,13 +237,15 @@ class RequestMeter:
         return False
 
     def charge_mutations(self, count: int, *, is_strict: bool) -> bool:
-        """Whether the client may create or delete so many partitions now; if not so strict, always, but for a pause."""
+        """Charge mutations; return whether they are allowed now. Without `is_strict` they always are, with a
+        throttle."""
         throttle_ms = self._quotas.charge_mutations(self._client_id, count, is_strict=is_strict)
         self._throttle_ms = max(self._throttle_ms, throttle_ms)
         return throttle_ms == 0 or not is_strict
 
     def finish(self, response: Any) -> None:
-        """Charge the time it took; tell the client in its reply, if there is one, for how long it has to pause."""
+        """Charge the time of the request; put the throttle time into its response, if it has one, and mute the
+        connection."""
         self.pause_timing()
         quotas = self._quotas
         request_throttle_ms = self._charge_time()
@@ -255,7 +257,7 @@ class RequestMeter:
             self._mute_for(throttle_ms)
 
     def finish_timing(self) -> None:
-        """The reply is written; the time since `finish` counts towards the client's next request."""
+        """Charge the time since `finish`, after the reply is written; it counts towards the client's next request."""
         self.pause_timing()
         self._charge_time()
 

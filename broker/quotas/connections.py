@@ -1,7 +1,7 @@
-"""How many connections there may be, and how fast new ones may come: over all listeners, of one, and of one address.
+"""Bounds on connections and on the rate of new ones: over all listeners, of one listener, and of one address.
 
-Source: KIP-402, KIP-612; Kafka's ConnectionQuotas. One deviation: where there is no room for a further connection, it
-is closed; Kafka leaves it unaccepted, so that its client waits for what may never be.
+Source: KIP-402, KIP-612; Kafka's ConnectionQuotas. One deviation: a connection beyond a bound is closed; Kafka leaves
+it unaccepted, and its client may wait for ever.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ HOST_LOOK_UP = Place("look-up of the hosts that have limits of their own", Polic
 
 MAX_CONNECTIONS, CREATION_RATE = "max.connections", "max.connection.creation.rate"
 BROKER = ""
-"""In place of a listener's name: all of them together."""
+"""In place of a listener's name: all listeners together."""
 
 
 class AdmissionDecision(NamedTuple):
-    """What becomes of a new connection.
+    """Decision about a new connection.
 
     delay_ms: for how long nothing is read from it.
     refusal:  why it is closed after that, in words; None when it is served.
@@ -42,7 +42,7 @@ class AdmissionDecision(NamedTuple):
 
 
 class ConnectionQuotas:
-    """What is open, and what came lately, on all listeners of this broker."""
+    """The open connections, and the rates of new ones, on all listeners of this broker."""
 
     def __init__(self, settings: Settings, client_quotas: ClientQuotas, clock: Clock, descriptors: Descriptors) -> None:
         self._settings = settings
@@ -60,7 +60,7 @@ class ConnectionQuotas:
         self._looking_up: asyncio.Future[None] | None = None
 
     def admit(self, listener: str, host: str) -> AdmissionDecision:
-        """Count a new connection; call `closed` when it is gone, whatever is answered."""
+        """Count a new connection and decide about it; the caller calls `closed` at its end, also when it is refused."""
         settings = self._settings
         self._count_by_listener[BROKER] += 1
         self._count_by_listener[listener] += 1
@@ -93,7 +93,7 @@ class ConnectionQuotas:
         )
 
     def closed(self, listener: str, host: str) -> None:
-        """A connection is gone."""
+        """Count the end of a connection."""
         for counter, name in (
             (self._count_by_listener, BROKER),
             (self._count_by_listener, listener),
@@ -105,7 +105,7 @@ class ConnectionQuotas:
         self._descriptors.connected(self._count_by_listener[BROKER])
 
     def take_over_settings(self) -> None:
-        """`max.connections.per.ip.overrides` may have changed; it counts once the hosts that it names are looked up."""
+        """Apply a change of `max.connections.per.ip.overrides`; it takes effect when its hosts are looked up."""
         text = self._settings.max_connections_per_ip_overrides
         if text != self._overrides_text:
             self.close()
@@ -133,7 +133,7 @@ class ConnectionQuotas:
         return self._settings.max_connections_per_ip if most is None else most
 
     def _wait_for_rate_ms(self, name: str, rate_per_s: int | None, now_ms: int) -> int:
-        """How long a connection has to wait for its turn."""
+        """Return how long a connection has to wait for its turn."""
         if rate_per_s is None:
             self._buckets.pop(name, None)
             return 0
@@ -146,7 +146,7 @@ class ConnectionQuotas:
         return bucket.owed_ms(rate_per_s, now_ms)
 
     def _over_rate_of_host_ms(self, host: str, now_ms: int) -> int:
-        """For how long an address that connects too often is made to wait, at most a window; 0 while it does not."""
+        """Return for how long an address over its rate is delayed, at most a window; 0 below the rate."""
         limit_per_s = self._client_quotas.connection_rate_limit(host)
         if limit_per_s is None:
             return 0
@@ -158,5 +158,5 @@ class ConnectionQuotas:
         rate.record(1, now_ms)
         throttle_ms = rate.throttle_ms(limit_per_s, now_ms)
         if throttle_ms:
-            rate.record(-1, now_ms)  # it is not served, so it does not count
+            rate.record(-1, now_ms)  # a refused connection does not count
         return min(throttle_ms, self._window_ms)

@@ -1,4 +1,4 @@
-"""Whom quotas are for, which quotas there are, and what is wrong with a change of them. Pure.
+"""Entities that quotas apply to, the quotas there are, and the checks of a change. Pure.
 
 Source: KIP-546; Kafka's ClientQuotaControlManager, QuotaConfig and ClientQuotasImage.
 """
@@ -14,7 +14,7 @@ from fencepost.protocol.errors import ErrorCode
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES = frozenset({USER, CLIENT_ID, IP})
 DEFAULT = None
-"""In place of a name: all that have no quota of their own."""
+"""In place of a name: all without a quota of their own."""
 
 Entity = tuple[tuple[str, str | None], ...]
 """Pairs of type and name, sorted by type: `(("client-id", None), ("user", "alice"))`."""
@@ -36,24 +36,25 @@ _WHOLE_NUMBERS = {
     QuotaKey.CONNECTION_CREATION_RATE: ("INT", 2**31 - 1),
 }
 _KEYS = frozenset(key.value for key in QuotaKey)
-_LARGEST_FRACTION = 0.01  # that still counts as a whole number
+_LARGEST_FRACTION = 0.01  # largest deviation from a whole number that still counts as one
 _OF_ADDRESSES = frozenset({QuotaKey.CONNECTION_CREATION_RATE})
 
 
 class QuotaRefusal(NamedTuple):
-    """Why nothing of it is done."""
+    """Why a change or a filter is refused."""
 
     error: ErrorCode
     message: str
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """Of two parts of one type the last counts, as in Kafka."""
+    """Return an entity; of two parts of one type the last counts, as in Kafka."""
     return tuple(sorted(dict(parts).items()))
 
 
 def check_entity(entity: Entity) -> str | None:
-    """Why this can have no quotas (INVALID_REQUEST), in words, or None. That an address exists is not checked here."""
+    """Return why an entity can have no quotas (INVALID_REQUEST), in words, or None. Does not check that an address
+    exists."""
     if not entity:
         return "Invalid empty client quota entity"
     for entity_type, name in entity:
@@ -67,7 +68,7 @@ def check_entity(entity: Entity) -> str | None:
 
 
 def check_quota(entity: Entity, key: str, value: float) -> str | None:
-    """Why an entity cannot be given this quota (INVALID_REQUEST), in words, or None."""
+    """Return why an entity cannot be given this quota (INVALID_REQUEST), in words, or None."""
     is_address = entity[0][0] == IP
     if key not in _KEYS or (key in _OF_ADDRESSES) is not is_address:
         return f"Invalid configuration key {key}"
@@ -84,7 +85,7 @@ def check_quota(entity: Entity, key: str, value: float) -> str | None:
 
 
 class MatchType(IntEnum):
-    """What a part of a filter says about the name, with Kafka's numbers."""
+    """How a part of a filter matches a name, with Kafka's numbers."""
 
     EXACT = 0
     DEFAULT = 1
@@ -100,7 +101,7 @@ class FilterComponent(NamedTuple):
 
 
 class EntityFilter:
-    """Which entities somebody asks for; all parts must match. strict: an entity has no parts beside those named."""
+    """A filter of entities; all parts must match. strict: an entity has no other parts."""
 
     def __init__(self, components: Sequence[FilterComponent], *, strict: bool) -> None:
         self._names: dict[str, str | None] = {}
@@ -121,7 +122,7 @@ class EntityFilter:
 
 
 def check_filter(components: Sequence[FilterComponent]) -> QuotaRefusal | None:
-    """INVALID_REQUEST, or UNSUPPORTED_VERSION for a type of entity that there is not; None when it is sound."""
+    """Return INVALID_REQUEST, UNSUPPORTED_VERSION for an unknown type of entity, or None for a valid filter."""
     seen: set[str] = set()
     for component in components:
         refusal = _check_component(component, seen)
@@ -158,7 +159,8 @@ def _check_component(component: FilterComponent, seen: set[str]) -> QuotaRefusal
 
 
 class QuotaLimit(NamedTuple):
-    """A quota as it applies to one client. owner: who shares it, the entity in whose place a default may stand."""
+    """A quota as it applies to one client. owner: the entity that shares it; a default is replaced by the client's
+    own."""
 
     owner: Entity
     value: float
@@ -169,8 +171,8 @@ def limit_for(
 ) -> QuotaLimit | None:
     """The most specific quota that is set for a client; None when it has none.
 
-    A quota for a user is shared by all its clients, one for a client by all who call themselves so; a default is one
-    for each. Source: KIP-13, KIP-55; Kafka's DefaultQuotaCallback.quotaLimit.
+    A quota of a user is shared by all its clients, one of a client id by all clients with that id; a default applies to
+    each by itself. Source: KIP-13, KIP-55; Kafka's DefaultQuotaCallback.quotaLimit.
     """
     both: Entity = ((CLIENT_ID, client_id), (USER, user))
     only_user: Entity = ((USER, user),)

@@ -1,4 +1,4 @@
-"""How much somebody has used lately, and how long a pause brings that back to what is allowed. Pure.
+"""Rates of use, and how long a throttle brings one back to its limit. Pure.
 
 Source: Kafka's Rate, SampledStat, TokenBucket and QuotaUtils; KIP-599.
 """
@@ -11,7 +11,7 @@ from collections import deque
 class SampledRate:
     """Amounts over the last windows of time; a burst is spread over all of them.
 
-    window_ms, window_count: how long one is, and how many count.
+    window_ms, window_count: the length of a window, and how many count.
     """
 
     __slots__ = ("_samples", "_window_count", "_window_ms", "used_ms")
@@ -30,18 +30,18 @@ class SampledRate:
         samples[-1][1] += amount
 
     def is_unused(self, now_ms: int) -> bool:
-        """Whether nothing has been used in all windows that count."""
+        """Whether nothing has been used in the windows that count."""
         self._forget(now_ms)
         return not any(amount > 0 for _, amount in self._samples)
 
     def throttle_ms(self, limit_per_s: float, now_ms: int) -> int:
-        """How long to pause so that the rate falls to a limit; 0 while it is not above."""
+        """Return how long to throttle so that the rate falls to a limit; 0 while it is not above."""
         self._forget(now_ms)
         samples = self._samples
         if not samples:
             return 0
         elapsed_ms = now_ms - samples[0][0]
-        # As if the windows that have not been yet had been empty: who has just begun may use what they had room for.
+        # Windows that have not been yet count as empty: a client that has just begun may use their share.
         missing_count = self._window_count - 1 - int(elapsed_ms // self._window_ms)
         elapsed_ms += max(0, missing_count) * self._window_ms
         rate_per_s = sum(amount for _, amount in samples) * 1000 / elapsed_ms
@@ -50,7 +50,7 @@ class SampledRate:
         return min(round((rate_per_s - limit_per_s) / limit_per_s * elapsed_ms), 2**31 - 1)
 
     def _forget(self, now_ms: int) -> None:
-        """Windows that are too old, and those of a future that a clock which was set back has taken away."""
+        """Drop windows that are too old, and those in the future after the clock was set back."""
         samples = self._samples
         oldest_ms = now_ms - self._window_count * self._window_ms
         while samples and not oldest_ms < samples[0][0] <= now_ms:
@@ -58,9 +58,9 @@ class SampledRate:
 
 
 class TokenBucket:
-    """What may be used at once, refilled at a rate; the last who takes from it may take more than there is.
+    """Tokens that may be used at once, refilled at a rate; the last caller may take more than there are.
 
-    burst_s: how many seconds' worth it holds.
+    burst_s: the capacity, in seconds of the rate.
     """
 
     __slots__ = ("_burst_s", "_tokens", "used_ms")
@@ -71,7 +71,7 @@ class TokenBucket:
         self.used_ms = now_ms
 
     def owed_ms(self, rate_per_s: float, now_ms: int) -> int:
-        """How long it takes until there is something to take again; 0 while there is."""
+        """Return how long it takes until there are tokens again; 0 while there are."""
         elapsed_s = max(0, now_ms - self.used_ms) / 1000
         self.used_ms = now_ms
         self._tokens = min(self._burst_s * rate_per_s, self._tokens + elapsed_s * rate_per_s)

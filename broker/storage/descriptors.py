@@ -1,7 +1,8 @@
 """File descriptors: how many this process may have, and how connections and files share them.
 
-Files can be opened again when they are used, connections cannot: as clients come, fewer files are kept open, down to a
-number that is kept for them. A connection too many is closed; a file too many would take a partition offline.
+Files can be opened again when they are used, connections cannot. As clients come, fewer files are kept open, down to a
+number that is reserved for them. A connection beyond the limit is closed; a file beyond it would take a partition
+offline.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ import resource
 from collections.abc import Callable
 
 ENOUGH_DESCRIPTORS = 1 << 20
-"""Where a system sets no limit of its own."""
+"""The limit where a system sets none."""
 
 _WHERE_INFINITY_IS_REFUSED = 10_240  # macOS
 
 MOST_KEPT_FOR_FILES = 1_024
 LEAST_RESERVED, MOST_RESERVED = 48, 128
-"""For what is neither: listeners, threads that sync, directories, other nodes, modules that are imported late."""
+"""Reserved for everything else: listeners, sync threads, directories, other nodes, modules that are imported late."""
 
 
 def raise_limit() -> None:
-    """Let this process have as many descriptors as its user allows: what shells set is meant for other programs."""
+    """Raise the limit of this process to what its user allows: what shells set is meant for other programs."""
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (hard_limit, _WHERE_INFINITY_IS_REFUSED):
         if wanted == soft_limit or (soft_limit != resource.RLIM_INFINITY and 0 <= wanted < soft_limit):
@@ -33,7 +34,7 @@ def raise_limit() -> None:
 
 
 def descriptor_limit() -> int:
-    """How many descriptors this process may have."""
+    """Return how many descriptors this process may have."""
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ENOUGH_DESCRIPTORS if soft_limit == resource.RLIM_INFINITY else soft_limit
 
@@ -41,11 +42,11 @@ def descriptor_limit() -> int:
 class Descriptors:
     """The descriptors of a process, shared between its connections and its files.
 
-    limit:            how many there are in all.
-    connection_limit: how many connections there may be.
-    file_limit:       how many files may be kept open now.
-    on_fewer_files:   called when that has become less.
-    open_file_count:  how many files are kept open now, as whoever opens them knows.
+    limit:            all descriptors of the process.
+    connection_limit: the most connections.
+    file_limit:       the most files that may be kept open now.
+    on_fewer_files:   called when `file_limit` has become less.
+    open_file_count:  files that are kept open now, as the disk that opens them counts.
     """
 
     def __init__(self, limit: int) -> None:
@@ -60,7 +61,7 @@ class Descriptors:
         self.open_file_count: Callable[[], int] = int
 
     def connected(self, connection_count: int) -> None:
-        """So many connections are open now."""
+        """Set the number of open connections."""
         self.connection_count = connection_count
         file_limit_before = self.file_limit
         self.file_limit = max(self._kept_for_files, min(self._most_files, self._for_both - connection_count))
@@ -69,6 +70,6 @@ class Descriptors:
 
     @property
     def has_room_for_each_connection(self) -> bool:
-        """Whether each connection could have a second descriptor, for as long as a reply of it is on its way: a map of
-        the file that it is sent from, or the socket's own, where the system sends it."""
+        """Whether each connection could have a second descriptor while a reply of it is being sent: a map of the file,
+        or the socket's own where the system sends."""
         return 2 * self.connection_count + self.open_file_count() < self._for_both

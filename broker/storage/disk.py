@@ -1,4 +1,4 @@
-"""The seam to the file system: everything the log does to the disk goes through `Disk` and `LogFile`.
+"""The seam to the file system: the log reaches the disk only through `Disk` and `LogFile`.
 
 Paths are absolute strings. All calls but `Disk.sync` are synchronous and touch only the page cache, so that an append
 is one step of the event loop; `Disk.sync` is the only one that waits for the device. A simulation passes in a disk with
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 
 class StorageError(OSError):
-    """The disk did not do what it was asked; the partition (or the node) that met it goes offline.
+    """A failure of the disk; the partition (or the node) that meets it goes offline.
 
     paths: the files and directories that failed, when one call covered several; empty when any of them may have.
     """
@@ -29,19 +29,19 @@ class StorageError(OSError):
 class NoRoomError(StorageError):
     """The disk or the quota is full; the call has changed nothing, so it can be made again when there is room.
 
-    Of a sync it says no such thing: what was to be synced may be lost.
+    A sync that raises it is an exception: what was to be synced may be lost.
     """
 
 
 class UnexpectedFailureError(StorageError):
-    """Not the disk but the broker failed while a log was written or made durable: what is on the disk is not known."""
+    """A failure of the broker, not of the disk, while a log was written or synced: what is on the disk is not known."""
 
     def __init__(self, doing: str, error: BaseException) -> None:
         super().__init__(f"{doing} failed unexpectedly: {type(error).__name__}: {error}")
 
 
 def storage_error(action: str, path: str, error: OSError) -> StorageError:
-    """A StorageError that says what was tried, on which path, and the system's reason. NoRoomError where that is it."""
+    """Return a StorageError with what was tried, the path, and the system's reason; a NoRoomError for a full disk."""
     kind = NoRoomError if error.errno in _FULL else StorageError
     return kind(error.errno, f"cannot {action} {path}: {error.strerror or error}", path, paths=(path,))
 
@@ -53,7 +53,7 @@ _WRONG_KIND = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST})
 
 
 def remedy(error: OSError) -> str:
-    """What the operator can do about a failure of the disk, before starting the broker again."""
+    """Return what the operator can do about a failure of the disk, before starting the broker again."""
     if isinstance(error, UnexpectedFailureError):
         return "report the failure that the log tells of, with its traceback"
     if error.errno in _NO_SPACE:
@@ -66,7 +66,7 @@ def remedy(error: OSError) -> str:
 
 
 class Volume(NamedTuple):
-    """The file system that a directory is on. usable_bytes: what a broker may still write."""
+    """The file system of a directory. usable_bytes: what a broker may still write."""
 
     total_bytes: int
     usable_bytes: int
@@ -80,7 +80,7 @@ class LogFile(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes appended so far; kept in memory, so that asking costs nothing."""
+        """Bytes appended so far; kept in memory, without a system call."""
         ...
 
     def append(self, *buffers: bytes | bytearray | memoryview) -> None:
@@ -91,38 +91,40 @@ class LogFile(Protocol):
         ...
 
     def read(self, position: int, length_bytes: int) -> memoryview:
-        """Up to `length_bytes` from `position`; shorter only at the end of the file."""
+        """Read up to `length_bytes` from `position`; fewer only at the end of the file."""
         ...
 
     def read_to_send(self, position: int, length_bytes: int) -> memoryview:
-        """As `read`, of bytes that are only handed to the system, to send: it may be the page cache's own memory.
-        May return fewer bytes where they are copied, because every client that reads slowly would hold such a copy.
+        """Read as `read` does, for bytes that are only handed to the system, to send: they may be the page cache's own
+        memory. May return fewer bytes where they are copied, because every client that reads slowly would hold such a
+        copy.
 
-        Nobody else may touch them. Where a disk fails later, the system fails to send them; this process would die.
+        Do not read the bytes otherwise. Where a disk fails later, the system fails to send them; this process would
+        die.
         """
         ...
 
     def send(self, descriptor: int, position: int, length_bytes: int) -> int:
-        """Have the system send bytes of the file to a socket; how many it took, 0 where the file ends.
+        """Have the system send bytes of the file to a socket; return how many it took, 0 at the end of the file.
 
-        Raises OSError: BlockingIOError where the socket is full, whatever else the file or the socket had.
+        Raises OSError: BlockingIOError where the socket is full, whatever else is wrong with the file or the socket.
         """
         ...
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file. The time of its last write stays: what is left was written then. Raises StorageError."""
+        """Cut the file. The time of its last write stays, as what is left was written then. Raises StorageError."""
         ...
 
     def last_write_ms(self) -> int:
-        """When something was appended last, in ms since 1970 by the file system's clock. Raises StorageError."""
+        """The time of the last append, in ms since 1970 by the file system's clock. Raises StorageError."""
         ...
 
     def set_last_write_ms(self, time_ms: int) -> None:
-        """Give the file the time of the last write of what it was made from. Raises StorageError."""
+        """Set the time of the last write, to that of the file that this one was made from. Raises StorageError."""
         ...
 
     def release_room(self) -> None:
-        """Appending has ended: give back what was taken of the disk for more. Raises StorageError."""
+        """End appending: give back the room that was taken on the disk. Raises StorageError."""
         ...
 
     def close(self) -> None: ...
@@ -136,7 +138,7 @@ class Disk(Protocol):
         ...
 
     def read_file(self, path: str) -> bytes | None:
-        """The whole of a small file, or None when there is none."""
+        """Read the whole of a small file; None when there is none."""
         ...
 
     def write_file(self, path: str, content: bytes, *, durable: bool) -> None:
@@ -149,7 +151,7 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def list(self, path: str) -> Sequence[str]:
-        """Names in a directory, sorted; empty when there is no such directory."""
+        """Names in a directory, sorted; empty when the directory is missing."""
         ...
 
     def size_bytes(self, path: str) -> int:
@@ -161,11 +163,11 @@ class Disk(Protocol):
     def rename(self, source: str, target: str) -> None: ...
 
     def delete(self, path: str) -> None:
-        """Remove a file, or a directory with all it holds; nothing happens when it is missing."""
+        """Remove a file, or a directory with all its content; a missing one is no error."""
         ...
 
     def volume(self, path: str) -> Volume:
-        """The file system that a directory is on."""
+        """The file system of a directory."""
         ...
 
     def lock(self, path: str) -> bool:
@@ -178,15 +180,15 @@ class Disk(Protocol):
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
         """Make all bytes appended to `files` before this call, and the entries of `directories`, durable.
 
-        All are tried. Raises one StorageError for those that failed; its `paths` says which, so that the others count
-        as durable.
+        Tries all. Raises one StorageError for those that failed; its `paths` names them, so that the others count as
+        durable.
         """
         ...
 
     def write_back(self, path: str) -> Awaitable[None]:
-        """Have the system bring all that was written to the file system of a directory on its way to the disk, at once.
+        """Have the system start writing all that is in memory of a directory's file system to the disk.
 
-        Syncs of thousands of files are many times as fast after it. Whether anything is durable only they say: this
-        raises nothing, and where the system cannot do it, does nothing.
+        Syncs of thousands of files are many times as fast after it. It makes nothing durable, raises nothing, and does
+        nothing where the system cannot do it.
         """
         ...

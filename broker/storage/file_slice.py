@@ -1,5 +1,5 @@
-"""A part of a file on its way to a client: read piece by piece as the client takes it. So many megabytes for a slow
-client, or for hundreds of them, are never in memory as a whole.
+"""Range of a file that is part of a reply: read piece by piece as the client takes it. Megabytes for a slow client, or
+for hundreds of them, are never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from fencepost.broker.storage.disk import LogFile, StorageError
 from fencepost.protocol.primitives import Buffer
 
 PIECE_BYTES = 4 * 1024 * 1024
-"""Most replies are within it, and are read in one go."""
+"""Most replies are smaller, and are read at once."""
 
 
 def is_mapped(chunk: Buffer) -> bool:
-    """Whether a piece is the page cache's own memory, which the system takes back as it needs it."""
+    """Whether a piece is the page cache's own memory, which the system reclaims as it needs it."""
     return isinstance(chunk, memoryview) and isinstance(chunk.obj, mmap.mmap)
 
 
 class FileSlice:
-    """`length_bytes` of a file from `position` on, which nobody changes any more. Its length is that in bytes.
+    """A range of `length_bytes` from `position` in a file, which no longer changes. `len` returns its bytes.
 
-    failed: is told when it could not be read, before whoever reads it is.
+    failed: called when the range cannot be read, before the reader gets the StorageError.
     """
 
     __slots__ = ("_file", "_length_bytes", "_position", "failed")
@@ -37,16 +37,16 @@ class FileSlice:
         return self._length_bytes
 
     def from_position(self, skipped_bytes: int) -> FileSlice:
-        """The rest of it."""
+        """Return the rest of the slice, without its first bytes."""
         rest = FileSlice(self._file, self._position + skipped_bytes, self._length_bytes - skipped_bytes)
         rest.failed = self.failed
         return rest
 
     def send(self, descriptor: int) -> int:
-        """Have the system send its first bytes to a socket; how many that took, one or more.
+        """Have the system send the first bytes to a socket; return how many it took, at least one.
 
-        Raises BlockingIOError for a socket that is full, another OSError where anything else is in the way: `pieces`
-        tells whether it is the file.
+        Raises BlockingIOError where the socket is full, another OSError for any other failure: `pieces` then raises if
+        it is the file's.
         """
         sent_bytes = self._file.send(descriptor, self._position, self._length_bytes)
         if not sent_bytes:
@@ -54,9 +54,9 @@ class FileSlice:
         return sent_bytes
 
     def pieces(self) -> Iterator[memoryview]:
-        """Its bytes, in pieces of at most PIECE_BYTES, each read when it is asked for, and only to be sent.
+        """Yield the bytes in pieces of at most PIECE_BYTES, each read when it is asked for, and only to be sent.
 
-        Where they have to be copied, pieces are smaller.
+        Pieces that have to be copied are smaller.
         Raises StorageError: for a file that cannot be read, or was closed meanwhile because its segment was deleted.
         """
         position, end = self._position, self._position + self._length_bytes
@@ -78,8 +78,8 @@ class FileSlice:
 
 
 def portions_to_send(reply: Sequence[Buffer | FileSlice]) -> Iterator[list[Buffer]]:
-    """The chunks of a reply in portions to send one after another, slices read when their portion is asked for. Raises
-    StorageError."""
+    """Yield the chunks of a reply in portions to send one after another; slices are read when their portion is asked
+    for. Raises StorageError."""
     portion: list[Buffer] = []
     for chunk in reply:
         if not isinstance(chunk, FileSlice):

@@ -1,8 +1,9 @@
-"""Many files made durable by one call: `syncfs`, where its word can be trusted and it has little else to write.
+"""Sync of many files by one `syncfs` call: where its result can be trusted and the file system has little else to
+write.
 
-It writes all that is in memory of a file system, whoever wrote it there, in one pass and one commit of the journal.
-Thirty files take it a quarter of the time, and a sixth of the processor time, of a sync for each. What it says counts
-as the files' own syncs would where two things hold: the system tells of whatever failed to be written, and the file
+syncfs writes all that is in memory of a file system, also what other programs wrote, in one pass and one commit of the
+journal. For thirty files it takes a quarter of the time, and a sixth of the processor time, of one sync each. Its
+result counts as the files' own syncs would where two things hold: the system reports every failed write, and the file
 system waits for its journal and the device. Everywhere else files are synced one by one.
 
 Source: syncfs(2); Linux's `sync_filesystem` and `ext4_sync_fs`.
@@ -21,33 +22,34 @@ from fencepost.broker.kernel.c_library import c_function
 
 SMALLEST_FILE_COUNT: Final = 2
 MOST_UNWRITTEN_BYTES_PER_FILE: Final = 128 * 1024
-"""In memory of the machine, for each file that is to be synced: about what a disk writes while one sync is handed to a
-thread and back. With more, be it the files' own or others', waiting for all of it would take longer than it saves."""
+"""Bound on the machine's unwritten memory, for each file to sync: about what a disk writes while one sync is handed to
+a thread and back. With more, be it the files' own or not, waiting for all of it would take longer than it saves."""
 
 REFUSED_BEFORE_WRITE_BACK: Final = 100
-"""Syncs of several files that were done file by file as others had written much."""
+"""Syncs of several files that were done file by file because other programs had much to write."""
 
 FIRST_RELIABLE_LINUX: Final = (6, 1)
-"""syncfs tells of files that failed since Linux 5.8, of the file system's own failures since 5.17. This is the first
-version after both that is maintained for years."""
+"""syncfs reports files that failed since Linux 5.8, the file system's own failures since 5.17. This is the first later
+version that is maintained for years."""
 RELIABLE_TYPES: Final = frozenset({"ext4"})
-"""File systems known to wait for the commit of their journal, and to have the device write what it keeps in memory."""
+"""File systems known to wait for the commit of their journal, and to flush the device's cache."""
 
 MEMORY_PATH = "/proc/meminfo"
 MOUNTS_PATH = "/proc/self/mountinfo"
-_MEMORY_BYTES = 4_096  # that are read; what is looked for is in the first thousand
+_MEMORY_BYTES = 4_096  # bytes that are read; the lines looked for are in the first thousand
 _UNWRITTEN_KIB = re.compile(rb"^(?:Dirty|Writeback): *(\d+) kB$", re.MULTILINE)
 
 
 class FileSystem:
-    """One whose syncs can be trusted. It knows of what fails once it was made: make it before its files are written.
+    """A file system whose syncs can be trusted. It sees failures from its creation on: create it before its files are
+    written.
 
-    is_trusted: until a sync fails. What failed is told once, and may have been written for a file that is synced later;
-        so from then on each file's own syncs have to tell.
+    is_trusted: until a sync fails. The system reports a failure once, and it may concern a file that is synced later;
+        from then on each file is synced by itself.
     """
 
     def __init__(self, directory: int, memory: int, sync: Callable[[int], int]) -> None:
-        """Takes over two descriptors: of a directory on it, and of what the system says about its memory."""
+        """Takes over two descriptors: of a directory on the file system, and of the system's memory statistics."""
         self.is_trusted = True
         self._directory = directory
         self._memory = memory
@@ -58,11 +60,11 @@ class FileSystem:
 
     @property
     def path(self) -> str:
-        """To open it once more, whatever has become of the directory."""
+        """A path that opens the file system again, even if the directory is gone."""
         return f"/proc/self/fd/{self._directory}"
 
     def can_sync_cheaply(self, file_count: int) -> bool:
-        """Whether one sync is less work than those of so many files, with all that others have written to it."""
+        """Whether one sync is less work than `file_count` syncs, with all that other programs have written."""
         try:
             told = os.pread(self._memory, _MEMORY_BYTES, 0)
         except OSError:
@@ -71,8 +73,8 @@ class FileSystem:
         return len(kib) == 2 and (int(kib[0]) + int(kib[1])) * 1024 <= file_count * MOST_UNWRITTEN_BYTES_PER_FILE
 
     def is_to_be_written_back(self) -> bool:
-        """To be asked where files are synced one by one, as it has too much to write: whether all of that is to be
-        written now. Where there are many syncs, it is worth it: there is little from then on.
+        """Whether to write back all that is in memory now; for a caller that syncs files one by one as there is too
+        much to write. It pays where there are many syncs: after it there is little to write.
 
         True at most once until `written_back`.
         """
@@ -86,11 +88,11 @@ class FileSystem:
         self._is_writing_back = False
 
     def sync(self) -> bool:
-        """Whether all that was written before is durable now; may take long, so it is for a thread.
+        """Sync; return whether all that was written before is durable. May take long: call it on a thread.
 
-        False where anything failed, be it a file of somebody else's: the files' own syncs will tell which.
+        False where anything failed, also another program's file: the files' own syncs find out which.
         """
-        with self._lock:  # of two at a time, only one would be told
+        with self._lock:  # the system reports a failure to one of two callers only
             if self.is_trusted:
                 self.is_trusted = self._sync(self._directory) == 0
             return self.is_trusted
@@ -101,12 +103,12 @@ class FileSystem:
 
 
 def reliable_file_system(path: str, device: int) -> FileSystem | None:
-    """The file system of a directory on a device (`st_dev`); None where its syncs do not tell all that those of files
-    do, or the directory is elsewhere."""
+    """The file system of a directory on a device (`st_dev`); None where its syncs do not report all that the files' own
+    do, or where the directory is on another device."""
     sync = c_function("syncfs")
     if sync is None or not _is_reliable_linux(os.uname().release):
         return None
-    with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # what cannot be had is not trusted
+    with contextlib.suppress(OSError), contextlib.ExitStack() as opened:  # without the descriptors it is not trusted
         directory = _open(path, os.O_DIRECTORY, opened)
         if os.fstat(directory).st_dev == device and _type_of_device(device) in RELIABLE_TYPES:
             found = FileSystem(directory, _open(MEMORY_PATH, 0, opened), sync)
@@ -122,9 +124,9 @@ def _open(path: str, flags: int, opened: contextlib.ExitStack) -> int:
 
 
 def write_back(path: str) -> None:
-    """Write all that is in memory of the file system that a directory is on, in one pass and one commit of its journal.
+    """Write all that is in memory of a directory's file system, in one pass and one commit of its journal.
 
-    For any file system, so what fails is not told here: everybody else's next sync will.
+    Works for any file system. Does not report failures: the next sync of each file does.
     """
     sync = c_function("syncfs")
     if sync is None:
@@ -139,7 +141,7 @@ def _is_reliable_linux(release: str) -> bool:
 
 
 def _type_of_device(device: int) -> str | None:
-    """The type of the file system that is mounted from a device; None where none is. Raises OSError.
+    """The type of the file system that is mounted from a device; None where none is mounted. Raises OSError.
 
     Source: proc_pid_mountinfo(5).
     """

@@ -1,10 +1,9 @@
 """`Disk` over the machine's own file system.
 
-Files are opened when they are first used and closed again when too many are open, so that ten thousand partitions fit
-into a normal limit of descriptors. Reads are plain `pread`s into fresh memory and not memory maps: a bad sector behind
-a map kills the process with SIGBUS, behind a read it is an error that takes one partition offline. Only what is sent as
-it is may be mapped, or left to the system to send: that tells of a bad sector when it brings the pages into memory, and
-when it sends them.
+Files are opened on first use and closed again when too many are open, so that ten thousand partitions fit into a normal
+limit of descriptors. Reads are `pread`s into fresh memory, not memory maps: a bad sector behind a map kills the process
+with SIGBUS, behind a read it is an error that takes one partition offline. Only bytes that are sent unchanged may be
+mapped, or sent by the system: both report a bad sector, the map when its pages are brought into memory.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ FILE_MODE = 0o644
 WRITE_VECTOR_LIMIT = os.sysconf("SC_IOV_MAX")
 
 SMALLEST_MAPPED_BYTES = 512 * 1024
-"""What is shorter is copied in less time than it is mapped."""
+"""Shorter ranges are copied in less time than they are mapped."""
 
 COPIED_BYTES = 128 * 1024
-"""Bytes read at a time where a file cannot be mapped. Every client that does not read its reply holds this much."""
+"""Bytes read at a time where a file cannot be mapped. Every client that does not read its reply holds as many."""
 
 RELEASED_AT_ONCE = 16
-"""Files closed where no descriptor is left."""
+"""Files closed together when no descriptor is left."""
 
 _NS_PER_MS = 1_000_000
 
@@ -52,7 +51,7 @@ _MADV_POPULATE_READ = 22
 
 
 class LocalFile:
-    """One file of a `LocalDisk`; its descriptor comes and goes. Only the file itself sets its `size_bytes`."""
+    """A file of a `LocalDisk`; its descriptor comes and goes. Only the file itself sets its `size_bytes`."""
 
     __slots__ = (
         "_closed",
@@ -70,7 +69,7 @@ class LocalFile:
     def __init__(
         self, disk: LocalDisk, path: str, descriptor: int, size_bytes: int, file_system: FileSystem | None
     ) -> None:
-        """descriptor: of a file that was just created; negative for one that was there before."""
+        """descriptor: of a file that was just created; negative for one that existed before."""
         self._disk = disk
         self._path = path
         self._descriptor = descriptor
@@ -115,7 +114,7 @@ class LocalFile:
         written_bytes: int,
         length_bytes: int,
     ) -> None:
-        """A short write is the disk getting full or a signal; going on tells which."""
+        """Write what a short write left. It means a full disk or a signal; the next write shows which."""
         rest = memoryview(b"".join(buffers))
         while written_bytes < length_bytes:
             step_bytes = os.pwrite(descriptor, rest[written_bytes:], self.size_bytes + written_bytes)
@@ -124,19 +123,19 @@ class LocalFile:
             written_bytes += step_bytes
 
     def _take_room(self, descriptor: int, length_bytes: int) -> None:
-        """For appends as long as the one before."""
+        """Take room for further appends of this length."""
         is_taken = preallocate(descriptor, self.size_bytes, ROOM_BYTES + length_bytes)
-        # Where there is none to be had, it is not asked for again.
+        # Where the system has none, it is not asked again.
         self._room_position = self.size_bytes + ROOM_BYTES if is_taken else sys.maxsize
 
     def _append_failed(self, descriptor: int, size_bytes: int, error: OSError) -> StorageError:
-        """Cut the file back to its old size. Returns what the append raises."""
+        """Cut the file back to its old size; return the exception for the append to raise."""
         self._room_position = SMALLEST_WITH_ROOM_BYTES
         failure = storage_error("append to", self._path, error)
         try:
             _cut(descriptor, size_bytes)
         except OSError as cut_error:
-            # Recovery cuts what is left of it. Until then nobody may go on from there, whatever the append's reason.
+            # Recovery cuts what is left. Until then nothing may be appended, whatever the reason was.
             reason = f"{failure}; nor can it be cut back to {size_bytes} bytes: {cut_error.strerror or cut_error}"
             return StorageError(error.errno, reason, self._path, paths=(self._path,))
         return failure
@@ -165,7 +164,7 @@ class LocalFile:
             )
             pages.madvise(_MADV_POPULATE_READ)
         except (OSError, ValueError):
-            # The system has no such call or no memory for it, the file is shorter or cannot be read: this tells.
+            # The system has no such call or no memory for it, or the file is shorter or unreadable: `read` finds out.
             return self.read(position, min(COPIED_BYTES, length_bytes))
         return memoryview(pages)[skipped_bytes:]
 
@@ -203,7 +202,7 @@ class LocalFile:
             self.truncate(self.size_bytes)
 
     def close(self) -> None:
-        """Give the descriptor back, once a sync that uses it has ended. A closed file may not be used again."""
+        """Give the descriptor back, after a sync that uses it. A closed file may not be used again."""
         self._closed = True
         if self._syncs == 0:
             self.release()
@@ -229,13 +228,13 @@ class LocalFile:
         return self._syncs == 0
 
     def is_closed(self) -> bool:
-        """Whether nobody uses it any more; a file that is deleted was closed before."""
+        """Whether the file is no longer used; a deleted file was closed before."""
         return self._closed
 
     def begin_sync(self, *, may_keep_open: bool) -> int:
-        """The descriptor, kept open until `end_sync`; negative where it is not, then nothing needs to end.
+        """Return the descriptor, kept open until `end_sync`; negative where it is not kept: then no `end_sync` follows.
 
-        Raises StorageError: for a file that was closed.
+        Raises StorageError for a closed file.
         """
         if self._descriptor < 0 and self._closed:
             raise self._closed_error()
@@ -245,9 +244,9 @@ class LocalFile:
         return self._descriptor
 
     def file_system_to_sync(self) -> FileSystem | None:
-        """Whose sync tells all that one of the file would; asked once for each sync.
+        """The file system whose sync replaces one of the file; call it once for each sync.
 
-        What failed before the file was opened its own sync alone tells, so that is its first.
+        The first sync of a file is its own: only that reports what failed before the file was opened.
         """
         if self._was_there_before:
             self._was_there_before = False
@@ -266,7 +265,7 @@ class LocalFile:
 
 
 def _cut(descriptor: int, size_bytes: int) -> None:
-    """Truncate a file and leave the time of its last write as it was. Raises OSError."""
+    """Truncate a file and keep the time of its last write. Raises OSError."""
     before = os.fstat(descriptor)
     os.ftruncate(descriptor, size_bytes)
     with contextlib.suppress(OSError):  # a file system may refuse; retention then counts from now
@@ -276,7 +275,7 @@ def _cut(descriptor: int, size_bytes: int) -> None:
 class LocalDisk:
     """The machine's file system.
 
-    descriptors: how many files are kept open at most; those beyond it are opened again on use.
+    descriptors: bound on the files kept open; others are opened again on use.
     """
 
     def __init__(self, descriptors: Descriptors | None = None) -> None:
@@ -287,10 +286,10 @@ class LocalDisk:
         self._locks: dict[str, int] = {}
         self._sync_threads = SyncThreads()
         self._file_systems: dict[int, FileSystem | None] = {}
-        self._syncing_count = 0  # files that are kept open for it
-        self._syncs_count = 0  # that have not ended
+        self._syncing_count = 0  # files kept open for syncs
+        self._syncs_count = 0  # syncs that are running
         self._is_crashed = False
-        self._removed: set[str] = set()  # names that are gone since the first of them began
+        self._removed: set[str] = set()  # names removed since the first of them began
 
     # Files
 
@@ -309,7 +308,7 @@ class LocalDisk:
         return file
 
     def _file_system(self, device: int, path: str) -> FileSystem | None:
-        """Of a file, where its syncs can be trusted."""
+        """The file system of a file, where its syncs can be trusted."""
         if device not in self._file_systems:
             self._file_systems[device] = reliable_file_system(os.path.dirname(path), device)
         return self._file_systems[device]
@@ -326,26 +325,26 @@ class LocalDisk:
         try:
             return os.open(path, flags, FILE_MODE)
         except OSError as error:
-            # Connections that are to be closed again may have the last descriptors, for a moment.
+            # Connections that are about to be refused may hold the last descriptors for a moment.
             if error.errno not in NO_DESCRIPTOR or not self._release_until(len(self._open_files) - RELEASED_AT_ONCE):
                 raise
         return os.open(path, flags, FILE_MODE)
 
     def opened(self, file: LocalFile) -> None:
-        """Take note of a file that now holds a descriptor; close those used least recently when there are too many."""
+        """Note that a file holds a descriptor now; close those used least recently when there are too many."""
         self._open_files.append(file)
         self._keep_within_limit(file)
 
     @property
     def may_map(self) -> bool:
-        """Whether there are descriptors for maps, each of which has one for as long as it is being sent."""
+        """Whether there are descriptors for maps, each of which holds one while it is being sent."""
         return self._descriptors.has_room_for_each_connection
 
     def _keep_within_limit(self, new_file: LocalFile | None = None) -> None:
         self._release_until(self._descriptors.file_limit, new_file)
 
     def _release_until(self, open_file_count: int, new_file: LocalFile | None = None) -> bool:
-        """Close files that were not used lately, until so many are open; whether any was."""
+        """Close files that were not used lately, until `open_file_count` are open; return whether any was closed."""
         files = self._open_files
         released_count = 0
         for _ in range(2 * len(files)):
@@ -472,7 +471,7 @@ class LocalDisk:
         for file in files:
             assert isinstance(file, LocalFile)
             try:
-                # Others want to be opened meanwhile: not all may be kept open.
+                # Other files have to be opened meanwhile: not all may be kept open.
                 descriptor = file.begin_sync(may_keep_open=self._syncing_count < self._descriptors.file_limit // 2)
             except StorageError as error:
                 errors.append(error)
@@ -481,7 +480,7 @@ class LocalDisk:
             if descriptor >= 0:
                 kept_open.append(file)
                 self._syncing_count += 1
-            # When one has to be opened, it is seen whether it is still there.
+            # The sync thread that opens one checks whether it still exists.
             file_system = file.file_system_to_sync() if descriptor >= 0 else None
             if file_system is None:
                 jobs.append(job)
@@ -502,7 +501,7 @@ class LocalDisk:
         return self._sync_threads.sync(self._parts(jobs, shared), errors, ended)
 
     def _parts(self, jobs: Iterable[SyncJob], shared: Mapping[FileSystem, Sequence[SyncJob]]) -> Sequence[SyncPart]:
-        """What is done side by side: jobs by themselves, those of a file system in one go where that is less work."""
+        """The parts that run side by side: single jobs, or those of a file system together where that is less work."""
         parts = [SyncPart((job,)) for job in jobs]
         for file_system, files in shared.items():
             if len(files) >= SMALLEST_FILE_COUNT:
@@ -521,17 +520,17 @@ class LocalDisk:
         return self._sync_threads.sync([SyncPart((SyncJob(path, is_write_back=True),))], [], ended)
 
     def _note_removal(self, path: str) -> None:
-        """Before a file gets another name or none: a sync that is about to open it will not find it."""
+        """Note that a file is renamed or removed: a sync that is about to open it will not find it."""
         if self._syncs_count:
             self._removed.add(path)
 
     def _is_deleted(self, file: LocalFile) -> bool:
-        """Whether a file need not be there any more; called on sync threads. Who deletes a file may not be who has it
-        open, as with the indexes of a segment that is removed while they are being synced."""
+        """Whether a file may be missing; called on sync threads. A file may be deleted while another part has it open:
+        the indexes of a removed segment while they are being synced."""
         return file.is_closed() or file.path in self._removed
 
     def crash(self) -> None:
-        """From now on nothing reaches a file any more, as after the end of the process; files keep what was written."""
+        """Stop all writes from now on, as the end of the process would; files keep what was written."""
         self._is_crashed = True
         self.close()
 
@@ -541,7 +540,7 @@ class LocalDisk:
             raise OSError(errno.EIO, "the broker has crashed")
 
     def close(self) -> None:
-        """End the sync threads, after what they were given, close all files and give the locks back."""
+        """End the sync threads after their current work, close all files and release the locks."""
         self._sync_threads.close()
         for file in self._open_files:
             file.release()

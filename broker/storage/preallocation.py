@@ -1,7 +1,7 @@
-"""Room on the disk for a file that grows, taken by the megabyte: block by block, as it is written, costs more.
+"""Preallocation: room on the disk for a file that grows, taken by the megabyte, as block by block costs more.
 
-What a file has behind its end changes neither its size nor what it holds. Where the system, or the file system, has no
-such thing, a file grows as it is written.
+Room behind a file's end changes neither its size nor its content. Where the system or the file system does not support
+it, a file grows as it is written.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, Final
 from fencepost.broker.kernel.c_library import c_function
 
 ROOM_BYTES: Final = 1024 * 1024
-"""Taken at a time: 4 MiB would be no faster, 256 KiB a seventh slower to write to."""
+"""Room taken at a time: 4 MiB would be no faster, 256 KiB a seventh slower to write to."""
 SMALLEST_WITH_ROOM_BYTES: Final = 16 * ROOM_BYTES
-"""Smaller files take none, for there may be very many; so what is taken in vain is a sixteenth at most."""
+"""Smaller files take none, as there may be very many; so at most a sixteenth is taken in vain."""
 
 # From Linux's falloc.h.
 _FALLOC_FL_KEEP_SIZE = 1
 
 
 def preallocate(descriptor: int, position: int, length_bytes: int) -> bool:
-    """Take room for so many bytes from a position on; False where it was not to be had, for whatever reason.
+    """Take room for `length_bytes` from a position on; False where there is none, for whatever reason.
 
-    A disk that is full is left to the write to tell.
+    A full disk is left for the write to report.
     """
     fallocate = _fallocate()
     return fallocate is not None and fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, position, length_bytes) == 0

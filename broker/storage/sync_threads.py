@@ -1,4 +1,4 @@
-"""The threads that wait for the device: files and directories are synced on them while the event loop goes on."""
+"""Threads that wait for the device: they sync files and directories while the event loop goes on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SYNC_THREAD_COUNT = 4
 LONGEST_WAIT_FOR_DESCRIPTOR_S = 10.0
 PAUSE_FOR_DESCRIPTOR_S = 0.005
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
-"""What the system says when the process, or the machine, has no descriptor left."""
+"""The system's errors for no descriptor left, in the process or the machine."""
 
 
 def _never() -> bool:
@@ -34,9 +34,9 @@ def _never() -> bool:
 class SyncJob(NamedTuple):
     """A file or a directory to sync.
 
-    descriptor:    of the file; negative where it is not open, then it is opened for the sync.
-    is_deleted:    whether it need not be there any more; asked on a sync thread.
-    is_write_back: of all that is in memory of the directory's file system, without a word on whether it arrived.
+    descriptor:    of the file; negative for one that is not open and is opened for the sync.
+    is_deleted:    whether the file may be missing; called on a sync thread.
+    is_write_back: write all that is in memory of the directory's file system, without reporting whether it arrived.
     """
 
     path: str
@@ -47,14 +47,14 @@ class SyncJob(NamedTuple):
 
 
 class SyncPart(NamedTuple):
-    """What one thread does: jobs one after another, or in one go where they are all on this file system."""
+    """The work of one thread: jobs one after another, or one sync of the file system that all of them are on."""
 
     jobs: Sequence[SyncJob]
     file_system: FileSystem | None = None
 
 
 class SyncThreads:
-    """Starts its threads when they are first needed."""
+    """Threads for syncs, started on first use."""
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
@@ -63,10 +63,10 @@ class SyncThreads:
     def sync(
         self, parts: Sequence[SyncPart], errors: list[StorageError], on_end: Callable[[], None]
     ) -> asyncio.Future[None]:
-        """Sync all that is given, the parts side by side.
+        """Sync all parts, side by side.
 
-        errors: of what could not even be given; they count as those of a sync.
-        on_end: called on the event loop when nothing is being synced any more, before the future is done.
+        errors: failures from before the sync; they count as its own.
+        on_end: called on the event loop when no part is running any more, before the future is done.
         The future raises one StorageError for all that failed, with their paths.
         """
         sync = _RunningSync(asyncio.get_running_loop(), on_end, len(parts), errors)
@@ -77,7 +77,7 @@ class SyncThreads:
             thread = threading.Thread(target=self._run, name=f"sync-{len(self._threads)}", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the system has no more for this process
+            except RuntimeError:  # the system has no more threads for this process
                 if self._threads:
                     break
                 raise
@@ -87,7 +87,7 @@ class SyncThreads:
         return sync.future
 
     def close(self) -> None:
-        """End the threads, after what they were given."""
+        """End the threads after their current work."""
         for _ in self._threads:
             self._parts.put(None)
         for thread in self._threads:
@@ -96,7 +96,7 @@ class SyncThreads:
 
     @SYNC_THREAD.handles
     def _run(self) -> None:
-        """Whatever comes of a part, it ends, and the thread goes on: or everybody would wait for ever."""
+        """Run parts until the end. No exception of a part ends the thread: all later syncs would wait for ever."""
         take = self._parts.get
         while (taken := take()) is not None:
             sync, part = taken
@@ -109,14 +109,14 @@ class SyncThreads:
 
 
 def _errors_of(part: SyncPart) -> list[StorageError]:
-    """Do a part; what failed of it."""
+    """Sync a part; return its failures."""
     if part.file_system is not None and part.file_system.sync():
         return []
     return [error for job in part.jobs if (error := _error_of(job)) is not None]
 
 
 def _error_of(job: SyncJob) -> StorageError | None:
-    """Do it; what failed."""
+    """Sync one job; return its failure."""
     try:
         if job.descriptor >= 0:
             os.fdatasync(job.descriptor)
@@ -132,7 +132,7 @@ def _error_of(job: SyncJob) -> StorageError | None:
 
 
 class _RunningSync:
-    """One call of `SyncThreads.sync`: counts its parts down, and resolves its future when the last has ended."""
+    """One call of `SyncThreads.sync`: counts down its parts, and resolves its future when the last has ended."""
 
     __slots__ = ("_errors", "_lock", "_loop", "_missing_count", "_on_end", "future")
 
@@ -151,7 +151,7 @@ class _RunningSync:
         self._lock = threading.Lock()
 
     def part_ended(self, errors: Sequence[StorageError]) -> None:
-        """Called on a sync thread, once for every part."""
+        """Record the end of a part; called on a sync thread, once for each."""
         with self._lock:
             self._errors.extend(errors)
             self._missing_count -= 1
@@ -160,7 +160,7 @@ class _RunningSync:
         try:
             self._loop.call_soon_threadsafe(self.end)
         except RuntimeError:
-            pass  # the loop has been closed: nobody waits any more
+            pass  # the loop is closed: nothing waits any more
 
     @SYNC_END.handles
     def end(self) -> None:
@@ -182,7 +182,8 @@ class _RunningSync:
 
 
 def _sync_path(path: str, *, is_directory: bool) -> None:
-    """Sync what is not open; a thread may wait for a descriptor, which others have for a moment. Raises OSError."""
+    """Open and sync a file; wait on this thread for a descriptor, which connections may hold for a moment. Raises
+    OSError."""
     give_up_at_s = time.monotonic() + LONGEST_WAIT_FOR_DESCRIPTOR_S
     while True:
         try:
@@ -196,7 +197,7 @@ def _sync_path(path: str, *, is_directory: bool) -> None:
 
 
 def sync_and_close(descriptor: int, *, is_directory: bool) -> None:
-    """Sync what was opened for nothing else. Raises OSError."""
+    """Sync a descriptor that was opened only for this, and close it. Raises OSError."""
     try:
         if is_directory:
             os.fsync(descriptor)
