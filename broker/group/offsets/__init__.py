@@ -1,1 +1,1 @@
-"""Committed offsets of groups, whatever their kind: who may commit, what is kept, what its records say."""
+"""Committed offsets of all kinds of groups: checks of commits, decisions, storage, expiry and records."""

@@ -1,4 +1,4 @@
-"""What a commit and a fetch of offsets consist of, and who may commit. Pure.
+"""Types for commits and fetches of offsets, and the checks of the members that send them. Pure.
 
 Source: Kafka's ClassicGroup, ConsumerGroup and StreamsGroup, validateOffsetCommit and validateOffsetFetch; KIP-447
 (members in transactional commits); KIP-848 and KIP-1251 (member epochs).
@@ -28,10 +28,10 @@ class OffsetToCommit(NamedTuple):
 
 
 class Committer(NamedTuple):
-    """Who commits: a member of a generation, or, by default, nobody in particular.
+    """Client of a commit: a member in a generation, or, by default, a client that is not a member.
 
-    knows_member_epochs: OffsetCommit 9 and later; then the generation may be the epoch of a member of the consumer
-    protocol, and a group that nobody knows is GROUP_ID_NOT_FOUND.
+    knows_member_epochs: OffsetCommit 9 and later; the generation may then be the epoch of a member of the consumer
+                         protocol, and the error of an unknown group is GROUP_ID_NOT_FOUND.
     """
 
     generation_id: int = -1
@@ -45,14 +45,14 @@ class Committer(NamedTuple):
 
 
 class Fetcher(NamedTuple):
-    """Who asks for offsets: a member (OffsetFetch 9 and later), or, by default, nobody in particular."""
+    """Client of an OffsetFetch: a member (version 9 and later), or, by default, a client that is not a member."""
 
     member_id: str | None = None
     member_epoch: int = -1
 
 
 class FetchedOffset(NamedTuple):
-    """A committed offset as OffsetFetch answers it; offset and leader epoch are -1 when there is none."""
+    """A committed offset in the reply to OffsetFetch; offset and leader epoch are -1 when there is none."""
 
     topic_partition: TopicPartition
     offset: int = -1
@@ -64,10 +64,10 @@ class FetchedOffset(NamedTuple):
 def check_commit(
     group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, offsets: Sequence[OffsetToCommit]
 ) -> ErrorCode:
-    """Whether these offsets may be committed; one error for all of them, as in Kafka.
+    """Check whether the client may commit these offsets. Returns one error for all, as Kafka does.
 
-    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS; in a group of the consumer or the
-    streams protocol STALE_MEMBER_EPOCH, and UNSUPPORTED_VERSION for its members that do not know epochs.
+    Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS; in a group of the
+    consumer or streams protocol STALE_MEMBER_EPOCH, and UNSUPPORTED_VERSION for requests without member epochs.
     """
     if not isinstance(group, ClassicGroup):
         return _check_epoch_of_commit(group, committer, offsets, is_transactional=False)
@@ -82,7 +82,7 @@ def check_commit(
 def check_transactional_commit(
     group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, offsets: Sequence[OffsetToCommit]
 ) -> ErrorCode:
-    """As `check_commit`, but strangers may commit in any state, and a stale epoch is an ILLEGAL_GENERATION."""
+    """As `check_commit`, but clients without membership may always commit; a stale epoch is ILLEGAL_GENERATION."""
     if not isinstance(group, ClassicGroup):
         error = _check_epoch_of_commit(group, committer, offsets, is_transactional=True)
         return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
@@ -94,8 +94,8 @@ def check_transactional_commit(
 
 
 def check_fetch(group: ClassicGroup | ConsumerGroup | StreamsGroup, fetcher: Fetcher) -> ErrorCode:
-    """UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION: only members of the broker's own assignment are
-    checked, and only if they say who they are."""
+    """Check the member of a fetch, in groups that the broker assigns and only if the request names one. Refuses:
+    UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
     if isinstance(group, ClassicGroup) or (fetcher.member_id is None and fetcher.member_epoch < 0):
         return ErrorCode.NONE
     member = group.members.get(fetcher.member_id or "")
@@ -118,7 +118,7 @@ def _check_epoch_of_commit(
     *,
     is_transactional: bool,
 ) -> ErrorCode:
-    """A member commits in its epoch, or in an earlier one for a partition that it has had since then at least."""
+    """Check a member's epoch: its own, or an earlier one for partitions that it has owned at least since then."""
     epoch = committer.generation_id
     if epoch < 0 and not group.members:
         return ErrorCode.NONE
@@ -144,7 +144,7 @@ def _owned_since(
     topic_partition: TopicPartition,
     topic_id: bytes,
 ) -> int | None:
-    """The epoch since which a member reads a partition; None if it does not."""
+    """Return the epoch since which a member owns a partition; None if it does not."""
     if isinstance(member, ConsumerMember):
         return member.owned_since(topic_id, topic_partition.partition)
     topology = group.topology if isinstance(group, StreamsGroup) else None
@@ -153,7 +153,7 @@ def _owned_since(
 
 
 def _is_classic(member: ConsumerMember | StreamsMember) -> bool:
-    """Whether a member of a group of the consumer protocol speaks the classic one."""
+    """Return whether a member of a group of the consumer protocol uses the classic protocol."""
     return isinstance(member, ConsumerMember) and member.classic is not None
 
 

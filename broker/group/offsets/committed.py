@@ -1,8 +1,8 @@
-"""Committed offsets of the groups of one shard, and those that wait for the end of their transaction. Pure.
+"""Store of the committed and pending offsets of one shard's groups. Pure.
 
-A transactional commit is pending, by producer id, until the marker of its transaction arrives through the log: COMMIT
-moves it over the committed offset unless that one stands later in the log, ABORT drops it. Replaying the log gives the
-same state as living through it.
+A transactional commit is pending, by producer id, until the log holds the marker of its transaction. COMMIT replaces
+the committed offset unless that is later in the log; ABORT drops the pending one. A replay of the log gives the same
+state.
 Source: Kafka's OffsetMetadataManager; KIP-98, KIP-447.
 """
 
@@ -18,7 +18,7 @@ _NONE: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})
 
 
 class OffsetStore:
-    """Every change comes from a record or a marker of the shard's log."""
+    """Offsets of one shard. Only records and markers of the shard's log change them."""
 
     __slots__ = ("_committed", "_open_producers", "_pending")
 
@@ -33,7 +33,7 @@ class OffsetStore:
         return self._committed.get(group_id, _NONE)
 
     def is_pending(self, group_id: str, topic_partition: TopicPartition) -> bool:
-        """Whether an open transaction has a commit for this partition; a stable offset is not known before it ends."""
+        """Return whether an open transaction has a commit for this partition, which thus has no stable offset."""
         partitions = self._open_producers.get(group_id)
         return partitions is not None and topic_partition in partitions
 
@@ -47,9 +47,7 @@ class OffsetStore:
         return self._committed.keys() | self._open_producers.keys()
 
     def partitions(self, group_id: str) -> Iterator[tuple[TopicPartition, bytes]]:
-        """Every partition with a committed or a pending offset, once, with the id of the topic that was committed
-        for.
-        """
+        """Iterate once over all partitions with a committed or pending offset, with the topic id of the commit."""
         committed = self._committed.get(group_id, _NONE)
         for topic_partition, value in committed.items():
             yield topic_partition, value.topic_id
@@ -58,7 +56,7 @@ class OffsetStore:
                 yield topic_partition, self._pending[next(iter(producer_ids))][group_id, topic_partition].topic_id
 
     def topic_id(self, group_id: str, topic_partition: TopicPartition) -> bytes | None:
-        """The id of the topic that was committed for, or is pending; None without either."""
+        """Return the topic id of the committed or pending offset; None without either."""
         value = self._committed.get(group_id, _NONE).get(topic_partition)
         if value is None:
             for producer_id in self._open_producers.get(group_id, {}).get(topic_partition, ()):
@@ -71,7 +69,7 @@ class OffsetStore:
     def commit(
         self, group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata, producer_id: int = -1
     ) -> None:
-        """Take in a commit; one of a producer's transaction is pending until that ends."""
+        """Apply a commit; a transactional one is pending until its transaction ends."""
         if producer_id < 0:
             self._committed.setdefault(group_id, {})[topic_partition] = value
         else:
@@ -79,7 +77,7 @@ class OffsetStore:
             self._open_producers.setdefault(group_id, {}).setdefault(topic_partition, set()).add(producer_id)
 
     def remove(self, group_id: str, topic_partition: TopicPartition) -> None:
-        """Take in a tombstone: it also ends what is pending for the partition."""
+        """Apply a tombstone, which removes pending offsets of the partition, too."""
         committed = self._committed.get(group_id)
         if committed is not None and committed.pop(topic_partition, None) is not None and not committed:
             del self._committed[group_id]
@@ -95,7 +93,7 @@ class OffsetStore:
             del self._open_producers[group_id]
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Take in a marker: the pending offsets of the producer become committed, or are gone."""
+        """Apply a marker: commit or drop the pending offsets of the producer."""
         for (group_id, topic_partition), value in self._pending.pop(producer_id, {}).items():
             open_partitions = self._open_producers[group_id]
             producers = open_partitions[topic_partition]

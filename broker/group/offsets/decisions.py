@@ -1,4 +1,4 @@
-"""Every decision about the offsets of groups, whatever their kind: committing, fetching, deleting. Pure.
+"""Decisions about offsets of all kinds of groups: committing, fetching, deleting. Pure.
 
 Source: Kafka's OffsetMetadataManager.
 """
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from fencepost.broker.log.verification import VerificationGuard
 
 DECISION_RECORDS_BYTES = 16_384
-"""Of one decision that has no natural bound: time that is over, expiry, deletion. It may be exceeded by what belongs
-together. Far below any `max.message.bytes` in use."""
+"""Bound on the records of a decision about deadlines, expiry or deletion. Records that belong together may exceed it.
+It is far below any `max.message.bytes` in use."""
 MAX_OFFSETS_LOOKED_AT = 5_000
-"""In one decision, and groups that have none: a few milliseconds."""
+"""Bound on the offsets, plus groups, that one decision examines: a few milliseconds of work."""
 
-LATEST_TIMESTAMP_MS = 2**63 - 1  # that the log can hold; a client may ask for as long a retention
+LATEST_TIMESTAMP_MS = 2**63 - 1  # the latest that the log can hold; a client's retention may reach beyond it
 
 
 class OffsetSearch(NamedTuple):
-    """What a search through all offsets has still to look at, the next one last: groups, and offsets of one group."""
+    """Remaining work of a search through all offsets, the next item last: groups, and offsets of one group."""
 
     group_ids: list[str]
     partitions: list[tuple[str, TopicPartition]]
@@ -50,7 +50,7 @@ class OffsetSearch(NamedTuple):
 class OffsetDecisions:
     """Decisions about the offsets in `store`.
 
-    find_group: the group as it is, or None for one that nobody knows.
+    find_group: returns the group as it is, or None for an unknown id.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class OffsetDecisions:
         retention_time_ms: int = -1,
         now_ms: int,
     ) -> Decision[ErrorCode | list[ErrorCode]]:
-        """One error for the whole request, or one for each offset in order (NONE or OFFSET_METADATA_TOO_LARGE).
+        """Commit offsets. Returns one error for the request, or one per offset (NONE or OFFSET_METADATA_TOO_LARGE).
 
-        retention_time_ms: -1 for the broker's own; OffsetCommit 2 to 4 can ask for another.
-        Refuses: GROUP_ID_NOT_FOUND, before OffsetCommit 9 ILLEGAL_GENERATION, and see `check_commit`.
+        retention_time_ms: -1 for the broker's setting; OffsetCommit 2 to 4 can request another.
+        Refuses: GROUP_ID_NOT_FOUND (before OffsetCommit 9 ILLEGAL_GENERATION), and the errors of `check_commit`.
         """
         settle: Callable[[], None] | None = None
         group = self._find_group(group_id)
@@ -110,7 +110,7 @@ class OffsetDecisions:
     ) -> Decision[ErrorCode | list[ErrorCode]]:
         """As `commit`, but pending until the transaction of `producer` (id, epoch) ends.
 
-        Strangers may commit in any state: fencing is the producer epoch's task then. Refuses: INVALID_GROUP_ID,
+        Clients without membership may commit in any state: the producer epoch fences them. Refuses: INVALID_GROUP_ID,
         UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. Source: KIP-447.
         """
         if not group_id:
@@ -145,16 +145,16 @@ class OffsetDecisions:
         return errors, records
 
     def check_fetch(self, group_id: str, fetcher: Fetcher) -> ErrorCode:
-        """Whether somebody may fetch offsets. A group that nobody knows has none; that is no error."""
+        """Check whether a client may fetch offsets. An unknown group has no offsets, which is not an error."""
         group = self._find_group(group_id)
         return ErrorCode.NONE if group is None or isinstance(group, ShareGroup) else check_fetch(group, fetcher)
 
     def fetch(
         self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, *, require_stable: bool
     ) -> list[FetchedOffset]:
-        """Committed offsets of the partitions asked for, or of all that have one.
+        """Return the committed offsets of these partitions, or (None) of all partitions that have one.
 
-        With `require_stable` a partition for which a transaction is open answers UNSTABLE_OFFSET_COMMIT.
+        With `require_stable` a partition with a pending offset gets UNSTABLE_OFFSET_COMMIT.
         """
         committed = self._store.committed(group_id)
         has_pending = require_stable and self._store.has_pending(group_id)
@@ -173,8 +173,8 @@ class OffsetDecisions:
     def delete(
         self, group_id: str, topic_partitions: Sequence[TopicPartition]
     ) -> Decision[ErrorCode | list[ErrorCode]]:
-        """One error for the whole request, or NONE or GROUP_SUBSCRIBED_TO_TOPIC for each partition in order, as many
-        as one decision deals with: the others are for the next.
+        """Delete offsets, up to `DECISION_RECORDS_BYTES`. Returns one error for the request, or NONE or
+        GROUP_SUBSCRIBED_TO_TOPIC for each partition in order; the caller repeats the call for the rest.
 
         Refuses: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that are no consumers). Source: KIP-496.
         """
@@ -211,10 +211,10 @@ class OffsetDecisions:
         return Decision(errors, records=records)
 
     def drop(self, is_gone: Callable[[str, bytes], bool], search: OffsetSearch | None) -> Decision[OffsetSearch | None]:
-        """Remove the offsets of topics of which `is_gone(name, topic id)` says so, a bounded number at a time.
+        """Remove the offsets of topics for which `is_gone(name, topic id)` is true, a bounded number at a time.
 
-        The id is zero for offsets that were committed without it. The reply is how far the search has come, with which
-        it is to go on; None at its end. It begins with None, too.
+        The id is zero for offsets that were committed without it. search: None at the start, later the last reply. The
+        reply is the remaining search; None at its end.
         """
         group_ids, partitions = (list(self._store.group_ids()), []) if search is None else search
         group_ids, partitions = group_ids.copy(), partitions.copy()

@@ -1,4 +1,4 @@
-"""Which committed offsets are no longer kept. Pure. Source: KIP-211; Kafka's ClassicGroup.offsetExpirationCondition."""
+"""Expiry of committed offsets. Pure. Source: KIP-211; Kafka's ClassicGroup.offsetExpirationCondition."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 def expired_offsets(
     group: ClassicGroup | ConsumerGroup | StreamsGroup, offsets: OffsetStore, *, retention_ms: int, now_ms: int
 ) -> Iterator[TopicPartition]:
-    """Offsets expire after the group has been empty for the retention time; without a group, or a subscription,
-    after the commit.
+    """Find the expired offsets of a group. The retention time counts from when the group became empty; without a group,
+    or a subscription, from the commit.
 
-    In a group of the consumer or the streams protocol they do after the commit, unless a member reads the topic.
+    In a group of the consumer or streams protocol it counts from the commit, for topics that no member reads.
     Source: KIP-211; Kafka's ClassicGroup.offsetExpirationCondition, and those of ConsumerGroup and StreamsGroup.
     """
     subscribed: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""A committed offset as the coordinator keeps it, and as a record of `__consumer_offsets`. Pure.
+"""Records of committed offsets in `__consumer_offsets`, and the type of a committed offset. Pure.
 
 Source: Kafka's OffsetAndMetadata and GroupCoordinatorRecordHelpers.newOffsetCommitRecord.
 """
@@ -24,16 +24,16 @@ from fencepost.protocol.stored.versioned import decode_known
 
 EXPIRING_OFFSET_VALUE_VERSION = 1
 MAX_REMEMBERED_KEYS = 16_384
-LONGEST_REMEMBERED_KEY_BYTES = 600  # of an id and a topic's name: clients choose ids, of up to 32 KiB
+LONGEST_REMEMBERED_KEY_BYTES = 600  # group id plus topic name in the key cache: clients choose ids of up to 32 KiB
 
 
 class OffsetAndMetadata(NamedTuple):
     """A committed offset.
 
     leader_epoch:        of the last consumed record, -1 when unknown.
-    expire_timestamp_ms: -1 unless the client asked for a retention of its own (OffsetCommit 2 to 4).
-    topic_id:            zero when the committing client or the record did not say.
-    record_offset:       where the commit stands in the log of `__consumer_offsets`; of two commits the greater counts.
+    expire_timestamp_ms: -1 unless the client requested a retention (OffsetCommit 2 to 4).
+    topic_id:            zero when the committing client or the record has none.
+    record_offset:       offset of the commit in the log of `__consumer_offsets`; of two commits the greater wins.
     """
 
     offset: int
@@ -46,24 +46,24 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetCommitted(NamedTuple):
-    """What the record of a commit means to the shard that decides it."""
+    """Decoded record of a commit, for the shard that decides it."""
 
     group_id: str
     topic_partition: TopicPartition
     value: OffsetAndMetadata
 
     def at(self, record_offset: int) -> OffsetAndMetadata:
-        """The committed offset, once it is known where in the log it stands."""
+        """Return the committed offset of a record with this offset in the log."""
         return OffsetAndMetadata(*self.value[:-1], record_offset)
 
 
 def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata) -> CoordinatorRecord:
-    """The record of a commit: version 4, or 1 for an offset that expires at a time of its own, which only that has."""
+    """Return the record of a commit: version 4, or version 1, which alone can hold an expiry time, if it has one."""
     encode = _encode_remembered if len(group_id) <= LONGEST_REMEMBERED_KEY else _encode_key
     key = encode(group_id, topic_partition)
     offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id, _ = value
     if expire_timestamp_ms != -1:
-        # That version has room neither for the leader's epoch nor for the topic's id: its bytes mean less than `value`.
+        # Version 1 holds neither the leader epoch nor the topic id, so its bytes decode to less than `value`.
         stored = OffsetCommitValue(
             offset=offset,
             metadata=metadata,
@@ -76,14 +76,14 @@ def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetA
 
 
 def offset_tombstone(group_id: str, topic_partition: TopicPartition) -> CoordinatorRecord:
-    """The record that removes a committed offset, and what open transactions have committed for the partition."""
+    """Return the record that removes the committed and the pending offsets of a partition."""
     return CoordinatorRecord(_encode_key(group_id, topic_partition), None)
 
 
 def decode_offset(value: bytes, record_offset: int) -> OffsetAndMetadata:
-    """The committed offset. Raises DecodeError, also for a version of the future.
+    """Decode a committed offset. Raises DecodeError, also for a later version.
 
-    Any number may be an offset: OffsetCommit takes each that a client sends, as Kafka's does.
+    Any number is a valid offset: OffsetCommit accepts every number from a client, as in Kafka.
     """
     stored = decode_known(OffsetCommitValue, value)
     return OffsetAndMetadata(
@@ -97,7 +97,7 @@ def decode_offset(value: bytes, record_offset: int) -> OffsetAndMetadata:
     )
 
 
-# Groups commit for the same few partitions again and again.
+# Cached because groups commit for the same few partitions repeatedly.
 
 
 def _encode_key(group_id: str, topic_partition: TopicPartition) -> bytes:
@@ -109,9 +109,9 @@ _encode_remembered = lru_cache(MAX_REMEMBERED_KEYS)(_encode_key)
 
 
 def decode_key(key: bytes) -> tuple[str, TopicPartition] | None:
-    """Whose offset of which partition a record holds; None for a record of another kind.
+    """Return the group and partition of an offset record; None for a record of another kind.
 
-    Raises DecodeError, also for a partition that cannot be.
+    Raises DecodeError, also for an invalid partition.
     """
     return _decode_remembered(key) if len(key) <= LONGEST_REMEMBERED_KEY_BYTES else _decode_key(key)
 

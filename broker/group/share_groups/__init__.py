@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): their members and who reads which partition. What they acknowledge is in `broker.share`."""
+"""Share groups (KIP-932): their members and assignments. Acquired and acknowledged records are in `broker.share`."""

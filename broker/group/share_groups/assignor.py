@@ -1,7 +1,7 @@
-"""Which partitions each member of a share group reads: all of them are read, each by as many members as need be. Pure.
+"""Assignor for share groups: every partition has at least one reader, and several if there are more members. Pure.
 
-Every partition has as many members as it takes for every member to have something, every member about as many
-partitions, and whoever has one keeps it if that fits.
+It assigns every partition to enough members for every member to have one, gives members about equal numbers of
+partitions, and keeps earlier assignments where they fit.
 Source: KIP-932; Kafka's SimpleAssignor.
 """
 
@@ -19,10 +19,9 @@ _Partition = tuple[bytes, int]
 def assign(
     subscriptions: Mapping[str, frozenset[bytes]], assignable: Assignment, previous: Mapping[str, Assignment]
 ) -> dict[str, Assignment]:
-    """What each member is to read.
+    """Return the assignment of each member.
 
-    subscriptions: by member id, the ids of the topics that it wants. assignable: the partitions that can be read.
-    previous:      what the members read until now.
+    subscriptions: topic ids by member id. assignable: partitions that can be read. previous: the last assignment.
     """
     shares: dict[str, set[_Partition]] = {member_id: set() for member_id in subscriptions}
     if len(set(subscriptions.values())) == 1:
@@ -47,7 +46,7 @@ def _share_out(
     previous: Mapping[str, Assignment],
     shares: dict[str, set[_Partition]],
 ) -> None:
-    """Add to the members' shares what they get of these partitions."""
+    """Distribute these partitions among the members and add them to the members' shares."""
     if not partitions:
         return
     member_count = len(member_ids)
@@ -74,7 +73,7 @@ def _share_out(
 
 
 def _kept(previous: Assignment, targets: Collection[_Partition], quota: int) -> set[_Partition]:
-    """What a member may keep of what it has: the last of it, as much as its quota."""
+    """Return the partitions that a member keeps: the last ones of its previous assignment, up to its quota."""
     had = sorted((topic_id, number) for topic_id, numbers in previous.items() for number in numbers)
     fitting = [partition for partition in had if partition in targets]
     return set(fitting[max(0, len(fitting) - quota) :])
@@ -83,9 +82,9 @@ def _kept(previous: Assignment, targets: Collection[_Partition], quota: int) -> 
 def _fill(
     readers: dict[_Partition, list[str]], held: dict[str, set[_Partition]], quotas: Mapping[str, int], sharing: int
 ) -> None:
-    """Give partitions with too few readers in turn to members with too few partitions.
+    """Give partitions with too few readers, in turn, to members with too few partitions.
 
-    A partition that all of these read already stays as it is, and so do those behind it.
+    This stops at the first partition that all of those members read already.
     """
     unfilled = [member_id for member_id, kept in held.items() if len(kept) < quotas[member_id]]
     position, is_any_given = 0, False

@@ -1,7 +1,7 @@
-"""A share group: its members, what each reads, and the share partitions that have state. Pure.
+"""Share group: its members, their assignments, and the share partitions that have state. Pure.
 
-Members need nothing from each other: what one is to read it may read at once, along with others. All of it changes only
-by records, see `share_records`.
+Several members may read a partition, so each reads its new assignment immediately. Only records change this state, see
+`records.py`.
 Source: KIP-932; Kafka's ShareGroup and ShareGroupMember.
 """
 
@@ -25,7 +25,7 @@ class ShareGroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShareMember:
-    """One member. previous_member_epoch: a member whose last answer was lost still comes with it."""
+    """One member. previous_member_epoch: a member whose last reply was lost still sends it."""
 
     member_id: str
     member_epoch: int = JOIN_EPOCH
@@ -39,7 +39,7 @@ class ShareMember:
 
 @dataclass(frozen=True, slots=True)
 class StatePartitions:
-    """Share partitions of one topic that have state, or are to have. name: the topic's, when that was written."""
+    """Share partitions of one topic that have or get state. name: the topic's name when the record was written."""
 
     name: str
     partitions: frozenset[int]
@@ -51,9 +51,9 @@ StateTopics = Mapping[bytes, StatePartitions]
 
 @dataclass(frozen=True, slots=True)
 class ShareStatePartitions:
-    """Which share partitions have state: it is being made, is there, or is being deleted.
+    """Share partitions whose state is being initialized, is initialized, or is being deleted.
 
-    initializing_since_ms: when that was written down; the making is tried again after a while.
+    initializing_since_ms: time of the record; initialization is retried after `share_initialize_retry_interval_ms`.
     """
 
     initializing: StateTopics = field(default_factory=dict)
@@ -63,7 +63,7 @@ class ShareStatePartitions:
 
 
 def union_of_topics(topics: StateTopics, more: StateTopics) -> dict[bytes, StatePartitions]:
-    """All partitions of both."""
+    """Return the partitions of both, by topic."""
     result = dict(topics)
     for topic_id, added in more.items():
         known = result.get(topic_id)
@@ -73,7 +73,7 @@ def union_of_topics(topics: StateTopics, more: StateTopics) -> dict[bytes, State
 
 
 def difference_of_topics(topics: StateTopics, gone: Mapping[bytes, Iterable[int]]) -> dict[bytes, StatePartitions]:
-    """The partitions that are left."""
+    """Return the partitions of `topics` that are not in `gone`."""
     result = {}
     for topic_id, known in topics.items():
         partitions = known.partitions.difference(gone.get(topic_id, ()))
@@ -83,12 +83,11 @@ def difference_of_topics(topics: StateTopics, gone: Mapping[bytes, Iterable[int]
 
 
 class ShareGroup:
-    """One group. Members and assignments are replaced, never changed, so that a copy of the group is shallow.
+    """One group. Members and assignments are immutable and get replaced, so a copy of the group is shallow.
 
-    target:                  by member id, what each is to read.
+    target:                  target assignment by member id.
     state_partitions:        None until a member has subscribed.
-    checked_topics_version:  the version of the metadata for which the topics are known to hash to `metadata_hash`; in
-                             memory only.
+    checked_topics_version:  version of the metadata at which the topics last hashed to `metadata_hash`; in memory only.
     """
 
     group_type = "share"
@@ -114,17 +113,17 @@ class ShareGroup:
         return self.state.value
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Topics that members want, whether they exist or not."""
+        """Topics that members subscribe to, whether they exist or not."""
         return frozenset().union(*{member.subscribed_topic_names for member in self.members.values()})
 
     @property
     def assignable(self) -> Assignment:
-        """Share partitions that can be read: those that have state."""
+        """Share partitions that can be assigned: those that have state."""
         known = self.state_partitions
         return {} if known is None else {topic_id: topic.partitions for topic_id, topic in known.initialized.items()}
 
     def has_unassigned_state(self) -> bool:
-        """Whether share partitions that somebody wants have got state, or lost it, since they were assigned."""
+        """Whether subscribed share partitions have got or lost state since the last assignment."""
         known = self.state_partitions
         if not self.members or known is None:
             return False
@@ -139,7 +138,7 @@ class ShareGroup:
         )
 
     def copy(self) -> ShareGroup:
-        """A group that can change on its own; what it consists of is shared."""
+        """Return a shallow copy that can change without changing this group."""
         other = ShareGroup.__new__(ShareGroup)
         other.__dict__.update(self.__dict__, members=dict(self.members), target=dict(self.target))
         return other

@@ -1,4 +1,4 @@
-"""Every decision about share groups in one shard of the group coordinator, and what their records change. Pure.
+"""Decisions about share groups in one shard of the group coordinator, and the effects of their records. Pure.
 
 Source: KIP-932; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far as they concern share groups.
 """
@@ -50,7 +50,7 @@ MAX_GROUPS_PER_DECISION = 1_000
 
 
 class OffsetDeletion(NamedTuple):
-    """Share partitions whose state has to be deleted, and the topics asked for that have none."""
+    """Share partitions whose state has to be deleted, and the requested topics that have none."""
 
     partitions: Mapping[bytes, Collection[int]]
     without_state: Collection[str]
@@ -59,7 +59,7 @@ class OffsetDeletion(NamedTuple):
 class ShareGroups:
     """The share groups among the groups of a shard.
 
-    groups: all groups of the shard. find: a group as it is, also one that only has offsets.
+    groups: all groups of the shard. find: returns a group as it is, also one that only has offsets.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ShareGroups:
         self._membership = ShareMembership(config, deadlines, topics)
 
     def _share_group(self, group_id: str) -> ShareGroup | HeartbeatRefusal:
-        """The group. Refuses: GROUP_ID_NOT_FOUND, also for one of another kind."""
+        """Find a share group. Refuses: GROUP_ID_NOT_FOUND, also for a group of another kind."""
         group = self._find(group_id)
         if isinstance(group, ShareGroup):
             return group
@@ -85,7 +85,7 @@ class ShareGroups:
         return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
 
     def _empty_group(self, group_id: str) -> ShareGroup | HeartbeatRefusal:
-        """The group, which has no members. Refuses: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Find a share group without members. Refuses: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._share_group(group_id)
         if isinstance(group, ShareGroup) and group.members:
             return HeartbeatRefusal(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
@@ -96,9 +96,9 @@ class ShareGroups:
     def heartbeat(
         self, request: ShareGroupHeartbeatRequest, sender: HeartbeatContext, now_ms: int
     ) -> Decision[ShareHeartbeat]:
-        """A member joins, stays or leaves.
+        """Handle the heartbeat with which a member joins, stays or leaves.
 
-        Refuses: INVALID_REQUEST, GROUP_ID_NOT_FOUND, and what `ShareMembership` does.
+        Refuses: INVALID_REQUEST, GROUP_ID_NOT_FOUND, and the errors of `ShareMembership`.
         """
         refusal = check_request(request)
         if refusal is not None:
@@ -119,7 +119,7 @@ class ShareGroups:
         return Decision(heartbeat) if heartbeat.response.error_code else effects.decision(heartbeat)
 
     def describe(self, group_id: str) -> ShareGroupDescribedGroup:
-        """GROUP_ID_NOT_FOUND, with a message, for one that does not exist or is of another kind."""
+        """Describe a share group. Refuses: GROUP_ID_NOT_FOUND, also for a group of another kind."""
         group = self._share_group(group_id)
         if isinstance(group, HeartbeatRefusal):
             return ShareGroupDescribedGroup(group_id=group_id, error_code=group.error, error_message=group.message)
@@ -134,17 +134,17 @@ class ShareGroups:
     # Share partitions
 
     def initialized(self, group_id: str, partitions: Partitions, now_ms: int) -> Decision[None]:
-        """Share partitions have got their state."""
+        """Write down that share partitions have state."""
         return self._change(group_id, lambda draft: finish_initializing(draft, partitions, self._topics), now_ms)
 
     def not_initialized(self, group_id: str, partitions: Partitions, now_ms: int) -> Decision[None]:
-        """Share partitions could not get their state."""
+        """Write down that the initialization of share partitions failed."""
         return self._change(group_id, lambda draft: give_up_initializing(draft, partitions), now_ms)
 
     def begin_altering(
         self, group_id: str, partitions: Partitions, now_ms: int
     ) -> Decision[StateToInitialize | HeartbeatRefusal]:
-        """Share partitions are to begin elsewhere; a group that does not exist comes into being.
+        """Begin to alter the start offsets of share partitions; this creates a group that does not exist.
 
         Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (of another kind).
         """
@@ -171,7 +171,7 @@ class ShareGroups:
     def begin_deleting(
         self, group_id: str, names: Collection[str] | None, now_ms: int
     ) -> Decision[OffsetDeletion | HeartbeatRefusal]:
-        """Topics are to lose their state; None for all. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+        """Begin to delete the state of topics; None for all. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
         found = self._empty_group(group_id)
         if isinstance(found, HeartbeatRefusal):
             return Decision(found)
@@ -182,11 +182,11 @@ class ShareGroups:
         return effects.decision(OffsetDeletion(to_delete, without_state))
 
     def deleted(self, group_id: str, topic_ids: Collection[bytes], now_ms: int) -> Decision[None]:
-        """Topics have lost their state."""
+        """Write down that the state of topics is deleted."""
         return self._change(group_id, lambda draft: finish_deleting(draft, topic_ids), now_ms)
 
     def state_partitions(self, group_id: str) -> dict[bytes, frozenset[int]]:
-        """The share partitions of a group that have state; none for a group that nobody knows."""
+        """Return the share partitions of a group that have state; none for an unknown group."""
         group = self._share_group(group_id)
         return dict(group.assignable) if isinstance(group, ShareGroup) else {}
 
@@ -194,8 +194,8 @@ class ShareGroups:
         return Decision(self.state_partitions(group_id))
 
     def drop_topics(self, is_gone: Callable[[bytes], bool], group_ids: list[str], now_ms: int) -> Decision[list[str]]:
-        """Have these groups forget topics that do not exist any more, a bounded number at a time; those that are still
-        to be looked at."""
+        """Remove deleted topics from these groups, a bounded number of groups at a time. Returns the groups that
+        remain."""
         effects = DecisionBuilder(now_ms, self._deadlines)
         size_bytes = looked_at_count = 0
         for group_id in group_ids:
@@ -220,7 +220,7 @@ class ShareGroups:
     # The log
 
     def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:
-        """Take in a record of a share group; False for one of anything else. Raises DecodeError."""
+        """Apply a record of a share group; return False for any other record. Raises DecodeError."""
         key = decode_share_group_key(key_bytes)
         if key is None:
             return False
@@ -244,5 +244,5 @@ class ShareGroups:
         self._membership.start_sessions(group, now_ms)
 
     def tombstones(self, group: ShareGroup) -> list[CoordinatorRecord]:
-        """The records that remove a group."""
+        """Return the records that remove a group."""
         return group_tombstones(group)

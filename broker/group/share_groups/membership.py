@@ -1,7 +1,7 @@
-"""The members of share groups: joining, staying, leaving, and what time does to them. Pure.
+"""Membership of share groups: joining, staying, leaving, and the deadlines of members. Pure.
 
-A heartbeat says what has changed about a member; the group may begin a new epoch and share out anew, and the member
-gets what is its own at once. Topics that are new to the group are read only once their share partitions have state.
+A heartbeat carries a member's changes; the group may begin a new epoch and make a new target, and the member gets its
+assignment immediately. Topics that are new to the group are assigned only once their share partitions have state.
 Source: KIP-932; Kafka's GroupCoordinatorService (throwIfShareGroupHeartbeatRequestIsInvalid) and GroupMetadataManager
 (shareGroupHeartbeat, shareGroupLeave, shareGroupFenceMember).
 """
@@ -53,21 +53,21 @@ log = get_logger(__name__)
 
 
 class StateToInitialize(NamedTuple):
-    """Share partitions that are to have state, by topic id, and the epoch that it belongs to."""
+    """Share partitions whose state has to be initialized, by topic id, and the epoch for that."""
 
     partitions: Mapping[bytes, Collection[int]]
     state_epoch: int
 
 
 class ShareHeartbeat(NamedTuple):
-    """The answer to a heartbeat, and what is to be done once that is durable."""
+    """Reply to a heartbeat, and the state to initialize once the reply is durable."""
 
     response: ShareGroupHeartbeatResponse
     to_initialize: StateToInitialize | None = None
 
 
 def check_request(request: ShareGroupHeartbeatRequest) -> HeartbeatRefusal | None:
-    """What is wrong with a request whatever the group is like: INVALID_REQUEST."""
+    """Check a request by itself, without its group. Refuses: INVALID_REQUEST."""
     reason = None
     if not request.member_id.strip():
         reason = "MemberId can't be empty."
@@ -83,7 +83,7 @@ def check_request(request: ShareGroupHeartbeatRequest) -> HeartbeatRefusal | Non
 
 
 class ShareMembership:
-    """Decisions about the members of share groups; the groups themselves belong to the shard."""
+    """Decisions about members of share groups. The shard owns the groups."""
 
     def __init__(self, config: GroupConfig, deadlines: GroupDeadlines, topics: TopicCatalogue) -> None:
         self._config = config
@@ -95,7 +95,7 @@ class ShareMembership:
     def heartbeat(
         self, group: ShareGroup, request: ShareGroupHeartbeatRequest, sender: HeartbeatContext, effects: DecisionBuilder
     ) -> ShareHeartbeat:
-        """A member joins or stays. Refuses: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH."""
+        """Let a member join or stay. Refuses: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH."""
         member_id = request.member_id
         known = group.members.get(member_id)
         if known is None and len(group.members) >= self._config.share_max_size:
@@ -146,7 +146,7 @@ class ShareMembership:
         return ShareHeartbeat(response, StateToInitialize(partitions, draft.group.group_epoch))
 
     def leave(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, effects: DecisionBuilder) -> ShareHeartbeat:
-        """A member leaves. Refuses: UNKNOWN_MEMBER_ID."""
+        """Remove a member that leaves. Refuses: UNKNOWN_MEMBER_ID."""
         member = group.members.get(request.member_id)
         if member is None:
             return refuse(*_unknown(request.member_id, group))
@@ -159,7 +159,7 @@ class ShareMembership:
     # Steps
 
     def _update_member(self, draft: ShareDraft, member: ShareMember) -> bool:
-        """Write down what a member says of itself, if it is new; whether its topics have changed."""
+        """Write a member's description if it has changed. Returns whether its topics have changed."""
         previous = draft.group.members.get(member.member_id)
         if previous == member:
             return False
@@ -185,7 +185,7 @@ class ShareMembership:
         draft.effects.note(log.debug, "group_epoch_bumped", group_id=group.group_id, group_epoch=value.epoch)
 
     def _update_target(self, draft: ShareDraft) -> None:
-        """Share out for the group's epoch, unless it was done already, or too recently."""
+        """Make the target for the group's epoch, unless there is one or the last one is too recent."""
         group, now_ms = draft.group, draft.effects.now_ms
         interval_ms = self._config.share_times(group.group_id).assignment_interval_ms
         if group.assignment_epoch >= group.group_epoch or (
@@ -212,7 +212,7 @@ class ShareMembership:
         )
 
     def _apply_target(self, draft: ShareDraft, member_id: str, *, has_changed: bool) -> ShareMember:
-        """Give a member what is its own in the target; the member as it is then."""
+        """Give a member its assignment in the target and return the member."""
         group = draft.group
         member = group.members[member_id]
         if member.member_epoch == group.assignment_epoch and not has_changed:
@@ -229,7 +229,7 @@ class ShareMembership:
         return updated
 
     def _fence(self, draft: ShareDraft, members: Collection[ShareMember]) -> None:
-        """Take members out: a new epoch begins."""
+        """Remove members and begin a new epoch."""
         if not members:
             return
         for member in members:
@@ -244,14 +244,14 @@ class ShareMembership:
     # Time
 
     def start_sessions(self, group: ShareGroup, now_ms: int) -> None:
-        """Every member of a group just loaded has a whole session to show up."""
+        """Give every member of a group just loaded a whole session for its next heartbeat."""
         session_timeout_ms = self._config.share_times(group.group_id).session_timeout_ms
         for member_id in group.members:
             key = DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id)
             self._deadlines.set(key, now_ms + session_timeout_ms)
 
     def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
-        """Take out the members whose session is over, all in one step."""
+        """Remove the members whose sessions have ended, all in one step."""
         fenced = [group.members[key.member_id] for key in due if key.member_id in group.members]
         for member in fenced:
             effects.note(
@@ -265,7 +265,7 @@ class ShareMembership:
 
 
 def begin_empty(draft: ShareDraft) -> None:
-    """Write a new group down that has nobody to share anything out to."""
+    """Write the records of a new group without members."""
     group = draft.group
     draft.write(ShareGroupMetadataKey(group.group_id), ShareGroupMetadataValue(epoch=group.group_epoch))
     draft.write(
@@ -285,7 +285,7 @@ def _unknown(member_id: str, group: ShareGroup) -> HeartbeatRefusal:
 
 
 def _check_epoch(member: ShareMember, epoch: int) -> HeartbeatRefusal | None:
-    """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
+    """Refuse with FENCED_MEMBER_EPOCH any epoch but the member's, or the one before when the last reply was lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch) or (
         epoch < member.member_epoch and epoch == member.previous_member_epoch
     ):
@@ -319,7 +319,7 @@ def _assignment(assigned: Assignment) -> ShareGroupHeartbeatAssignment:
 
 
 def described_share_group(group: ShareGroup, topics: TopicCatalogue) -> ShareGroupDescribedGroup:
-    """What ShareGroupDescribe shows of a group; topics that are gone are left out."""
+    """Describe a group for ShareGroupDescribe, without topics that were deleted."""
     return ShareGroupDescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name,

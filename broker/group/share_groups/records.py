@@ -1,4 +1,4 @@
-"""The records of a share group: how they are written, and what each changes in the group. Pure.
+"""Records of a share group: encoding, checks, and their effects on the group. Pure.
 
 Source: Kafka's GroupCoordinatorRecordHelpers, and GroupMetadataManager.replay for the ShareGroup records.
 """
@@ -41,7 +41,7 @@ from fencepost.protocol.stored.share_groups import (
 
 
 class ShareDraft(GroupDraft[ShareGroup, ShareGroupKey]):
-    """The draft of a share group."""
+    """Draft of a share group."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ def _infos(topics: StateTopics) -> list[ShareTopicPartitionsInfo]:
 
 
 def group_tombstones(group: ShareGroup) -> list[CoordinatorRecord]:
-    """The records that remove a group with all that belongs to it. Kafka's order: members before what they are in."""
+    """Return the records that remove a group and all its state. Kafka's order: members before their group."""
     group_id = group.group_id
     keys: list[ShareGroupKey] = [
         *(ShareGroupCurrentMemberAssignmentKey(group_id, name) for name in group.members),
@@ -112,7 +112,7 @@ def group_tombstones(group: ShareGroup) -> list[CoordinatorRecord]:
 
 
 def check_value(key: ShareGroupKey, value: Any) -> None:
-    """Raises DecodeError for what no group can have written."""
+    """Raise DecodeError for a value that no group can have written."""
     check_epoch(value)
     if isinstance(key, ShareGroupTargetAssignmentMemberKey):
         check_partitions(value.topic_partitions)
@@ -123,9 +123,9 @@ def check_value(key: ShareGroupKey, value: Any) -> None:
 
 
 def apply(group: ShareGroup, key: ShareGroupKey, value: Any | None, now_ms: int) -> None:
-    """Make the group what the record says. value: decoded, of the key's kind; None for a tombstone.
+    """Apply a record to the group. value: decoded, of the key's kind; None for a tombstone.
 
-    now_ms: when the record was written. The tombstone of the group itself is the matter of whoever keeps the groups.
+    now_ms: when the record was written. The shard handles the tombstone of the group itself.
     """
     match key:
         case ShareGroupMetadataKey():

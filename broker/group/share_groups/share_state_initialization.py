@@ -1,7 +1,7 @@
-"""Which share partitions of a group have state: how they get it, lose it, and are moved. Pure.
+"""Initialization, alteration and deletion of the state of share partitions, as a share group records it. Pure.
 
-The group writes down what is to have state before the share coordinator makes it, and that it is there afterwards; so
-nothing is forgotten on the way. Deleting goes likewise.
+The group writes a record before the share coordinator initializes or deletes state, and another one afterwards, so an
+interrupted change is repeated.
 Source: KIP-932; Kafka's GroupMetadataManager (maybeCreateInitializeShareGroupStateRequest, initializeShareGroupState,
 sharePartitionsEligibleForOffsetDeletion, alterShareGroupOffsets, maybeCleanupShareGroupState).
 """
@@ -31,7 +31,7 @@ Partitions = Mapping[bytes, Collection[int]]
 
 
 def uninitialized(group: ShareGroup, topics: TopicCatalogue, given_up_before_ms: int) -> dict[bytes, StatePartitions]:
-    """Partitions that members want and that neither have state nor are about to get it."""
+    """Return subscribed partitions without state whose initialization has not begun, or began too long ago."""
     known = group.state_partitions or NONE_YET
     promised = known.initializing if known.initializing_since_ms > given_up_before_ms else {}
     has_or_gets_state = union_of_topics(known.initialized, promised)
@@ -50,7 +50,7 @@ def uninitialized(group: ShareGroup, topics: TopicCatalogue, given_up_before_ms:
 
 
 def begin_initializing(draft: ShareDraft, topics: StateTopics) -> None:
-    """Write down that partitions are to get state."""
+    """Write down that the initialization of partitions begins."""
     known = draft.group.state_partitions or NONE_YET
     _write(
         draft,
@@ -80,7 +80,7 @@ def finish_initializing(draft: ShareDraft, partitions: Partitions, topics: Topic
 
 
 def give_up_initializing(draft: ShareDraft, partitions: Partitions) -> None:
-    """Write down that partitions did not get state: the next heartbeat tries again."""
+    """Write down that the initialization of partitions failed: the next heartbeat retries it."""
     known = draft.group.state_partitions or NONE_YET
     _write(draft, replace(known, initializing=difference_of_topics(known.initializing, partitions)))
 
@@ -88,8 +88,8 @@ def give_up_initializing(draft: ShareDraft, partitions: Partitions) -> None:
 def begin_deleting(
     draft: ShareDraft, names: Collection[str] | None, topics: TopicCatalogue
 ) -> tuple[dict[bytes, frozenset[int]], list[str]]:
-    """Write down that topics lose their state, or (None) all: what the coordinator has to delete; and those of the
-    names of which there is nothing to delete."""
+    """Write down that the deletion of the state of topics, or (None) of all, begins. Returns the partitions whose state
+    the share coordinator has to delete, and the names without state."""
     known = draft.group.state_partitions or NONE_YET
     of_topics = union_of_topics(known.initialized, known.initializing) if names is None else known.initialized
     to_delete: dict[bytes, frozenset[int]] = {}
@@ -97,7 +97,7 @@ def begin_deleting(
     for topic_id, name in known.deleting.items():
         topic = topics.get_by_id(topic_id)
         if topic is not None and (names is None or name in names):
-            to_delete[topic_id] = frozenset(range(topic.partition_count))  # a deletion that was cut short
+            to_delete[topic_id] = frozenset(range(topic.partition_count))  # an interrupted deletion
     if names is None:
         to_delete.update((topic_id, topic.partitions) for topic_id, topic in of_topics.items())
     else:
@@ -120,14 +120,14 @@ def begin_deleting(
 
 
 def finish_deleting(draft: ShareDraft, topic_ids: Collection[bytes]) -> None:
-    """Write down that topics have no state any more."""
+    """Write down that the state of topics is deleted."""
     known = draft.group.state_partitions or NONE_YET
     deleting = {topic_id: name for topic_id, name in known.deleting.items() if topic_id not in topic_ids}
     _write(draft, replace(known, deleting=deleting))
 
 
 def drop_topics(draft: ShareDraft, is_gone: Callable[[bytes], bool]) -> None:
-    """Forget topics that do not exist any more."""
+    """Remove deleted topics from the group's record of state."""
     known = draft.group.state_partitions
     if known is None:
         return

@@ -1,1 +1,1 @@
-"""Streams groups (KIP-1071): their topology, and which member runs which task."""
+"""Streams groups (KIP-1071): their topologies, members and task assignments."""

@@ -1,9 +1,8 @@
-"""Which member of a streams group runs which task, and who keeps copies of its state. Pure.
+"""Assignor of active and standby tasks to members of a streams group. Pure.
 
-Every task has one member that is active for it; members have about as many tasks as each other, counted over processes,
-too. Whoever was active for a task stays so if that fits, else whoever has a copy of its state takes it over. Copies are
-kept by other processes than the active one, again by those that had them. Among equals it goes by the order of Kafka's
-hash tables, as there.
+Every task has one active member; tasks are spread evenly over members and processes. The member that was active for a
+task stays active if that fits, else a member with a copy of its state takes over. Other processes than the active one
+keep the copies, preferably those that had them. Among equals the order of Kafka's hash tables decides, as in Kafka.
 Source: KIP-1071; Kafka's StickyTaskAssignor and ProcessState.
 """
 
@@ -20,14 +19,14 @@ STICKY_ASSIGNOR = "sticky"
 
 
 class SubtopologySize(NamedTuple):
-    """How many tasks a subtopology has, and whether there is state to keep copies of."""
+    """Number of tasks of a subtopology, and whether its tasks have state."""
 
     task_count: int
     is_stateful: bool
 
 
 class Assignee(NamedTuple):
-    """A member as the assignor sees it. previous: what it was to have until now."""
+    """Input of the assignor about one member. previous: its last target assignment."""
 
     process_id: str
     previous: TaskAssignment
@@ -35,7 +34,7 @@ class Assignee(NamedTuple):
 
 @dataclass(slots=True)
 class _Member:
-    """A thread of a process, and the tasks that it gets."""
+    """A member, which is a thread of a process, and the tasks that it gets."""
 
     member_id: str
     process: _Process
@@ -61,12 +60,12 @@ class _Process:
         return self.task_count / len(self.members)
 
     def add(self, member: _Member, task: TaskId, *, is_active: bool) -> _Member:
-        """Give a task to one of the members; returns that."""
+        """Give a task to a member of the process and return the member."""
         self._members_by_load = None
         return self._add(member, task, is_active=is_active)
 
     def add_to_least_loaded(self, task: TaskId, *, is_active: bool) -> _Member:
-        """Give a task to the member that has least to do; returns that."""
+        """Give a task to the member with the fewest tasks and return the member."""
         if len(self.members) == 1:
             return self._add(self.members[0], task, is_active=is_active)
         if self._members_by_load is None:
@@ -86,9 +85,9 @@ class _Process:
 
 
 class _Quota:
-    """How many tasks a member may have as long as others have less: the share of each, rounded up.
+    """Quota of tasks per member while others have fewer: an equal share, rounded up.
 
-    Whoever has its share no longer counts, and what is left is shared by the others.
+    A member that has reached its quota no longer counts; the quota of the others is computed anew.
     """
 
     def __init__(self, task_count: int, member_count: int) -> None:
@@ -97,7 +96,7 @@ class _Quota:
         self.per_member = _share(task_count, member_count)
 
     def taken(self, task_count: int) -> None:
-        """A member has this many tasks now."""
+        """Update the quota for a member that has this number of tasks now."""
         if task_count == self.per_member:
             self._member_count -= 1
             self._task_count -= task_count
@@ -111,14 +110,12 @@ def _share(task_count: int, member_count: int) -> int:
 def assign(
     members: Mapping[str, Assignee], subtopologies: Mapping[str, SubtopologySize], *, standby_count: int
 ) -> dict[str, TaskAssignment]:
-    """What each member is to have. standby_count: how many copies of a task's state are to be kept, if processes
-    suffice.
-    """
+    """Return the target of each member. standby_count: copies of each task's state, if there are enough processes."""
     return _Assignment(members, subtopologies, standby_count).made() if members else {}
 
 
 class _Assignment:
-    """One assignment while it is made."""
+    """State of one assignment in progress."""
 
     def __init__(
         self, members: Mapping[str, Assignee], subtopologies: Mapping[str, SubtopologySize], standby_count: int
@@ -128,8 +125,8 @@ class _Assignment:
         self._processes: dict[str, _Process] = {}
         self._previous_active: dict[TaskId, _Member] = {}
         self._previous_standby: dict[TaskId, list[_Member]] = {}
-        # Who shares a bucket of the table with others comes in the order of ids: in Kafka that is the order of one more
-        # table, which depends on how many members there have ever been.
+        # Members that share a bucket of the table are ordered by id. In Kafka another table orders them, which depends
+        # on the greatest number of members so far.
         for member_id in hash_map_order(sorted(members)):
             assignee = members[member_id]
             process = self._processes.setdefault(assignee.process_id, _Process())
@@ -157,7 +154,7 @@ class _Assignment:
         }
 
     def _assign_active(self) -> None:
-        # By partition first: what belongs together is spread alike.
+        # By partition first: tasks of one partition are spread alike.
         left = [
             task
             for task in sorted(self._active, key=_by_partition)
@@ -194,7 +191,7 @@ class _Assignment:
         for task, missing_count in sorted(left, reverse=True):
             for _ in range(missing_count):
                 if not self._give_standby_to_least_loaded(processes, task):
-                    break  # every process has the task already: more processes are needed
+                    break  # every process has the task already
 
     def _give_standby(self, task: TaskId, member: _Member | None) -> bool:
         if member is None or task in member.process.tasks or member.task_count >= self._total_quota.per_member:
@@ -216,15 +213,15 @@ class _Assignment:
         return is_given
 
     def _count_active(self, member: _Member) -> None:
-        """A member has got an active task."""
+        """Count an active task that a member has got."""
         self._active_quota.taken(member.task_count)
         self._total_quota.taken(member.task_count)
 
     def _least_loaded(self, members: Sequence[_Member], without: TaskId | None) -> _Member | None:
-        """The first of these members, or a later one that has less to do, itself and its process; None when the process
-        of the first one has the task that it must not have.
+        """Return the first of these members, or a later one with fewer tasks on a less loaded process; None when the
+        first one's process already has the task `without`.
 
-        That only the first is asked for the task is as in Kafka.
+        As in Kafka, None depends on the first member only.
         """
         if not members:
             return None

@@ -1,4 +1,4 @@
-"""What StreamsGroupDescribe shows of a group, and what a heartbeat tells of where tasks can be asked for. Pure.
+"""Reply to StreamsGroupDescribe, and the endpoints for interactive queries in replies to heartbeats. Pure.
 
 Source: Kafka's StreamsGroup.asDescribedGroup and EndpointToPartitionsManager.
 """
@@ -25,8 +25,8 @@ from fencepost.protocol.streams_topology import StreamsEndpoint, StreamsTopicInf
 
 
 def described_streams_group(group: StreamsGroup, configured: ConfiguredTopology | None) -> StreamsGroupDescribedGroup:
-    """configured: the topology with the topics as the last heartbeat found them, None when none has; it is shown when
-    it can run, else what members told."""
+    """Describe a group. configured: the topology as resolved at the last heartbeat, or None; it is shown when it can
+    run, else the topology as members sent it."""
     topology = group.topology
     described = None
     if topology is not None:
@@ -109,7 +109,7 @@ def _assignment(tasks: OwnedTasks | TaskAssignment) -> StreamsGroupDescribeAssig
 def partitions_by_endpoint(
     group: StreamsGroup, configured: ConfiguredTopology, topics: TopicCatalogue
 ) -> list[StreamsEndpointToPartitions]:
-    """What is read at each endpoint; topics that do not exist yet are left out."""
+    """Return the partitions that each endpoint reads, without topics that do not exist yet."""
     return [
         StreamsEndpointToPartitions(
             user_endpoint=StreamsEndpoint(member.user_endpoint.host, member.user_endpoint.port),
@@ -130,7 +130,7 @@ def _topic_partitions(
         for name in () if subtopology is None else subtopology.topics_read:
             topic = topics.get(name)
             if topic is not None:
-                # A task for which one of its topics has no partition reads the others only.
+                # A task whose number is beyond a topic's partitions reads the other topics only.
                 partitions = [number for number in sorted(numbers) if number < topic.partition_count]
                 found.append(StreamsTopicPartitions(name, partitions))
     return found

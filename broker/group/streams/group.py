@@ -1,8 +1,7 @@
-"""A streams group: its members, its topology, and which member has which tasks. Pure.
+"""Streams group: its members, its topology, and the members' tasks. Pure.
 
-Members are threads of processes. As in a group of the consumer protocol the group epoch counts what changes the
-assignment, a target is made for it, and members move towards that one by one. All of it changes only by records, see
-`streams_records`.
+Members are threads of processes. As in a group of the consumer protocol, the group epoch counts changes, the broker
+makes a target for it, and members move towards that one by one. Only records change this state, see `records.py`.
 Source: KIP-1071; Kafka's StreamsGroup and StreamsGroupMember.
 """
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 STREAMS_PROTOCOL_TYPE = "streams"
 FIRST_ASSIGNMENT_EPOCH = 1
-"""Of a group that has no assignment yet; its members begin with it, and with no tasks."""
+"""Assignment epoch of a group without an assignment; its members begin with it, and with no tasks."""
 
 
 class StreamsGroupState(Enum):
@@ -35,7 +34,7 @@ class StreamsGroupState(Enum):
 
 
 class MemberEndpoint(NamedTuple):
-    """Where a process answers interactive queries."""
+    """Address at which a process answers interactive queries."""
 
     host: str
     port: int
@@ -45,11 +44,11 @@ class MemberEndpoint(NamedTuple):
 class StreamsMember:
     """One member.
 
-    previous_member_epoch: the one before; a member whose last answer was lost still comes with it.
-    topology_epoch:        of the topology that it came with.
-    process_id:            members of one process share what it has on its disk: a task is there only once.
-    assigned:              what it may run.
-    pending_revocation:    what it has to give up, and may still commit offsets for.
+    previous_member_epoch: the epoch before; a member whose last reply was lost still sends it.
+    topology_epoch:        of the topology that it sent.
+    process_id:            members of one process share its disk, which holds a task only once.
+    assigned:              tasks that it may run.
+    pending_revocation:    tasks that it has to revoke, and may still commit offsets for.
     """
 
     member_id: str
@@ -72,7 +71,7 @@ class StreamsMember:
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def owned_since(self, task: TaskId) -> int | None:
-        """The epoch since which the task is the member's to process, also one to give up; None if it is not."""
+        """Return the epoch since which the member is active for the task, also one to revoke; None if it is not."""
         for owned in (self.assigned, self.pending_revocation):
             epoch = owned.active.get(task.subtopology_id, {}).get(task.partition)
             if epoch is not None:
@@ -82,10 +81,10 @@ class StreamsMember:
 
 @dataclass(slots=True)
 class GroupMemory:
-    """What a group knows that is in no record: it is lost with the coordinator, and found or asked for again.
+    """State of a group in memory only: the next coordinator computes it again.
 
-    configured:     what a topology means with the topics of a version of the metadata, and which these are.
-    endpoint_epoch: counts what changes where tasks can be asked for.
+    configured:     a topology, a version of the metadata, and the topology resolved with the topics of that version.
+    endpoint_epoch: counts changes of the endpoints and their tasks.
     """
 
     configured: tuple[Topology, int, ConfiguredTopology] | None = None
@@ -93,14 +92,14 @@ class GroupMemory:
 
 
 class StreamsGroup:
-    """One group. Members and assignments are replaced, never changed, so that a copy of the group is shallow.
+    """One group. Members and assignments are immutable and get replaced, so a copy of the group is shallow.
 
-    topology:                  as the first member told it; None before.
-    validated_topology_epoch:  of the topology whose topics were all in order; -1 for none.
-    assignment_configs:        what the last target was made by.
-    target:                    by member id, what each is to have.
-    shutdown_member_id:        the member because of which the whole application is to end; in no record.
-    memory:                    what else is in no record; all copies of a group have the same.
+    topology:                  as the first member sent it; None before.
+    validated_topology_epoch:  epoch of the topology whose topics were all valid; -1 for none.
+    assignment_configs:        settings of the last target.
+    target:                    target assignment by member id.
+    shutdown_member_id:        the member that requested the shutdown of the application; in memory only.
+    memory:                    other state in memory only, shared by all copies of a group.
     """
 
     group_type = "streams"
@@ -146,13 +145,13 @@ class StreamsGroup:
         return frozenset(self.topology.subtopology_of_source)
 
     def processes(self, role: TaskRole, task: TaskId) -> tuple[str, ...]:
-        """The processes that have a task in this role, or have not confirmed yet that they gave it up."""
+        """Return the processes that have a task in this role or have not confirmed its revocation."""
         return self._processes.get((role, task), ())
 
     # Changes
 
     def copy(self) -> StreamsGroup:
-        """A group that can change on its own; what it consists of is shared."""
+        """Return a shallow copy that can change without changing this group."""
         other = StreamsGroup.__new__(StreamsGroup)
         other.__dict__.update(
             self.__dict__, members=dict(self.members), target=dict(self.target), _processes=dict(self._processes)
@@ -180,7 +179,7 @@ class StreamsGroup:
         for owned in (member.assigned, member.pending_revocation):
             for key in owned.tasks():
                 processes = list(self._processes.get(key, ()))
-                # While a compacted log is replayed a later owner may have come first.
+                # In the replay of a compacted log a later owner may come first.
                 if member.process_id in processes:
                     processes.remove(member.process_id)
                 if processes:

@@ -1,4 +1,4 @@
-"""Every decision about streams groups in one shard of the group coordinator, and what their records change. Pure.
+"""Decisions about streams groups in one shard of the group coordinator, and the effects of their records. Pure.
 
 Source: KIP-1071; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far as they concern streams groups.
 """
@@ -35,7 +35,7 @@ log = get_logger(__name__)
 class StreamsGroups:
     """The streams groups among the groups of a shard.
 
-    groups: all groups of the shard. find: a group as it is, also one that only has offsets.
+    groups: all groups of the shard. find: returns a group as it is, also one that only has offsets.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class StreamsGroups:
     def heartbeat(
         self, request: StreamsGroupHeartbeatRequest, sender: HeartbeatContext, now_ms: int
     ) -> Decision[StreamsHeartbeat]:
-        """A member joins, stays or leaves. The first that joins an empty classic group makes it a streams group.
+        """Let a member join, stay or leave. The first that joins an empty classic group converts it to a streams group.
 
-        Refuses: GROUP_ID_NOT_FOUND (also for groups of other kinds), and what `check_request` and `StreamsMembership`
-        do.
+        Refuses: GROUP_ID_NOT_FOUND (also for groups of other kinds), and the errors of `check_request` and
+        `StreamsMembership`.
         """
         refusal = check_request(request)
         if refusal is not None:
@@ -79,7 +79,7 @@ class StreamsGroups:
         return Decision(heartbeat) if heartbeat.response.error_code else effects.decision(heartbeat)
 
     def _joined(self, known: Group | None, request: StreamsGroupHeartbeatRequest, effects: DecisionBuilder) -> Group:
-        """The group that somebody joins: a new one in place of none, or of a classic one without members."""
+        """Return the group that a member joins: a new one if there is none, or in place of an empty classic group."""
         if known is None:
             return StreamsGroup(request.group_id)
         if isinstance(known, ClassicGroup) and known.state is ClassicState.EMPTY:
@@ -89,7 +89,7 @@ class StreamsGroups:
         return known
 
     def describe(self, group_id: str) -> StreamsGroupDescribedGroup:
-        """GROUP_ID_NOT_FOUND, with a message, for one that does not exist or is of another kind."""
+        """Describe a streams group. Refuses: GROUP_ID_NOT_FOUND, also for a group of another kind."""
         group = self._find(group_id)
         if not isinstance(group, StreamsGroup):
             error, message = _no_streams_group(group_id, group)
@@ -112,12 +112,12 @@ class StreamsGroups:
     # The log
 
     def tombstones(self, group: StreamsGroup, effects: DecisionBuilder) -> list[CoordinatorRecord]:
-        """The records that remove a group, which is deleted or becomes one of another kind."""
+        """Return the records that remove a group, for its deletion or its conversion to another kind."""
         self._membership.forget(group, effects)
         return group_tombstones(group)
 
     def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:
-        """Take in a record of a streams group; False for one of anything else. Raises DecodeError."""
+        """Apply a record of a streams group; return False for any other record. Raises DecodeError."""
         key = decode_streams_group_key(key_bytes)
         if key is None:
             return False

@@ -1,7 +1,7 @@
-"""The members of streams groups: joining, staying, leaving, and what time does to them. Pure.
+"""Membership of streams groups: joining, staying, leaving, and the deadlines of members. Pure.
 
-A heartbeat does it all: the first member tells the topology, its topics are looked at, the group may begin a new epoch
-and make a new target assignment, and the member moves towards that; the answer holds what it may run now.
+A heartbeat does it all: the first member's heartbeat carries the topology; the coordinator checks its topics; the group
+may begin an epoch and make a new target; the member moves towards that; the reply holds its current tasks.
 Source: KIP-1071; Kafka's GroupMetadataManager (streamsGroupHeartbeat, streamsGroupLeave, streamsGroupFenceMember,
 maybeUpdateStreamsTargetAssignment, computeDelayedTargetAssignment).
 """
@@ -82,14 +82,14 @@ NUM_STANDBY_REPLICAS = "num.standby.replicas"
 
 
 class StreamsHeartbeat(NamedTuple):
-    """The answer to a heartbeat, and the topics that are to be created once it is durable."""
+    """Reply to a heartbeat, and the topics to create once it is durable."""
 
     response: StreamsGroupHeartbeatResponse
     to_create: Mapping[str, StreamsInternalTopic] = {}
 
 
 class StreamsMembership:
-    """Decisions about the members of streams groups; the groups themselves belong to the shard."""
+    """Decisions about members of streams groups. The shard owns the groups."""
 
     def __init__(self, config: GroupConfig, deadlines: GroupDeadlines, topics: TopicCatalogue) -> None:
         self._config = config
@@ -105,7 +105,7 @@ class StreamsMembership:
         sender: HeartbeatContext,
         effects: DecisionBuilder,
     ) -> StreamsHeartbeat:
-        """A member joins or stays.
+        """Let a member join or stay.
 
         Refuses: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, STREAMS_INVALID_TOPOLOGY,
         INVALID_REQUEST (for another topology, and for tasks that the topology does not have).
@@ -156,12 +156,12 @@ class StreamsMembership:
             heartbeat_interval_ms=self._heartbeat_interval_ms(draft.group, effects.now_ms, is_settled=not is_waiting),
             status=[StreamsGroupHeartbeatStatus(status, detail) for status, detail in problems],
         )
-        is_news = request.member_epoch == JOIN_EPOCH or settled.assigned != member.assigned
-        if is_news or differs(settled, reported):
+        has_new_tasks = request.member_epoch == JOIN_EPOCH or settled.assigned != member.assigned
+        if has_new_tasks or differs(settled, reported):
             response.active_tasks = task_ids(settled.assigned.active)
             response.standby_tasks = task_ids(settled.assigned.standby)
             response.warmup_tasks = task_ids(settled.assigned.warmup)
-        self._add_endpoints(draft, request, response, configured, is_news=is_news)
+        self._add_endpoints(draft, request, response, configured, has_new_tasks=has_new_tasks)
         return StreamsHeartbeat(response, configured.to_create)
 
     def _add_endpoints(
@@ -171,24 +171,24 @@ class StreamsMembership:
         response: StreamsGroupHeartbeatResponse,
         configured: ConfiguredTopology,
         *,
-        is_news: bool,
+        has_new_tasks: bool,
     ) -> None:
-        """Let the member know where tasks can be asked for, if that is not what it knows.
+        """Add the endpoints for interactive queries to the reply, if the member does not have the current ones.
 
-        is_news: whether this heartbeat changes what its own endpoint has.
+        has_new_tasks: whether this heartbeat changes the tasks at the member's own endpoint.
         """
         memory = draft.original.memory
         epoch = memory.endpoint_epoch
-        if is_news and draft.group.members[request.member_id].user_endpoint is not None:
+        if has_new_tasks and draft.group.members[request.member_id].user_endpoint is not None:
             epoch += 1
             draft.effects.changes.append(partial(setattr, memory, "endpoint_epoch", epoch))
         if epoch != request.endpoint_information_epoch:
             response.partitions_by_user_endpoint = partitions_by_endpoint(draft.group, configured, self._topics)
-        # A group that is new begins to count once it is written down.
+        # A new group begins to count once its records are written.
         response.endpoint_information_epoch = 0 if draft.original.topology is None else epoch
 
     def _heartbeat_interval_ms(self, group: StreamsGroup, now_ms: int, *, is_settled: bool) -> int:
-        """When to come back: soon while the member is on its way, and while others may have set out with it."""
+        """Return the time to the next heartbeat: short while the member reconciles, and soon after an assignment."""
         interval_ms = self._config.streams_times(group.group_id).heartbeat_interval_ms
         if is_settled and now_ms >= group.assignment_timestamp_ms + SETTLING_PERIOD_MS:
             return interval_ms
@@ -197,7 +197,7 @@ class StreamsMembership:
     def leave(
         self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest, effects: DecisionBuilder
     ) -> StreamsHeartbeat:
-        """A member leaves. Refuses: UNKNOWN_MEMBER_ID."""
+        """Remove a member that leaves. Refuses: UNKNOWN_MEMBER_ID."""
         member = group.members.get(request.member_id)
         if member is None:
             return refuse(*unknown_member(request.member_id, group))
@@ -230,7 +230,7 @@ class StreamsMembership:
         return None
 
     def _take_topology(self, draft: StreamsDraft, sent: Topology | None) -> HeartbeatRefusal | None:
-        """The first topology is that of the group; members that come with an older one are sent so."""
+        """Write the group's first topology. Refuses another one, except an older one, which `_problems` reports."""
         topology = draft.group.topology
         if topology is None:
             if sent is None:
@@ -242,7 +242,7 @@ class StreamsMembership:
         return None
 
     def configured(self, group: StreamsGroup) -> ConfiguredTopology | InvalidTopology:
-        """What the group's topology means with the topics as they are, found once for each version of these."""
+        """Resolve the group's topology with the current topics, once for each version of the metadata."""
         assert group.topology is not None
         version, known = self._topics.version, group.memory.configured
         if known is not None and known[0] is group.topology and known[1] == version:
@@ -253,7 +253,7 @@ class StreamsMembership:
         return configured
 
     def _update_epoch(self, draft: StreamsDraft, configured: ConfiguredTopology, *, has_changed: bool) -> None:
-        """Begin a new epoch when members, topics or settings of the group are others than at the last one."""
+        """Begin a new epoch when members, topics or settings of the group have changed since the last one."""
         group = draft.group
         assert group.topology is not None
         hashed = configured.metadata_hash
@@ -277,7 +277,7 @@ class StreamsMembership:
         draft.effects.note(log.debug, "group_epoch_bumped", group_id=draft.group.group_id, group_epoch=epoch)
 
     def _delay_first_assignment(self, group: StreamsGroup, effects: DecisionBuilder) -> None:
-        """Let a group that was empty wait for more members, which so get their tasks at once."""
+        """Delay the first assignment of a group that was empty, so that it includes members that join soon."""
         key = _first_assignment(group)
         delay_ms = self._config.streams_times(group.group_id).initial_rebalance_delay_ms
         if delay_ms > 0 and effects.deadline_ms(key) is None:
@@ -287,7 +287,7 @@ class StreamsMembership:
         return effects.deadline_ms(_first_assignment(group)) is not None
 
     def _update_target(self, draft: StreamsDraft, configured: ConfiguredTopology) -> TopologyProblem | None:
-        """Make a target for the group's epoch, unless there is one; why that has to wait, or None."""
+        """Make a target for the group's epoch, unless there is one. Returns why that has to wait, or None."""
         group, now_ms = draft.group, draft.effects.now_ms
         if self._is_first_assignment_delayed(group, draft.effects):
             return TopologyProblem(
@@ -317,7 +317,7 @@ class StreamsMembership:
         return None
 
     def _assign(self, group: StreamsGroup, configured: ConfiguredTopology) -> dict[str, TaskAssignment]:
-        """Nothing for anybody as long as topics are not as they have to be."""
+        """Return the target of every member; no tasks while topics are missing or have wrong partition counts."""
         if not configured.is_ready:
             return dict.fromkeys(group.members, NO_TASKS)
         assignees = {
@@ -334,7 +334,7 @@ class StreamsMembership:
     def _reconcile(
         self, draft: StreamsDraft, member_id: str, reported: TaskAssignment | None, *, is_first_delayed: bool
     ) -> StreamsMember:
-        """Move one member towards the target; the member as it is then."""
+        """Move one member towards the target and return it."""
         group = draft.group
         member = group.members[member_id]
         if member.is_reconciled_to(group.assignment_epoch):
@@ -357,7 +357,7 @@ class StreamsMembership:
         return draft.group.members[member_id]
 
     def _fence(self, draft: StreamsDraft, members: Collection[StreamsMember]) -> None:
-        """Take members out: what they had is free at once, and a new epoch begins."""
+        """Remove members, free their tasks immediately, and begin a new epoch."""
         if not members:
             return
         group_id = draft.group.group_id
@@ -374,7 +374,7 @@ class StreamsMembership:
     # Time
 
     def start_sessions(self, group: StreamsGroup, now_ms: int) -> None:
-        """Every member of a group just loaded has a whole session to show up, and its time to give tasks up."""
+        """Give every member of a group just loaded a whole session, and its whole time to revoke tasks."""
         session_timeout_ms = self._config.streams_times(group.group_id).session_timeout_ms
         for member_id, member in group.members.items():
             self._deadlines.set(
@@ -385,11 +385,11 @@ class StreamsMembership:
                 self._deadlines.set(key, now_ms + member.rebalance_timeout_ms)
 
     def forget(self, group: StreamsGroup, effects: DecisionBuilder) -> None:
-        """The group is deleted, or becomes one of another kind: nothing of it is to come any more."""
+        """Clear the deadline of the first assignment of a group that is deleted or converted to another kind."""
         effects.clear_deadline(_first_assignment(group))
 
     def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
-        """Take out members whose time is over, all in one step, and make the first assignment of a group."""
+        """Remove members whose deadlines have passed, all in one step, and make the first assignment of a group."""
         draft = StreamsDraft(group, effects)
         fenced = {}
         for key in due:
@@ -423,7 +423,7 @@ def _first_assignment(group: StreamsGroup) -> DeadlineKey:
 
 
 def _shut_down(draft: StreamsDraft, member_id: str) -> str:
-    """The first member that asks for it is named to all others, until the group is empty. Its id."""
+    """Record a request for shutdown and return the id of the first member that made one since the group was empty."""
     group, effects = draft.original, draft.effects
     if group.shutdown_member_id is not None:
         return group.shutdown_member_id
@@ -439,7 +439,7 @@ def _problems(
     delay: TopologyProblem | None,
     asking: str | None,
 ) -> list[TopologyProblem]:
-    """What the member is sent beside its tasks. asking: the member that wants all to shut down."""
+    """Return the statuses in the reply to a member. asking: the member that requested the shutdown."""
     problems = []
     topology = group.topology
     if topology is not None and member.topology_epoch < topology.epoch:

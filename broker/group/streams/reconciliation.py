@@ -1,7 +1,7 @@
-"""How one member of a streams group moves towards the target: first it gives up, then it gets what is free. Pure.
+"""Reconciliation of one member of a streams group with the target: it first revokes, then gets free tasks. Pure.
 
-The steps are those of the consumer protocol, and so is their table. What is free is more to ask: an active task that no
-member has, and in any role one that is not on the member's own process in another.
+Steps and table are those of the consumer protocol. A task is free if the member's process does not have it in any other
+role, and, for an active task, if no member is active for it.
 Source: KIP-1071; Kafka's streams.CurrentAssignmentBuilder.
 """
 
@@ -27,9 +27,9 @@ def reconcile(
     processes: Processes,
     reported: TaskAssignment | None,
 ) -> StreamsMember:
-    """The member after it was heard of; the same object if nothing about it changes.
+    """Return the member after its heartbeat; the same object if it does not change.
 
-    reported: the tasks that the member says it has; None when it does not say.
+    reported: tasks that the member reports; None for no report.
     """
     has_revoked = reported is not None and not member.pending_revocation.shares_any_with(reported)
     if member.member_epoch == target_epoch:
@@ -39,13 +39,13 @@ def reconcile(
     if RECONCILIATION_TABLE[standing, member.state] is ReconciliationStep.KEEP:
         return member
     advanced = _advance(member, target_epoch, target, processes, reported)
-    # A member that still waits in the same epoch has had the answer that brought it there.
+    # A member that still waits in the same epoch has received the reply with that epoch.
     return member if advanced == member else advanced
 
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """Between what a member has and what it is to have. has_unreleased: some of that is not free yet."""
+    """Difference between a member's tasks and its target. has_unreleased: some tasks of the target are not free yet."""
 
     kept: OwnedTasks
     revoked: OwnedTasks
@@ -62,7 +62,7 @@ def _advance(
 ) -> StreamsMember:
     difference = _difference(member, target, processes)
     if difference.revoked and (reported is None or difference.revoked.shares_any_with(reported)):
-        # A member that has just given up what it had to, and has to give up more, enters an epoch in between.
+        # A member that has just revoked tasks, and has to revoke more, enters an epoch in between.
         is_again = member.state is MemberState.UNREVOKED_PARTITIONS
         return replace(
             member,
@@ -84,7 +84,7 @@ def _advance(
 
 def _difference(member: StreamsMember, target: TaskAssignment, processes: Processes) -> _Difference:
     def is_free(role: TaskRole, task: TaskId) -> bool:
-        """Also what the member itself was to give up and has is not free yet, as long as its record says otherwise."""
+        """Return whether a task is free. A task that the member has just revoked is not: its record still holds it."""
         active = processes(TaskRole.ACTIVE, task)
         if member.process_id in active or (role is TaskRole.ACTIVE and active):
             return False

@@ -1,4 +1,4 @@
-"""The records of a streams group: how they are written, and what each changes in the group. Pure.
+"""Records of a streams group: encoding, checks, and their effects on the group. Pure.
 
 Source: Kafka's StreamsCoordinatorRecordHelpers, and GroupMetadataManager.replay for the StreamsGroup records.
 """
@@ -43,7 +43,7 @@ from fencepost.protocol.streams_topology import StreamsEndpoint, StreamsKeyValue
 
 
 class StreamsDraft(GroupDraft[StreamsGroup, StreamsGroupKey]):
-    """The draft of a streams group."""
+    """Draft of a streams group."""
 
     __slots__ = ()
 
@@ -112,7 +112,7 @@ def _current(tasks: Mapping[str, frozenset[int]]) -> list[StreamsCurrentTaskIds]
 
 
 def group_tombstones(group: StreamsGroup) -> list[CoordinatorRecord]:
-    """The records that remove a group with all that belongs to it. Kafka's order: members before what they are in."""
+    """Return the records that remove a group and all its state. Kafka's order: members before their group."""
     group_id = group.group_id
     keys: list[StreamsGroupKey] = [
         *(StreamsGroupCurrentMemberAssignmentKey(group_id, name) for name in group.members),
@@ -129,7 +129,7 @@ def group_tombstones(group: StreamsGroup) -> list[CoordinatorRecord]:
 
 
 def check_value(key: StreamsGroupKey, value: Any) -> None:
-    """Raises DecodeError for what no group can have written. The topology is as its client has sent it."""
+    """Raise DecodeError for a value that no group can have written. Topologies are not checked: clients send them."""
     if not isinstance(key, StreamsGroupTopologyKey):
         check_epoch(value)
     if isinstance(key, StreamsGroupTargetAssignmentMemberKey):
@@ -141,9 +141,9 @@ def check_value(key: StreamsGroupKey, value: Any) -> None:
 
 
 def apply(group: StreamsGroup, key: StreamsGroupKey, value: Any | None) -> None:
-    """Make the group what the record says. value: decoded, of the key's kind; None for a tombstone.
+    """Apply a record to the group. value: decoded, of the key's kind; None for a tombstone.
 
-    The tombstone of the group itself is the matter of whoever keeps the groups.
+    The shard handles the tombstone of the group itself.
     """
     match key:
         case StreamsGroupMetadataKey():
@@ -221,7 +221,7 @@ def _apply_current(group: StreamsGroup, member_id: str, value: StreamsGroupCurre
 
 
 def _state(number: int) -> MemberState:
-    """A state of a later version is one that the member leaves at its next heartbeat."""
+    """Return the state with a number. An unknown one becomes a state that the member leaves at its next heartbeat."""
     return MemberState(number) if number in MemberState.__members__.values() else MemberState.UNRELEASED_PARTITIONS
 
 
@@ -231,7 +231,7 @@ def _owned(
     warmup: Iterable[StreamsCurrentTaskIds],
     member_epoch: int,
 ) -> OwnedTasks:
-    """member_epoch: since when tasks are owned of which the record does not say, as those of Kafka 4.1 do not."""
+    """Decode owned tasks. member_epoch: for tasks whose record has no epoch, as those of Kafka 4.1."""
     since = {}
     for entry in active:
         epochs = entry.assignment_epochs

@@ -1,4 +1,4 @@
-"""What a StreamsGroupHeartbeat says of its member, and what is wrong with it: in itself, and for what is known. Pure.
+"""Checks and decoding of StreamsGroupHeartbeat requests: by themselves, and against their group. Pure.
 
 Source: KIP-1071; Kafka's GroupCoordinatorService (throwIfStreamsGroupHeartbeatRequestIsInvalid and its like) and
 GroupMetadataManager (throwIfStreamsGroupMemberEpochIsInvalid, throwIfRequestContainsInvalidTasks).
@@ -17,11 +17,11 @@ from fencepost.broker.group.streams.topology import ConfiguredTopology, Topology
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatTopology
 
-# In itself
+# Checks of the request by itself
 
 
 def check_request(request: StreamsGroupHeartbeatRequest) -> HeartbeatRefusal | None:
-    """INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY or STREAMS_INVALID_TOPOLOGY_EPOCH."""
+    """Check a request. Refuses: INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY, STREAMS_INVALID_TOPOLOGY_EPOCH."""
     reason = _unsupported(request) or _malformed(request)
     if reason is not None:
         return HeartbeatRefusal(ErrorCode.INVALID_REQUEST, reason)
@@ -29,7 +29,7 @@ def check_request(request: StreamsGroupHeartbeatRequest) -> HeartbeatRefusal | N
 
 
 def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
-    """What the protocol has room for and Apache Kafka 4.3 does not do either."""
+    """Return the reason against features of the protocol that Apache Kafka 4.3 does not support either, or None."""
     if request.instance_id is not None:
         return "Static membership is not yet supported."
     if request.task_offsets is not None:
@@ -90,7 +90,7 @@ def _check_topology(topology: StreamsGroupHeartbeatTopology) -> HeartbeatRefusal
 def check_topic_names(
     topology: StreamsGroupHeartbeatTopology, is_internal: Callable[[str], bool], is_valid: Callable[[str], bool]
 ) -> HeartbeatRefusal | None:
-    """STREAMS_INVALID_TOPOLOGY for topics of the broker's own, and for names that no topic can have."""
+    """Refuse internal topics of the broker and invalid topic names with STREAMS_INVALID_TOPOLOGY."""
     names = dict.fromkeys(
         name
         for subtopology in topology.subtopologies
@@ -110,11 +110,11 @@ def check_topic_names(
     return None if reason is None else HeartbeatRefusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
 
 
-# What it says
+# Decoding
 
 
 def reported_tasks(request: StreamsGroupHeartbeatRequest) -> TaskAssignment | None:
-    """The tasks that the member says it has; None when it does not say."""
+    """Return the tasks that the member reports; None for no report."""
     if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
         return None
     return TaskAssignment(
@@ -130,7 +130,7 @@ def topology_of_request(request: StreamsGroupHeartbeatRequest) -> Topology | Non
 def updated_member(
     member: StreamsMember, request: StreamsGroupHeartbeatRequest, sender: HeartbeatContext
 ) -> StreamsMember:
-    """The member as it describes itself now."""
+    """Return the member with the description in the request."""
     endpoint, tags = request.user_endpoint, request.client_tags
     return replace(
         member,
@@ -147,7 +147,7 @@ def updated_member(
     )
 
 
-# For what is known
+# Checks against the group
 
 
 def unknown_member(member_id: str, group: StreamsGroup) -> HeartbeatRefusal:
@@ -157,7 +157,7 @@ def unknown_member(member_id: str, group: StreamsGroup) -> HeartbeatRefusal:
 
 
 def check_epoch(member: StreamsMember, epoch: int, reported: TaskAssignment | None) -> HeartbeatRefusal | None:
-    """FENCED_MEMBER_EPOCH for any epoch but the member's own, or the one before when the last answer was lost."""
+    """Refuse with FENCED_MEMBER_EPOCH any epoch but the member's, or the one before when the last reply was lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch):
         return None
     if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_only(member, reported):
@@ -171,7 +171,7 @@ def check_epoch(member: StreamsMember, epoch: int, reported: TaskAssignment | No
 
 
 def _has_only(member: StreamsMember, reported: TaskAssignment | None) -> bool:
-    """Whether a member says that it has nothing but what it may run."""
+    """Return whether a member reports no tasks but those assigned to it."""
     return reported is not None and all(
         numbers.issubset(member.assigned.of(role).get(subtopology_id, ()))
         for role in TaskRole
@@ -180,8 +180,8 @@ def _has_only(member: StreamsMember, reported: TaskAssignment | None) -> bool:
 
 
 def differs(member: StreamsMember, reported: TaskAssignment | None) -> bool:
-    """Whether a member says that it has others than the tasks that it may run: it did not get the last answer, or has
-    not done yet what that says. Kafka does not tell it again.
+    """Return whether the reported tasks differ from the assigned ones: the member lost the last reply, or has not acted
+    on it yet. Kafka does not repeat the assignment.
     """
     return reported is not None and any(
         {name: frozenset(numbers) for name, numbers in member.assigned.of(role).items()} != reported.of(role)
@@ -190,7 +190,7 @@ def differs(member: StreamsMember, reported: TaskAssignment | None) -> bool:
 
 
 def check_tasks(reported: TaskAssignment | None, configured: ConfiguredTopology) -> HeartbeatRefusal | None:
-    """INVALID_REQUEST for tasks that the topology does not have."""
+    """Refuse tasks that the topology does not have with INVALID_REQUEST."""
     for role in TaskRole:
         for subtopology_id, numbers in (reported or NO_TASKS).of(role).items():
             subtopology = configured.subtopologies.get(subtopology_id)

@@ -1,4 +1,4 @@
-"""The streams groups of this broker: what their heartbeats ask the coordinator, and the topics that it wants created.
+"""Service for streams groups: passes heartbeats to the group coordinator and creates the groups' internal topics.
 
 Source: KIP-1071; Kafka's KafkaApis.handleStreamsGroupHeartbeat and DefaultAutoTopicCreationManager.
 """
@@ -34,11 +34,11 @@ DEFAULT_REPLICATION_FACTORS = (-1, 0)
 REPLICATION_FACTOR = 1
 MAX_REMEMBERED_FAILURES = 1_000
 MAX_FAILURES_REPORTED = 3
-FAILURE_INTERVALS = 2  # heartbeats for which a failure is told, and the topic not tried again
+FAILURE_INTERVALS = 2  # heartbeat intervals for which a failure is reported and the topic is not retried
 
 
 class DecideOnStreamsGroups(Protocol):
-    """Has the shard of a group decide about streams groups, now. Raises CoordinatorRefusal."""
+    """Function that calls `decide` with the streams groups of a group's shard. Raises CoordinatorRefusal."""
 
     def __call__(
         self, group_id: str, decide: Callable[[StreamsGroups, int], Decision[ReplyT]]
@@ -46,14 +46,14 @@ class DecideOnStreamsGroups(Protocol):
 
 
 class _CreationFailure(NamedTuple):
-    """A topic that could not be created; the reason is for people."""
+    """Failed creation of a topic; the reason is for people."""
 
     reason: str
     forgotten_at_ms: int
 
 
 class StreamsGroupService:
-    """heartbeat_interval_ms: by group id."""
+    """Service for streams groups. heartbeat_interval_ms: by group id."""
 
     def __init__(
         self, decide: DecideOnStreamsGroups, topics: Topics, clock: Clock, heartbeat_interval_ms: Callable[[str], int]
@@ -72,14 +72,14 @@ class StreamsGroupService:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def settled(self) -> None:
-        """Wait until the topics that heartbeats have asked for are there."""
+        """Wait until no creation of an internal topic is running."""
         while self._creating:
             await asyncio.wait(self._creating.values())
 
     async def heartbeat(
         self, request: StreamsGroupHeartbeatRequest, *, client_id: str, client_host: str
     ) -> StreamsGroupHeartbeatResponse:
-        """A member joins, stays or leaves; internal topics that its group wants are created meanwhile."""
+        """Let a member join, stay or leave. Creates the missing internal topics of its group in the background."""
         sender = HeartbeatContext(client_id, client_host, "")
         try:
             heartbeat = await self._decide(
@@ -93,7 +93,7 @@ class StreamsGroupService:
         return heartbeat.response
 
     async def describe(self, group_id: str) -> StreamsGroupDescribedGroup:
-        """Refuses: GROUP_ID_NOT_FOUND, and the coordinator's errors."""
+        """Describe a group. Refuses: GROUP_ID_NOT_FOUND, and the coordinator's errors."""
         try:
             return await self._decide(group_id, lambda streams, _: streams.decide_describe(group_id))
         except CoordinatorRefusal as refusal:
@@ -107,7 +107,7 @@ class StreamsGroupService:
             failure = self._failures.get(name)
             if name in self._creating or (failure is not None and now_ms < failure.forgotten_at_ms):
                 continue
-            # The next heartbeat asks again for what is not there.
+            # The next heartbeat requests missing topics again.
             self._creating[name] = INTERNAL_TOPIC_CREATION.start(self._create_one(group_id, topic), concerns=name)
 
     async def _create_one(self, group_id: str, topic: StreamsInternalTopic) -> None:
@@ -125,7 +125,7 @@ class StreamsGroupService:
         self._failures[topic.name] = _CreationFailure(reason, self._clock.now_ms() + remembered_ms)
 
     async def _try_to_create(self, topic: StreamsInternalTopic) -> str | None:
-        """Why it cannot be, in words, or None."""
+        """Create a topic. Returns the reason of a failure in words, or None."""
         factor = topic.replication_factor
         if factor not in (*DEFAULT_REPLICATION_FACTORS, REPLICATION_FACTOR):
             return f"Unable to replicate the partition {factor} time(s): the number of brokers is 1."
@@ -140,7 +140,7 @@ class StreamsGroupService:
     def _add_failures(
         self, response: StreamsGroupHeartbeatResponse, wanted: Mapping[str, StreamsInternalTopic]
     ) -> None:
-        """Let the member know why topics that it waits for have not come."""
+        """Add the reasons of failed creations to the status of missing internal topics."""
         now_ms = self._clock.now_ms()
         reported = [
             f"{name} ({failure.reason})"

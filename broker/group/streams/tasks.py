@@ -1,4 +1,4 @@
-"""The tasks of a Kafka Streams application: a subtopology for one partition of what it reads. Pure.
+"""Tasks of a Kafka Streams application; a task is a subtopology for one partition of its topics. Pure.
 
 Source: KIP-1071; Kafka's TasksTuple and TasksTupleWithEpochs.
 """
@@ -13,14 +13,14 @@ from typing import NamedTuple
 from fencepost.protocol.streams_topology import StreamsTaskIds
 
 Tasks = Mapping[str, frozenset[int]]
-"""Numbers of tasks by the id of their subtopology."""
+"""Task numbers by subtopology id."""
 
 TasksSince = Mapping[str, Mapping[int, int]]
 """The same, with the member epoch since which each is owned."""
 
 
 class TaskRole(Enum):
-    """What a member does with a task: process it, keep a copy of its state, or make one because it is to process it."""
+    """Role of a member for a task: process it, keep a copy of its state, or build a copy before processing it."""
 
     ACTIVE = "active"
     STANDBY = "standby"
@@ -36,7 +36,7 @@ class TaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskAssignment:
-    """Tasks that a member is to have, or says that it has."""
+    """Tasks of a member's target, or tasks that it reports."""
 
     active: Tasks = field(default_factory=dict)
     standby: Tasks = field(default_factory=dict)
@@ -49,7 +49,7 @@ class TaskAssignment:
 
 @dataclass(frozen=True, slots=True)
 class OwnedTasks:
-    """Tasks that a member has; of the active ones it is known since when, so that late commits can be told."""
+    """Tasks that a member owns; active ones with the epoch since which it does, to accept late commits for them."""
 
     active: TasksSince = field(default_factory=dict)
     standby: Tasks = field(default_factory=dict)
@@ -63,14 +63,14 @@ class OwnedTasks:
         return tasks
 
     def tasks(self) -> Iterator[tuple[TaskRole, TaskId]]:
-        """Every one of them."""
+        """Iterate over all tasks with their roles."""
         for role in TaskRole:
             for subtopology_id, partitions in self.of(role).items():
                 for partition in partitions:
                     yield role, TaskId(subtopology_id, partition)
 
     def shares_any_with(self, reported: TaskAssignment) -> bool:
-        """Whether a task is among those reported, in the same role."""
+        """Return whether any task is among the reported ones, in the same role."""
         return any(task.partition in reported.of(role).get(task.subtopology_id, ()) for role, task in self.tasks())
 
 
@@ -79,7 +79,7 @@ NO_OWNED_TASKS = OwnedTasks()
 
 
 def tasks_from(entries: Iterable[StreamsTaskIds]) -> Tasks:
-    """As they are in a request or a record."""
+    """Decode tasks from a request or a record."""
     tasks: dict[str, frozenset[int]] = {}
     for entry in entries:
         if entry.partitions:
@@ -88,5 +88,5 @@ def tasks_from(entries: Iterable[StreamsTaskIds]) -> Tasks:
 
 
 def task_ids(tasks: Mapping[str, Collection[int]]) -> list[StreamsTaskIds]:
-    """As they are in a reply or a record, in order."""
+    """Encode tasks, in order, for a reply or a record."""
     return [StreamsTaskIds(subtopology_id, sorted(partitions)) for subtopology_id, partitions in sorted(tasks.items())]

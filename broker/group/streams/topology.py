@@ -1,5 +1,6 @@
-"""What the topology of an application means with the topics that there are: how many tasks each subtopology has, which
-internal topics it needs, and what is wrong with the topics. Pure.
+"""Resolution of an application's topology with the existing topics. Pure.
+
+The result holds the number of tasks of each subtopology, the internal topics to create, and problems of the topics.
 
 Source: KIP-1071; Kafka's StreamsTopology, InternalTopicManager, RepartitionTopics, CopartitionedTopicsEnforcer,
 ChangelogTopics.
@@ -19,11 +20,11 @@ from fencepost.protocol.streams_topology import StreamsSubtopology, StreamsTopic
 MAX_NAMES_IN_A_MESSAGE = 3
 
 PartitionCount = Callable[[str], int | None]
-"""How many partitions a topic has, or is going to have; None when it is not there."""
+"""Function from a topic name to its present or future partition count; None for a missing topic."""
 
 
 class TopologyStatus(IntEnum):
-    """What a member has to know of its group, with the protocol's numbers. Source: KIP-1071, KIP-1266."""
+    """Statuses of a group in replies to its members, with the protocol's numbers. Source: KIP-1071, KIP-1266."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -34,7 +35,7 @@ class TopologyStatus(IntEnum):
 
 
 class TopologyProblem(NamedTuple):
-    """What keeps the topology from being run; the detail is for people."""
+    """Status that keeps the topology from running; the detail is for people."""
 
     status: TopologyStatus
     detail: str
@@ -51,7 +52,7 @@ class StreamsInternalTopic(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """What an application consists of, by the ids of its subtopologies."""
+    """Topology of an application: its subtopologies by id."""
 
     epoch: int
     subtopologies: Mapping[str, StreamsSubtopology]
@@ -62,7 +63,7 @@ class Topology:
 
     @cached_property
     def subtopology_of_source(self) -> Mapping[str, str]:
-        """The id of the subtopology that reads a topic, by the topic's name."""
+        """Id of the subtopology that reads a topic, by topic name."""
         return {
             name: subtopology_id
             for subtopology_id, subtopology in self.subtopologies.items()
@@ -71,7 +72,7 @@ class Topology:
 
     @cached_property
     def required_topics(self) -> frozenset[str]:
-        """All topics that have to exist before it can run."""
+        """All topics that have to exist before the application can run."""
         names = set(self.subtopology_of_source)
         for subtopology in self.subtopologies.values():
             names.update(topic.name for topic in subtopology.state_changelog_topics)
@@ -99,9 +100,9 @@ class ConfiguredSubtopology:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredTopology:
-    """The topology with the topics as they are. problem: None when it can run.
+    """Topology resolved with the existing topics. problem: None when it can run.
 
-    metadata_hash: of the topics that it requires, as far as they exist.
+    metadata_hash: of the required topics that exist.
     subtopologies: in the order of their ids; none when sources are missing or partition counts are wrong.
     to_create:     internal topics that do not exist yet.
     """
@@ -117,13 +118,13 @@ class ConfiguredTopology:
 
 
 class InvalidTopology(NamedTuple):
-    """A topology that no topics can make work (STREAMS_INVALID_TOPOLOGY); the reason is for people."""
+    """Refusal of a topology that can work with no topics (STREAMS_INVALID_TOPOLOGY); the reason is for people."""
 
     reason: str
 
 
 class _ProblemError(Exception):
-    """Raised within `configure` only, by whatever finds it first."""
+    """First problem of a topology. Raised and caught within `configure`."""
 
     def __init__(self, found: TopologyProblem | InvalidTopology) -> None:
         super().__init__()
@@ -131,12 +132,12 @@ class _ProblemError(Exception):
 
 
 def source_names(subtopology: StreamsSubtopology) -> list[str]:
-    """What a subtopology reads, its repartition topics among it."""
+    """Return the topics that a subtopology reads, its repartition source topics included."""
     return [*subtopology.source_topics, *(topic.name for topic in subtopology.repartition_source_topics)]
 
 
 def configure(topology: Topology, topics: TopicCatalogue) -> ConfiguredTopology | InvalidTopology:
-    """What the topology means with these topics."""
+    """Resolve the topology with these topics."""
     hashed = metadata_hash(topology.required_topics, topics)
     try:
         return _configure(topology, topics, hashed)
@@ -188,7 +189,7 @@ def _configure(topology: Topology, topics: TopicCatalogue, hashed: int) -> Confi
 
 
 def _repartition_counts(subtopologies: Sequence[StreamsSubtopology], partition_count: PartitionCount) -> dict[str, int]:
-    """How many partitions each repartition topic has: as it says, or as many as the most that flows into it."""
+    """Return the partition count of each repartition topic: its own, or the greatest one of the topics that feed it."""
     counts = {
         topic.name: topic.partitions
         for subtopology in subtopologies
@@ -223,7 +224,7 @@ def _repartition_counts(subtopologies: Sequence[StreamsSubtopology], partition_c
 def _enforce_copartitioning(
     subtopologies: Iterable[StreamsSubtopology], partition_count: PartitionCount, decided: dict[str, int]
 ) -> None:
-    """Have topics that are read together partitioned alike: repartition topics follow, others have to be so."""
+    """Give the topics of each copartition group one partition count: repartition topics are changed, others checked."""
     repartition = {topic.name: topic for each in subtopologies for topic in each.repartition_source_topics}
     fixed = {name for name, topic in repartition.items() if topic.partitions}
     for subtopology in subtopologies:
