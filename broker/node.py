@@ -277,7 +277,7 @@ class Node:
 
         loop = asyncio.get_running_loop()
         connection_quotas = ConnectionQuotas(settings, client_quotas, clock, self._descriptors)
-        direct_sends = SendfileTransfers(loop, self._descriptors, settings.socket_send_buffer_bytes)
+        sendfile_transfers = SendfileTransfers(loop, self._descriptors, settings.socket_send_buffer_bytes)
         request_memory = RequestMemory(loop, settings.queued_max_request_bytes, settings.socket_request_max_bytes)
         cleanup.callback(request_memory.close)
         reply_memory = ReplyMemory(loop, settings.fencepost_queued_max_response_bytes)
@@ -294,7 +294,7 @@ class Node:
                 dispatcher,
                 settings,
                 connection_quotas,
-                direct_sends=direct_sends,
+                sendfile_transfers=sendfile_transfers,
                 request_memory=request_memory,
                 reply_memory=reply_memory,
                 loop=loop,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
-from fencepost.broker.requests.long_polls import TIME_OUT, LongPoll, wake_on_time_out
+from fencepost.broker.requests.long_polls import POLL_TIME_OUT, LongPoll, wake_on_time_out
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import (
@@ -348,7 +348,7 @@ class _FetchPoll(LongPoll[FetchResponse]):
             if partition.has_moved_since_read(log):
                 partition.moved()
 
-    @TIME_OUT.handles
+    @POLL_TIME_OUT.handles
     def _end_wait(self, wake: Callable[[], None]) -> None:
         self._is_over = True
         wake_on_time_out(wake)

@@ -66,7 +66,7 @@ async def _yield_if_large(context: RequestContext, count: int) -> None:
     No other request of this connection starts before the reply: it could commit the same offsets.
     """
     if count > OFFSETS_PER_SLICE:
-        context.holds_connection = True
+        context.blocks_connection = True
         await asyncio.sleep(0)
 
 

@@ -20,7 +20,7 @@ from fencepost.broker.requests.produce_append import (
     PartitionAppend,
     ProduceAppend,
     ProduceRefusal,
-    refused,
+    refused_partition,
 )
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.errors import ErrorCode
@@ -67,7 +67,9 @@ def produce_failed(
             TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[refused(partition.index, error, message) for partition in topic.partition_data],
+                partition_responses=[
+                    refused_partition(partition.index, error, message) for partition in topic.partition_data
+                ],
             )
             for topic in request.topic_data
             if topic.partition_data
@@ -247,7 +249,7 @@ class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
     def _refuse(self, partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
         if self.first_error is ErrorCode.NONE:
             self.first_error = error
-        return refused(partition, error, message)
+        return refused_partition(partition, error, message)
 
     def refuse_all(self, error: ErrorCode) -> ProduceResponse | None:
         """Append nothing, and refuse every batch that was not refused yet."""
@@ -261,7 +263,7 @@ class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
 
     def append(self) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
         started = self.start(self._writes, self._transactional)
-        self._context.holds_connection = self.has_large_batches
+        self._context.blocks_connection = self.has_large_batches
         return started.result if isinstance(started, eager.Finished) else started
 
     def finish(self) -> eager.MaybeAwaitable[ProduceResponse | None]:

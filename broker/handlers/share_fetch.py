@@ -14,7 +14,7 @@ from typing import TypeVar
 from fencepost.broker.handlers.share_groups import are_share_groups_on, is_member_id
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.requests.api import RequestContext, Services, api
-from fencepost.broker.requests.long_polls import TIME_OUT
+from fencepost.broker.requests.long_polls import POLL_TIME_OUT
 from fencepost.broker.requests.partition_lookup import find_log, leadership
 from fencepost.broker.share.acknowledgements import read_acknowledgements
 from fencepost.broker.share.partition import AcknowledgementRefusal, AcquireMode
@@ -244,7 +244,9 @@ class _Acquisition:
         watched = list(self._led.values())
         for led in watched:
             led.add_watcher(wake.set)
-        time_out = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, TIME_OUT.callback(end_wait))
+        time_out = asyncio.get_running_loop().call_later(
+            self._request.max_wait_ms / 1000, POLL_TIME_OUT.callback(end_wait)
+        )
         try:
             # No watcher saw the changes between the first attempt and now.
             while not self._acquire(is_over=is_over) and not is_over:

@@ -99,7 +99,7 @@ async def handle_add_partitions_to_txn(
     count += sum([len(topic.partitions) for transaction in request.transactions for topic in transaction.topics])
     if count >= FEWEST_WRITTEN_IN_SLICES:
         # Reading so large a request took a whole step. The next request of its connection may end the transaction.
-        context.holds_connection = True
+        context.blocks_connection = True
         await asyncio.sleep(0)
     return written_in_slices(await _add_partitions(context, request), count)
 

@@ -1,1 +1,1 @@
-"""Sockets: listeners, connections, what they receive and send, and the way from a request to its handler."""
+"""Listeners, client connections with their buffers and bounds, and the dispatch of requests to handlers."""

@@ -1,10 +1,10 @@
 """One client connection: bytes to frames, frames to the dispatcher in order, replies back in the same order.
 
-Requests are pipelined: the next one is started while earlier ones wait for the disk. Four bounds push back on the
-client by not reading from its socket: requests in flight, bytes of replies that wait to be sent, the frame size, and
-the memory that the large requests of all connections have together.
-What a reply holds of a file is read as it is sent.
-Nothing that a client sends raises into the event loop: what cannot be understood closes the connection, with a reason
+Requests are pipelined: the next one starts while earlier ones wait for the disk. Four bounds put backpressure on the
+client: requests in flight, bytes of replies that wait to be sent, the frame size, and the memory that the large
+requests of all connections share.
+File slices of a reply are read as they are sent.
+Nothing that a client sends raises into the event loop: an undecodable request closes the connection, and the reason is
 logged.
 """
 
@@ -42,10 +42,10 @@ CLOSE = Place("close of a connection", Policy.REPORT)
 MINIMUM_FRAME_BYTES = 8  # api key, api version, correlation id
 
 MIN_PIPELINED = 4
-"""So many requests of one length must have arrived for it to be looked at whether they can be started together."""
+"""At least this many requests of one length must be buffered before the connection tries to start them together."""
 
 _PENDING_TYPES: Final = (PendingReply, asyncio.Future)
-"""What comes in place of a reply that is not there yet."""
+"""What the dispatcher returns in place of a reply that is not ready."""
 
 
 class RequestDispatcher(Protocol):
@@ -74,13 +74,13 @@ class ConnectionOwner(Protocol):
     """The server, as its connections see it."""
 
     def connection_opened(self, connection: Connection) -> bool:
-        """Whether it stays open for now."""
+        """Register a connection; returns whether it stays open for now."""
         ...
 
     def connection_closed(self, connection: Connection) -> None: ...
 
     def connection_refused(self, connection: Connection, reason: str) -> None:
-        """A connection is about to be closed because of what its client sent or did."""
+        """Log that a connection is about to be closed because of what its client sent or did."""
         ...
 
 
@@ -97,9 +97,9 @@ class _InFlight:
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one connection.
 
-    templates:          what the dispatcher remembers of this client's requests, by API key.
-    in_flight_count:    requests that are not answered yet.
-    last_activity_s:    loop time of the last byte that arrived or the last reply that left.
+    request_caches:  the dispatcher's request caches for this client, by API key.
+    in_flight_count: requests that are not answered yet.
+    last_activity_s: loop time of the last byte that arrived or the last reply that left.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         owner: ConnectionOwner,
         limits: ConnectionLimits,
         pool: BufferPool,
-        direct_sends: SendfileTransfers,
+        sendfile_transfers: SendfileTransfers,
         reply_memory: ReplyMemory | None = None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -118,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = ""
         self.client_port = 0
         self.last_activity_s = 0.0
-        self.templates: dict[int, RequestCache] = {}
+        self.request_caches: dict[int, RequestCache] = {}
         self._dispatcher = dispatcher
         self._owner = owner
         self._limits = limits
@@ -126,19 +126,17 @@ class Connection(asyncio.BufferedProtocol):
         self._long_polls = dispatcher.long_polls
         self._receiver = Receiver(pool)
         self._request_memory: RequestMemory | None = pool.memory
-        self._awaits_memory = False  # for the frame that is arriving; nothing is read until it is granted
+        self._awaits_memory = False  # for the arriving frame; nothing is read until it is granted
         self._has_memory = False  # for that frame
         self._reply_memory = reply_memory
-        self._mapped_bytes = 0  # of files, in what the transport has to send: not this process's own memory
+        self._mapped_unsent_bytes = 0  # of files, in the transport's buffer: not this process's own memory
         self._waiting_reply_bytes = 0  # of replies in `_in_flight` that are done
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1
-        self._direct_sends = direct_sends
-        self._direct_send: SendfileTransfer | None = (
-            None  # what is on its way of a reply, where the transport has no part
-        )
-        self._may_send_directly = False
-        # Chunks of replies with nothing in flight before them: in `_in_flight` is what came later.
+        self._sendfile_transfers = sendfile_transfers
+        self._sendfile_transfer: SendfileTransfer | None = None  # a reply that bypasses the transport
+        self._may_use_sendfile = False
+        # Chunks of replies with nothing in flight before them: `_in_flight` has the later ones.
         self._ready: list[Any] = []
         self._ready_bytes = 0
         self._in_flight: deque[_InFlight] = deque()
@@ -147,19 +145,19 @@ class Connection(asyncio.BufferedProtocol):
         self._maximum_frame_bytes = limits.socket_request_max_bytes
         self._is_reading_paused = False
         self._is_writing_paused = False
-        self._is_consuming = False  # inside _dispatch_frames: replies are sent after it, together
-        self._is_behind = False  # frames wait for the loop's next turn
+        self._is_dispatching = False  # inside _dispatch_frames: replies are sent together after it
+        self._has_unstarted_frames = False  # frames wait for the loop's next turn
         self._is_draining = False
         self._is_blocked = True  # see _update_blocked
         self._block_count = 0  # requests that must be answered before others are started
-        self._partial_send: Iterator[list[Buffer]] | None = None  # what is left of a reply that is sent in portions
-        self._is_closing = False  # to be closed as soon as that is sent
+        self._partial_send: Iterator[list[Buffer]] | None = None  # the unsent portions of a reply
+        self._is_closing = False  # closes as soon as that is sent
         self._stalled_bytes = 0
         self._stall_timer: asyncio.TimerHandle | None = None
         self._close_callbacks: dict[Callable[[], None], None] = {}
         self._unmute_timer: asyncio.TimerHandle | None = None
 
-    # What others ask
+    # For the server, the dispatcher and handlers
 
     @property
     def in_flight_count(self) -> int:
@@ -170,31 +168,31 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None
 
     def add_close_callback(self, callback: Callable[[], None]) -> None:
-        """Call when the connection is gone: for a handler that waits only for this client's sake."""
+        """Add a callback for the end of the connection, for a handler that waits only for this client."""
         self._close_callbacks[callback] = None
 
     def remove_close_callback(self, callback: Callable[[], None]) -> None:
         self._close_callbacks.pop(callback, None)
 
     def keep_frame_until(self, task: asyncio.Future[Any]) -> None:
-        """Leave the frame that is being dispatched as it is until a task is done: it uses slices of it."""
-        buffer = self._receiver.hold()
-        task.add_done_callback(SERVING.callback(lambda _: self._receiver.release(buffer), on_failure=self._give_up))
+        """Pin the frame that is being dispatched until a task is done: the task uses slices of it."""
+        buffer = self._receiver.pin_frame()
+        task.add_done_callback(SERVING.callback(lambda _: self._receiver.release(buffer), on_failure=self._abort_for))
 
     def block_until(self, task: asyncio.Future[Any]) -> None:
-        """Start no further request until a task is done: what follows must not overtake it."""
+        """Start no further request until a task is done: later requests must not overtake it."""
         self._block_count += 1
-        task.add_done_callback(self._end_hold)
+        task.add_done_callback(self._unblock)
         self._update_blocked()
         self._pause_or_resume_reading()
 
     @SERVING.handles
-    def _end_hold(self, _: asyncio.Future[Any]) -> None:
+    def _unblock(self, _: asyncio.Future[Any]) -> None:
         try:
             self._block_count -= 1
             self._update_blocked()
             if self._transport is not None:
-                self._advance()
+                self._send_and_resume()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
@@ -220,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def close(self) -> None:
-        """Close after what has been handed to the transport, and the reply that has begun, are sent."""
+        """Close once the transport's buffer and the partial send, if any, are sent."""
         if self._transport is not None:
             if self._partial_send is None:
                 self._transport.close()
@@ -243,17 +241,17 @@ class Connection(asyncio.BufferedProtocol):
         if peer:
             self.client_host, self.client_port = peer[0], peer[1]
         self._descriptor = _descriptor_of(transport)
-        self._may_send_directly = self._descriptor >= 0 and _is_on_this_machine(transport)
+        self._may_use_sendfile = self._descriptor >= 0 and _is_on_this_machine(transport)
         self.last_activity_s = self._loop.time()
         if self._reply_memory is not None:
-            self._write_buffer_bytes = self._reply_memory.joined(self._write_buffer_bytes)
+            self._write_buffer_bytes = self._reply_memory.connection_opened(self._write_buffer_bytes)
         transport.set_write_buffer_limits(high=self._write_buffer_bytes)
         if not self._owner.connection_opened(self):
             transport.abort()
         self._update_blocked()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._receiver.writable()
+        return self._receiver.writable_memory()
 
     @SERVING.handles
     def buffer_updated(self, nbytes: int) -> None:
@@ -272,10 +270,9 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(error)
 
     def eof_received(self) -> bool:
-        # A buffer of its own that this end was read into: when thousands of clients leave at once, they need not have
-        # one each.
-        self._receiver.rest()
-        # A half-closed client may still read; but Kafka clients close both ways, so nobody would take the replies.
+        # Release the buffer that this end was read into: clients may leave by thousands, and need not have one each.
+        self._receiver.release_if_idle()
+        # A half-closed client could still read; but Kafka clients close both ways, so no client would take the replies.
         return False
 
     @SERVING.handles
@@ -294,13 +291,13 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         try:
             self._is_writing_paused = False
-            self._mapped_bytes = 0
+            self._mapped_unsent_bytes = 0
             self._update_blocked()
             self._count_waiting_replies()
             if self._stall_timer is not None:
                 self._stall_timer.cancel()
                 self._stall_timer = None
-            self._advance()
+            self._send_and_resume()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
@@ -316,31 +313,31 @@ class Connection(asyncio.BufferedProtocol):
         self._partial_send = None
         self._ready = []
         self._in_flight.clear()
-        self.templates.clear()  # they know this connection
+        self.request_caches.clear()  # they refer to this connection
         callbacks, self._close_callbacks = self._close_callbacks, {}
-        for clean_up in (self._receiver.close, self._end_direct_send, self._leave_memories, *callbacks):
+        for clean_up in (self._receiver.close, self._end_sendfile, self._leave_memories, *callbacks):
             CLOSE.attempt(clean_up, concerns=self._client)
         self._owner.connection_closed(self)
 
     def _leave_memories(self) -> None:
         if self._request_memory is not None:
-            self._request_memory.leave(self)
+            self._request_memory.connection_closed(self)
         if self._reply_memory is not None:
-            self._reply_memory.left(self)
+            self._reply_memory.connection_closed(self)
 
-    # Memory for requests, which all connections share
+    # MemoryUser and ReplyMemoryUser: memory that all connections share
 
     @property
     def arrived_bytes(self) -> int:
         return self._receiver.arrived_bytes
 
     @property
-    def is_kept_waiting(self) -> bool:
+    def is_blocked_by_broker(self) -> bool:
         return self._unmute_timer is not None or self._block_count > 0
 
     @SERVING.handles
     def memory_granted(self, byte_count: int) -> None:
-        """Raises nothing: it is called where another connection gives its memory back."""
+        """Read on with the granted memory. Raises nothing: called while another connection releases memory."""
         try:
             self._awaits_memory = False
             self._has_memory = True
@@ -349,12 +346,12 @@ class Connection(asyncio.BufferedProtocol):
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
-    def give_up(self, reason: str) -> None:
+    def close_for(self, reason: str) -> None:
         self._owner.connection_refused(self, reason)
         self.abort()
 
     def _reserve_memory(self, memory: RequestMemory) -> None:
-        """After frames were started: see whether the one that is arriving has the memory that it needs."""
+        """Reserve the memory that the arriving frame needs; called after frames were started."""
         receiver = self._receiver
         if self._has_memory and not receiver.wanted_bytes:
             self._has_memory = False
@@ -369,29 +366,29 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._awaits_memory = True
 
-    # What nobody foresaw
+    # Unexpected exceptions
 
     @property
     def _client(self) -> str:
         return f"{self.client_host}:{self.client_port}"
 
     def _failed(self, error: BaseException) -> None:
-        """Where this connection stands is not known any more, so it is closed: others are served."""
-        SERVING.failed(error, concerns=self._client, on_failure=self._give_up)
+        """Close this connection, whose state is unknown after an unexpected exception; the others are served."""
+        SERVING.failed(error, concerns=self._client, on_failure=self._abort_for)
 
-    def _give_up(self, _: BaseException) -> None:
+    def _abort_for(self, _: BaseException) -> None:
         self.abort()
 
     # Requests
 
     def _dispatch_single(self, frame: memoryview) -> None:
-        """Start a request while no other is in flight nor has arrived, and send its reply if that is there at once.
+        """Start a request that arrived alone, with no other in flight, and send its reply if it is ready at once.
 
-        As `_dispatch_pipeline` does, which is for everything else.
+        `_dispatch_pipeline` does the same for all other cases.
         """
         long_polls = self._long_polls
         reply: ReplyChunks | None = None
-        self._is_consuming = True
+        self._is_dispatching = True
         try:
             outcome = self._dispatcher.dispatch(frame, self)
             if isinstance(outcome, _PENDING_TYPES):
@@ -403,9 +400,9 @@ class Connection(asyncio.BufferedProtocol):
         except CloseConnection as reason:
             self._refuse(str(reason))
         finally:
-            self._is_consuming = False
+            self._is_dispatching = False
         if self._receiver.buffer is not None:
-            self._receiver.rest()
+            self._receiver.release_if_idle()
         if reply is None:
             self._send_ready()
         else:
@@ -416,9 +413,9 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_or_resume_reading()
 
     def _dispatch_pipeline(self) -> None:
-        """Start the whole frames that have arrived, as far as the bounds allow; then send what is ready, in one
+        """Start the whole frames that have arrived, as far as the bounds allow; then send the ready replies in one
         write."""
-        self._is_consuming = True
+        self._is_dispatching = True
         has_more = False
         try:
             has_more = self._dispatch_frames()
@@ -427,17 +424,17 @@ class Connection(asyncio.BufferedProtocol):
         except CloseConnection as reason:
             self._refuse(str(reason))
         finally:
-            self._is_consuming = False
+            self._is_dispatching = False
         receiver = self._receiver
-        receiver.rest()
+        receiver.release_if_idle()
         if (receiver.wanted_bytes or self._has_memory) and self._request_memory is not None:
             self._reserve_memory(self._request_memory)
         self._send_ready()
         if self._waiting_reply_bytes and not self._is_writing_paused:
-            self._recount_waiting_replies()  # those before them may have come in this step, and all have left
+            self._recount_waiting_replies()  # earlier replies may have come in this step, and all have left
         if has_more and self._may_start():
-            # Others get their turn before the rest of a long pipeline.
-            self._is_behind = True
+            # Other connections are served before the rest of a long pipeline.
+            self._has_unstarted_frames = True
             self._loop.call_soon(self._dispatch_remaining)
         if self._in_flight or has_more or self._is_blocked or self._is_reading_paused or self._awaits_memory:
             self._pause_or_resume_reading()
@@ -445,14 +442,14 @@ class Connection(asyncio.BufferedProtocol):
     @SERVING.handles
     def _dispatch_remaining(self) -> None:
         try:
-            self._is_behind = False
+            self._has_unstarted_frames = False
             if self._transport is not None:
                 self._dispatch_pipeline()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
     def _dispatch_frames(self) -> bool:
-        """Start frames until there is no whole one (False) or a bound is reached (True). Raises CloseConnection."""
+        """Start frames until no whole one is left (False) or a bound is reached (True). Raises CloseConnection."""
         receiver = self._receiver
         in_flight = self._in_flight
         max_in_flight = self._max_in_flight
@@ -465,7 +462,7 @@ class Connection(asyncio.BufferedProtocol):
                 return True
             if may_be_run:
                 run_count = self._dispatch_run(min(look_count, max_in_flight - started_count))
-                # Where runs are short, the same frames are not looked at again and again.
+                # Where runs are short, the same frames are not compared again and again.
                 look_count = 2 * run_count
                 may_be_run = run_count >= MIN_PIPELINED
                 if run_count:
@@ -479,19 +476,19 @@ class Connection(asyncio.BufferedProtocol):
                 raise CloseConnection(str(error)) from None
             if frame is None:
                 return False
-            self._start(frame)
+            self._dispatch_frame(frame)
             started_count += 1
             if receiver.is_empty:
                 return False
         return True
 
-    def _dispatch_run(self, most_count: int) -> int:
-        """Start several requests together, where they are alike; how many. They are in flight as one.
+    def _dispatch_run(self, max_count: int) -> int:
+        """Start several requests of one shape together and return their number. They are in flight as one.
 
         Raises CloseConnection.
         """
         receiver = self._receiver
-        frames = receiver.equal_frames(MIN_PIPELINED, most_count, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
+        frames = receiver.equal_frames(MIN_PIPELINED, max_count, MINIMUM_FRAME_BYTES, self._maximum_frame_bytes)
         if frames is None:
             return 0
         run = self._dispatcher.dispatch_run(frames, self)
@@ -508,7 +505,10 @@ class Connection(asyncio.BufferedProtocol):
         return not self._is_blocked and len(self._in_flight) < self._max_in_flight
 
     def _update_blocked(self) -> None:
-        """To be called when anything changes that keeps all requests from being started, however few are in flight."""
+        """Recompute whether new requests may start, apart from the bound on those in flight.
+
+        To be called whenever one of the conditions changes.
+        """
         transport = self._transport
         self._is_blocked = (
             transport is None
@@ -521,7 +521,7 @@ class Connection(asyncio.BufferedProtocol):
             or transport.is_closing()
         )
 
-    def _start(self, frame: memoryview) -> None:
+    def _dispatch_frame(self, frame: memoryview) -> None:
         """Start one request. Raises CloseConnection."""
         outcome = self._dispatcher.dispatch(frame, self)
         if outcome is None:
@@ -531,15 +531,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         reply_bytes = sum(map(len, outcome))
         self._queue_reply(outcome, reply_bytes)
-        # Earlier replies of this reading go out together, but a large one is not kept back: it may fill the socket.
+        # Replies of one read go out together, but a large one is sent at once: it may fill the socket.
         if reply_bytes >= self._write_buffer_bytes:
             self._send_ready()
 
     def _queue_reply(self, reply: ReplyChunks, reply_bytes: int) -> None:
-        """Keep a reply that was there at once until those of this reading are sent, or those before it are there."""
+        """Queue a reply that was ready at once: behind the requests in flight, else for the next `_send_ready`."""
         if self._in_flight or self._ready_bytes >= self._write_buffer_bytes:
             self._in_flight.append(_InFlight(reply, is_done=True))
-            self._keep(reply)
+            self._count_waiting_reply(reply)
         else:
             self._ready += reply
             self._ready_bytes += reply_bytes
@@ -554,7 +554,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @SERVING.handles
     def _finished(self, in_flight: _InFlight, task: asyncio.Future[Reply]) -> None:
-        """A request that had to wait is finished."""
+        """Take the reply of a request whose task is done."""
         if task.cancelled():
             error: BaseException | None = CloseConnection("the request was cancelled")
         else:
@@ -570,12 +570,12 @@ class Connection(asyncio.BufferedProtocol):
         self.add_close_callback(pending.cancel)
 
     def _replied(self, in_flight: _InFlight, reply: Reply, error: BaseException | None) -> None:
-        """Raises nothing."""
+        """Take the reply of a request that had to wait, and send it if it is the next. Raises nothing."""
         if self._transport is None:
             return
         try:
             if error is not None:
-                # The dispatcher answers failures; what comes through says that there is no answer.
+                # The dispatcher answers failures; an error here means that there is no reply.
                 if not isinstance(error, CloseConnection):
                     SERVING.failed(error, concerns=self._client)
                 self._refuse(str(error))
@@ -583,24 +583,24 @@ class Connection(asyncio.BufferedProtocol):
             in_flight.reply = reply
             in_flight.is_done = True
             if self._in_flight[0] is in_flight:
-                self._advance()
+                self._send_and_resume()
             elif reply is not None:
-                self._keep(reply)
+                self._count_waiting_reply(reply)
                 self._pause_or_resume_reading()
         except BaseException as failure:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(failure)
 
     # Replies
 
-    def _keep(self, reply: ReplyChunks) -> None:
-        """Take note of a reply that has to wait, for those before it or for the client."""
+    def _count_waiting_reply(self, reply: ReplyChunks) -> None:
+        """Count a reply that waits for earlier replies or for the client to read."""
         self._waiting_reply_bytes += _bytes_in_memory(reply)
         if self._waiting_reply_bytes >= self._write_buffer_bytes:
             self._update_blocked()
             self._count_waiting_replies()
 
     def _recount_waiting_replies(self) -> None:
-        """Some of the replies that had to wait have left."""
+        """Recount the waiting replies after some were sent."""
         self._waiting_reply_bytes = sum(
             _bytes_in_memory(waiting.reply) for waiting in self._in_flight if waiting.reply is not None
         )
@@ -614,15 +614,17 @@ class Connection(asyncio.BufferedProtocol):
             return
         byte_count = self._waiting_reply_bytes if self._waiting_reply_bytes >= self._write_buffer_bytes else 0
         if self._is_writing_paused:
-            byte_count = max(0, transport.get_write_buffer_size() - self._mapped_bytes) + self._waiting_reply_bytes
+            byte_count = (
+                max(0, transport.get_write_buffer_size() - self._mapped_unsent_bytes) + self._waiting_reply_bytes
+            )
         if byte_count:
-            memory.waits(self, byte_count)
+            memory.set_waiting_bytes(self, byte_count)
         else:
-            memory.sent(self)
+            memory.clear_waiting_bytes(self)
 
-    def _advance(self) -> None:
-        """Replies became ready or there is room again: send, and start what was held back."""
-        if self._is_consuming:
+    def _send_and_resume(self) -> None:
+        """Send the ready replies, and start requests that a bound has kept from starting."""
+        if self._is_dispatching:
             return
         self.last_activity_s = self._loop.time()
         self._send_ready()
@@ -630,11 +632,11 @@ class Connection(asyncio.BufferedProtocol):
             self._recount_waiting_replies()
         if self._is_closing or (self._is_draining and not self._in_flight):
             self.close()
-        elif self._is_reading_paused and not self._is_behind and self._may_start():
+        elif self._is_reading_paused and not self._has_unstarted_frames and self._may_start():
             self._dispatch_pipeline()
 
     def _send_ready(self) -> None:
-        """Hand the finished replies at the head of the queue to the transport; stops when it has enough."""
+        """Hand the finished replies at the head of the queue to the transport, until writing is paused."""
         in_flight = self._in_flight
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -666,14 +668,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._send(transport, chunks)
 
     def _send_at_once(self, transport: asyncio.Transport, reply: ReplyChunks) -> None:
-        """Send a reply that has no other to go with, if it is one chunk: in this step.
+        """Send a single reply in this step, if it is one chunk.
 
-        uvloop's transports send at the end of the loop's turn: who waits for a record would get it only when its
-        producer is answered. Where something waits to be sent already, or replies are encrypted, it is for the
-        transport; so is what the socket does not take.
+        uvloop's transports send at the end of the loop's turn: a waiting consumer would get a record only when its
+        producer is answered. The transport sends the reply if its buffer is not empty or replies are encrypted, and
+        whatever the socket does not take.
         """
         if len(reply) == 1 and self._descriptor >= 0 and not transport.get_write_buffer_size():
-            chunk: Any = reply[0]  # one that lies in a file has others before it
+            chunk: Any = reply[0]  # a file slice has others before it
             try:
                 sent_bytes = os.write(self._descriptor, chunk)
             except OSError:
@@ -684,66 +686,66 @@ class Connection(asyncio.BufferedProtocol):
         self._send(transport, reply)
 
     def _send(self, transport: asyncio.Transport, chunks: Sequence[Any]) -> None:
-        """Hand chunks to the transport; where some lie in a file, no more than the client takes."""
+        """Hand chunks to the transport; a reply with file slices is sent portion by portion, as the client reads."""
         if FileSlice in map(type, chunks):
-            self._begin(transport, PartialSend(chunks))
+            self._begin_partial_send(transport, PartialSend(chunks))
         else:
             transport.writelines(chunks)
 
-    def _begin(self, transport: asyncio.Transport, reply: PartialSend) -> None:
-        """Begin to send a reply of which parts lie in files."""
-        self._partial_send = reply.portions()
-        if self._may_send_directly and not transport.get_write_buffer_size():
-            self._direct_send = self._direct_sends.begin(reply, self._descriptor, self._sendfile_ready)
-            if self._direct_send is not None and not self._continue_sendfile(self._direct_send):
+    def _begin_partial_send(self, transport: asyncio.Transport, reply: PartialSend) -> None:
+        """Begin to send a reply with file slices."""
+        self._partial_send = reply.remaining_portions()
+        if self._may_use_sendfile and not transport.get_write_buffer_size():
+            self._sendfile_transfer = self._sendfile_transfers.begin(reply, self._descriptor, self._sendfile_ready)
+            if self._sendfile_transfer is not None and not self._continue_sendfile(self._sendfile_transfer):
                 self.pause_writing()
                 return
         if self._partial_send is not None:
             self._continue_send(transport, self._partial_send)
 
-    def _continue_sendfile(self, direct_send: SendfileTransfer) -> bool:
-        """Whether there is nothing to wait for: the whole reply is sent, or the rest of it is for the transport."""
+    def _continue_sendfile(self, transfer: SendfileTransfer) -> bool:
+        """Send more by sendfile; False while the socket is full, True if all is sent or the transport has the rest."""
         try:
-            if not direct_send.go_on():
+            if not transfer.resume():
                 return False
             self._partial_send = None
         except OSError:
-            self._may_send_directly = False  # the transport finds out why
-        self._end_direct_send()
+            self._may_use_sendfile = False  # the transport meets the cause
+        self._end_sendfile()
         return True
 
     @SERVING.handles
     def _sendfile_ready(self) -> None:
         try:
-            direct_send, transport = self._direct_send, self._transport
-            if direct_send is None or transport is None or transport.is_closing():
-                self._end_direct_send()
-            elif self._continue_sendfile(direct_send):
+            transfer, transport = self._sendfile_transfer, self._transport
+            if transfer is None or transport is None or transport.is_closing():
+                self._end_sendfile()
+            elif self._continue_sendfile(transfer):
                 self.resume_writing()
             else:
                 self.last_activity_s = self._loop.time()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
-            self._end_direct_send()  # or the loop would call for ever
+            self._end_sendfile()  # or the loop would call for ever
             self._failed(error)
 
-    def _end_direct_send(self) -> None:
-        if self._direct_send is not None:
-            self._direct_send.close()
-            self._direct_send = None
+    def _end_sendfile(self) -> None:
+        if self._sendfile_transfer is not None:
+            self._sendfile_transfer.close()
+            self._sendfile_transfer = None
 
-    def _continue_send(self, transport: asyncio.Transport, begun: Iterator[list[Buffer]]) -> bool:
-        """Send portions until the client takes no more, and keep the rest in `_partial_send`; whether none is left."""
-        self._partial_send = begun
+    def _continue_send(self, transport: asyncio.Transport, portions: Iterator[list[Buffer]]) -> bool:
+        """Send portions until writing is paused, and keep the rest in `_partial_send`; True if none is left."""
+        self._partial_send = portions
         try:
             while not self._is_writing_paused:
-                portion = next(begun, None)
+                portion = next(portions, None)
                 if portion is None:
                     self._partial_send = None
                     return True
-                self._mapped_bytes = sum(len(chunk) for chunk in portion if is_mapped(chunk))
+                self._mapped_unsent_bytes = sum(len(chunk) for chunk in portion if is_mapped(chunk))
                 transport.writelines(portion)
         except StorageError as error:
-            # What was sent of the frame cannot be taken back.
+            # A part of the frame is sent already: no error reply can follow.
             self._partial_send = None
             self._owner.connection_refused(self, f"a reply could not be read: {error}")
             self.abort()
@@ -754,12 +756,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._unmute_timer = None
             self._update_blocked()
-            self._advance()
+            self._send_and_resume()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
     def _pause_or_resume_reading(self) -> None:
-        should_pause = self._is_behind or self._awaits_memory or not self._may_start()
+        should_pause = self._has_unstarted_frames or self._awaits_memory or not self._may_start()
         if should_pause is self._is_reading_paused:
             return
         transport = self._transport
@@ -773,7 +775,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _unsent_bytes(self, transport: asyncio.Transport) -> int:
         return transport.get_write_buffer_size() + (
-            len(self._direct_send.reply) if self._direct_send is not None else 0
+            len(self._sendfile_transfer.reply) if self._sendfile_transfer is not None else 0
         )
 
     def _watch_for_stall(self, transport: asyncio.Transport) -> None:
@@ -783,8 +785,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @SERVING.handles
     def _check_stall(self) -> None:
-        """Nothing is written while writing is paused, so a buffer that has not shrunk means a client that does not
-        read."""
+        """Close the connection if its client does not read: nothing is written while writing is paused, so the unsent
+        bytes must have shrunk."""
         try:
             self._stall_timer = None
             transport = self._transport
@@ -793,7 +795,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._unsent_bytes(transport) < self._stalled_bytes:
                 self._watch_for_stall(transport)
                 return
-            self.give_up("the client does not read its replies")
+            self.close_for("the client does not read its replies")
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
 
@@ -802,18 +804,18 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing() or self._is_closing:
             return
         self._owner.connection_refused(self, reason)
-        # What was answered before still goes out; Kafka closes in the same way.
+        # Earlier replies are still sent; Kafka closes in the same way.
         self._send_ready()
         self.close()
 
 
 def _bytes_in_memory(reply: ReplyChunks) -> int:
-    """What a reply takes; what it holds of files is read as it is sent."""
+    """Bytes that a reply takes in memory; its file slices are read as they are sent."""
     return sum(len(chunk) for chunk in reply if not isinstance(chunk, FileSlice))
 
 
 def _descriptor_of(transport: asyncio.Transport) -> int:
-    """Of a socket that takes replies as they are; negative where there is none."""
+    """The descriptor of an unencrypted socket; negative where there is none."""
     connected = transport.get_extra_info("socket")
     if connected is None or transport.get_extra_info("sslcontext") is not None:
         return -1
@@ -821,6 +823,6 @@ def _descriptor_of(transport: asyncio.Transport) -> int:
 
 
 def _is_on_this_machine(transport: asyncio.Transport) -> bool:
-    """Whether a client is at the address that it came to: what is sent to it does not leave the machine."""
+    """Whether a client connected from the address that it connected to: its replies do not leave the machine."""
     here, there = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
     return bool(here and there and here[0] == there[0])

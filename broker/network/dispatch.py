@@ -1,7 +1,7 @@
-"""From a frame to a handler and back: header, version check, body, handler, reply frame.
+"""Dispatch of a request: frame, header, version check, body, handler, reply frame.
 
 Undecodable bytes, unknown APIs and versions that are not served close the connection, as in Kafka: nothing that follows
-on it can be trusted. The one exception is ApiVersions, which is how a newer client finds out what is served (KIP-511).
+on it can be trusted. The one exception is ApiVersions, from which a newer client learns what is served (KIP-511).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PRODUCE = int(ApiKey.PRODUCE)
 
 
 class _Route(NamedTuple):
-    """What is looked up once for each (API, version) that is asked for."""
+    """The handler of one (API, version) and how its requests are read; looked up once."""
 
     api: Api
     header_version: int
@@ -59,27 +59,27 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], _Route] = {}
 
     def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply] | PendingReply:
-        """Start a request: the chunks of its reply, None when there is none, or a task that ends in one of the two, or
-        what waits without a task.
+        """Start a request. Returns the chunks of its reply, None when there is none, a task that ends in one of the
+        two, or a `PendingReply`.
 
-        Raises CloseConnection, also out of the task. Never raises, and never ends, in another way.
+        Raises CloseConnection, also out of the task, and nothing else.
         """
         try:
             api_key, api_version, correlation_id = read_request_start(frame)
         except DecodeError as error:
             raise _undecodable(error) from None
-        templates = connection.templates.get(api_key)
+        cache = connection.request_caches.get(api_key)
         quotas = self._quotas
-        if templates is not None and (quotas is None or not quotas.is_active):
+        if cache is not None and (quotas is None or not quotas.is_active):
             try:
-                known = templates.dispatch(frame, api_version, correlation_id)
+                found = cache.dispatch(frame, api_version, correlation_id)
             except CloseConnection:
                 raise
             except Exception as error:  # noqa: BLE001  # is answered
-                # Not with the end of the connection, after which a client would send, and write, it once more.
+                # Closing the connection would make the client send, and append, it once more.
                 return self._decode_and_dispatch(frame, api_key, api_version, correlation_id, connection, error)
-            if known is not None:
-                return known
+            if found is not None:
+                return found
         return self._decode_and_dispatch(frame, api_key, api_version, correlation_id, connection)
 
     def _decode_and_dispatch(
@@ -91,9 +91,9 @@ class Dispatcher:
         connection: Connection,
         failure: Exception | None = None,
     ) -> Reply | asyncio.Future[Reply] | PendingReply:
-        """Start a request that is not like an earlier one, or is metered. As `dispatch`.
+        """Start a request that no cache has answered. As `dispatch`.
 
-        failure: what was raised where the request was done before; it is only answered then.
+        failure: raised by the cache that served the request; the request is then only answered with it.
         """
         quotas = self._quotas
         meter = None
@@ -136,7 +136,7 @@ class Dispatcher:
             if response is None:
                 return self._encode(None, context)
             if isinstance(response, LongPoll):
-                return self._begin(api, context, request, response)
+                return self._begin_long_poll(api, context, request, response)
             started = eager.start(self._answer(api, context, request, response), self._loop)
         except CloseConnection:
             raise
@@ -148,25 +148,25 @@ class Dispatcher:
             context.meter.pause_timing()
         if carries_records and context.needs_frame:
             connection.keep_frame_until(started)
-        if context.holds_connection:
+        if context.blocks_connection:
             connection.block_until(started)
         if api.is_cancelled_on_disconnect:
             _cancel_on_disconnect(started, connection)
         return started
 
     def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> RunResult | None:
-        """Start several requests together, if they are alike and known; None, and nothing is done, for any others.
+        """Start several cached Produce requests together; returns None, and does nothing, for any others.
 
         Raises CloseConnection.
         """
-        templates = connection.templates.get(PRODUCE)
+        cache = connection.request_caches.get(PRODUCE)
         quotas = self._quotas
-        if templates is None or (quotas is not None and quotas.is_active):
+        if cache is None or (quotas is not None and quotas.is_active):
             return None
         if read_request_start(frames.first)[0] != PRODUCE:
             return None
         try:
-            return cast("ProduceCache", templates).dispatch_run(frames)
+            return cast("ProduceCache", cache).dispatch_run(frames)
         except Exception as error:
             log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
             raise CloseConnection("Produce failed and could not be answered") from error
@@ -175,16 +175,16 @@ class Dispatcher:
         self, frame: memoryview, body_position: int, request: Any, version: int, connection: Connection
     ) -> None:
         api_key = request.api_key
-        templates = connection.templates.get(api_key)
-        if templates is None:
+        cache = connection.request_caches.get(api_key)
+        if cache is None:
             try:
-                templates = new_request_cache(api_key, self._services, self._loop, connection.block_until)
-                connection.templates[api_key] = templates
+                cache = new_request_cache(api_key, self._services, self._loop, connection.block_until)
+                connection.request_caches[api_key] = cache
             except (ImportError, OSError):
-                return  # another one will be remembered
-        templates.learn(frame, body_position, request, version)
+                return  # a later request will be remembered
+        cache.remember(frame, body_position, request, version)
 
-    def _begin(self, api: Api, context: RequestContext, request: Any, waiting: LongPoll[Any]) -> PendingReply:
+    def _begin_long_poll(self, api: Api, context: RequestContext, request: Any, waiting: LongPoll[Any]) -> PendingReply:
         def poll() -> Reply:
             try:
                 response = waiting.poll()
@@ -201,10 +201,10 @@ class Dispatcher:
         return pending
 
     def _route(self, api_key: int, api_version: int) -> _Route:
-        """Raises CloseConnection for what is not served."""
+        """Look up and keep a route. Raises CloseConnection for what is not served."""
         try:
             api = APIS.get(api_key)
-        except (ImportError, OSError) as error:  # what answers it has to be read from files: there may be no descriptor
+        except (ImportError, OSError) as error:  # the module is read from files: there may be no descriptor
             raise CloseConnection(f"API key {api_key} cannot be loaded: {error}") from error
         if api is None:
             raise CloseConnection(f"API key {api_key} is not served")
@@ -250,7 +250,7 @@ class Dispatcher:
         return reply
 
     def _failed(self, api: Api, context: RequestContext, request: Any, error: Exception) -> Reply:
-        """Answer a request whose handler raised. Raises CloseConnection when no answer can be made."""
+        """Encode the error reply to a request whose handler raised. Raises CloseConnection if that is impossible."""
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         if isinstance(error, CoordinatorRefusal):
             code = error.error

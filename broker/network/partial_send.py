@@ -1,4 +1,4 @@
-"""A reply of which parts lie in files, on its way to a client: what is left of it, whichever way it goes."""
+"""Partial send of a reply with file slices: its unsent chunks, for the transport or for sendfile."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fencepost.broker.storage.file_slice import FileSlice, portions_to_send
 from fencepost.protocol.primitives import Buffer
 
 _MORE_FOLLOWS = socket.MSG_MORE if sys.platform == "linux" else 0
-"""What is in memory does not leave by itself, so that its client is not woken for a few bytes."""
+"""Bytes in memory wait for the file bytes that follow, so that the client is not woken for a few bytes."""
 
 
 class PartialSend:
-    """The chunks that are left."""
+    """The unsent chunks of a reply; some are file slices."""
 
     __slots__ = ("_chunks",)
 
@@ -23,19 +23,18 @@ class PartialSend:
         self._chunks = deque(chunks)
 
     def __len__(self) -> int:
-        """Bytes that are left."""
+        """Unsent bytes."""
         return sum(map(len, self._chunks))
 
     @property
     def file_bytes(self) -> int:
-        """As many of its bytes lie in files."""
+        """Unsent bytes that lie in files."""
         return sum(len(chunk) for chunk in self._chunks if isinstance(chunk, FileSlice))
 
     def send(self, client: socket.socket) -> bool:
-        """Send until the socket is full (False) or nothing is left (True), files without reading them.
+        """Send until the socket is full (False) or nothing is left (True); files are sent without reading them.
 
-        Raises OSError where that is not possible, whether for the socket or a file: `portions` has what is left, and
-        whoever sends those is told which.
+        Raises OSError if the socket or a file fails: sending the `remaining_portions` then shows which.
         """
         chunks = self._chunks
         while chunks:
@@ -55,6 +54,6 @@ class PartialSend:
                 )
         return True
 
-    def portions(self) -> Iterator[list[Buffer]]:
-        """What is left when the first is asked for, read portion by portion. Raises StorageError."""
+    def remaining_portions(self) -> Iterator[list[Buffer]]:
+        """Read the unsent chunks portion by portion; which chunks is decided at the first one. Raises StorageError."""
         return portions_to_send(self._chunks)

@@ -1,9 +1,9 @@
-"""The bound on what all connections together hold of requests: large ones are read only while there is memory for them.
+"""Bound on the memory for large requests, over all connections: one is read only when its memory is granted.
 
-A connection reads up to 128 KiB into a buffer that is always there for it. A request that needs more waits for memory
-for the whole of it, first come, first served, and its connection is not read meanwhile: the client's system holds it
-back. So two connections never wait for each other with half a request each. What a client announces and does not send
-is taken from it again as soon as others wait.
+A connection reads up to 128 KiB into a buffer that needs no grant. A larger request waits for memory for the whole of
+it, first come, first served, and its connection is not read meanwhile. So two connections never wait for each other
+with half a request each. If a client announces a request and does not send it, its connection is closed as soon as
+others wait.
 
 Source: Kafka's `queued.max.request.bytes` and SimpleMemoryPool, where a large request may starve and small ones wait.
 """
@@ -21,12 +21,12 @@ from fencepost.broker.kernel.supervision import Place, Policy
 PROGRESS_CHECK = Place("check for requests that do not arrive", Policy.RETRY)
 
 ORDINARY_BYTES = 2 * 1024 * 1024
-"""Requests up to this size, most batches among them, wait only for each other: an eighth of the memory is theirs."""
+"""Requests up to this size, most batches among them, wait only for each other: an eighth of the memory is reserved."""
 
 PROGRESS_CHECK_S = 5.0
-LEAST_PROGRESS_BYTES = 64 * 1024
-LEAST_PROGRESS_PARTS = 24
-"""While others wait, a request has to arrive within LEAST_PROGRESS_PARTS checks, two minutes; LEAST_PROGRESS_BYTES for
+MIN_PROGRESS_BYTES = 64 * 1024
+MIN_PROGRESS_PARTS = 24
+"""While others wait, a request has to arrive within MIN_PROGRESS_PARTS checks, two minutes; MIN_PROGRESS_BYTES for
 each check are always fast enough."""
 
 NO_PROGRESS = (
@@ -36,47 +36,47 @@ NO_PROGRESS = (
 
 
 class MemoryUser(Protocol):
-    """A connection, as the memory sees it."""
+    """A connection, as `RequestMemory` sees it."""
 
     @property
     def arrived_bytes(self) -> int:
-        """How much has arrived of the request that it has memory for."""
+        """Bytes that have arrived of the request with granted memory."""
         ...
 
     @property
-    def is_kept_waiting(self) -> bool:
-        """Whether the broker does not read from it for reasons of its own."""
+    def is_blocked_by_broker(self) -> bool:
+        """Whether the broker throttles it or lets no further request of it start."""
         ...
 
     def memory_granted(self, byte_count: int) -> None:
-        """What it asked for is there now."""
+        """Take the memory that was waited for."""
         ...
 
-    def give_up(self, reason: str) -> None:
-        """Close the connection: it gives its memory back."""
+    def close_for(self, reason: str) -> None:
+        """Close the connection, which releases its memory."""
         ...
 
 
 class _ArrivingRequest:
     """A request that has memory and has not arrived as a whole.
 
-    seen_bytes: of it at the last check; None before the first.
+    seen_bytes: arrived bytes at the last check; None before the first.
     """
 
-    __slots__ = ("least_bytes", "seen_bytes")
+    __slots__ = ("min_bytes", "seen_bytes")
 
     def __init__(self, byte_count: int) -> None:
-        self.least_bytes = max(LEAST_PROGRESS_BYTES, byte_count // LEAST_PROGRESS_PARTS)
+        self.min_bytes = max(MIN_PROGRESS_BYTES, byte_count // MIN_PROGRESS_PARTS)
         self.seen_bytes: int | None = None
 
 
 class RequestMemory:
-    """What may be used, and what is.
+    """Grants memory to large requests, in two queues: above and up to ORDINARY_BYTES.
 
     limit_bytes:           over all connections; negative for no bound. Raised to what the largest request needs.
     largest_request_bytes: must always fit.
-    used_bytes:            granted for requests that arrive, or were read and are served.
-    spare_bytes:           of buffers beyond 128 KiB that only make reading faster. They have an eighth of their own, so
+    used_bytes:            granted for requests that arrive or are served.
+    spare_bytes:           of buffers above 128 KiB that only make reading faster. An eighth is reserved for them, so
                            that no request waits for a client that has sent a part of a small one.
     """
 
@@ -104,15 +104,15 @@ class RequestMemory:
         return len(self._waiting_large) + len(self._waiting_ordinary)
 
     def has_spare(self, byte_count: int) -> bool:
-        """Whether there is memory for what is only faster with it."""
+        """Whether there is memory for a buffer that only makes reading faster."""
         return self.spare_bytes + byte_count <= self._spare_limit_bytes
 
     def freed_spare(self, byte_count: int) -> None:
-        """A buffer that was spare, and is counted no more, is freed."""
+        """Note that a spare buffer, already uncounted, is freed."""
         self._freed_memory.freed(self.used_bytes + self.spare_bytes + byte_count, byte_count)
 
     def reserve(self, user: MemoryUser, byte_count: int) -> bool:
-        """Ask for memory for a request of which a part has arrived; False where it has to be waited for."""
+        """Reserve memory for a request of which a part has arrived; False if the connection has to wait for it."""
         waiting = self._queue(byte_count)
         if waiting or not self._fits(byte_count):
             waiting[user] = byte_count
@@ -122,17 +122,17 @@ class RequestMemory:
         return True
 
     def arrived(self, user: MemoryUser) -> None:
-        """The request is there; its memory stays in use until the buffer is let go."""
+        """Note that the request has arrived; its memory stays in use until `release`."""
         self._arriving.pop(user, None)
 
-    def leave(self, user: MemoryUser) -> None:
-        """The connection is gone."""
+    def connection_closed(self, user: MemoryUser) -> None:
+        """Forget a connection."""
         self._arriving.pop(user, None)
         if self._waiting_large.pop(user, None) is not None or self._waiting_ordinary.pop(user, None) is not None:
             self._grant_waiting()
 
     def release(self, byte_count: int) -> None:
-        """What was granted for a request is free again."""
+        """Free the memory that was granted for a request."""
         self._freed_memory.freed(self.used_bytes, byte_count)
         self.used_bytes -= byte_count
         if byte_count > ORDINARY_BYTES:
@@ -150,7 +150,7 @@ class RequestMemory:
         return self._waiting_large if byte_count > ORDINARY_BYTES else self._waiting_ordinary
 
     def _fits(self, byte_count: int) -> bool:
-        """Large requests leave an eighth to ordinary ones, which use the rest, too, while no large one waits."""
+        """Whether a request fits. Ordinary ones have a reserved eighth, and use the rest while no large one waits."""
         if not self._is_bounded:
             return True
         if byte_count > ORDINARY_BYTES:
@@ -186,7 +186,7 @@ class RequestMemory:
             self._timer = self._loop.call_later(PROGRESS_CHECK_S, PROGRESS_CHECK.callback(self._check))
 
     def _check(self) -> None:
-        """While anybody waits: close the connections whose requests have not come on since the last check."""
+        """While connections wait: close those whose requests made too little progress since the last check."""
         self._timer = None
         if not self.waiting_count:
             for arriving in self._arriving.values():
@@ -195,7 +195,7 @@ class RequestMemory:
         self._check_later()
         for user, arriving in list(self._arriving.items()):
             arrived_bytes = user.arrived_bytes
-            is_late = arriving.seen_bytes is not None and arrived_bytes - arriving.seen_bytes < arriving.least_bytes
+            is_late = arriving.seen_bytes is not None and arrived_bytes - arriving.seen_bytes < arriving.min_bytes
             arriving.seen_bytes = arrived_bytes
-            if is_late and not user.is_kept_waiting:
-                user.give_up(NO_PROGRESS)
+            if is_late and not user.is_blocked_by_broker:
+                user.close_for(NO_PROGRESS)

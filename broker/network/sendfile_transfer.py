@@ -1,16 +1,16 @@
-"""Megabytes of a log to clients on this machine: the system sends them from the page cache, and nothing is copied but
-by the client.
+"""Sendfile transfers of large replies to clients on this machine: the system sends log bytes from the page cache,
+without a copy in the broker.
 
-The event loop's transports cannot do it, nor let anybody else wait for their sockets. So a reply that goes this way has
-a descriptor of its own for the socket, for as long as it is on its way.
+The event loop's transports cannot do this, and nothing else may wait for their sockets. So each transfer has its own
+descriptor of the socket until it ends.
 
-Only over loopback: to clients elsewhere, containers on the same machine among them, what is mapped and sent by the
-transport was as fast or faster. And only with a bounded send buffer: with the megabytes that the system allows a
-connection otherwise, it took twice the processor time.
+Only over loopback: to clients elsewhere, containers on the same machine among them, mapped files sent by the transport
+were as fast or faster. And only with a bounded send buffer: with the megabytes that the system allows a connection
+otherwise, it took twice the processor time.
 
-A client that stops reading for seconds, and then goes on, may have to wait as long again: what its full receive buffer
-dropped is sent again when the system's timer says so, which doubles each time. That is between the two systems' ends of
-the connection, and so for what the transport sends, too.
+A client that stops reading for seconds, and then goes on, may have to wait as long again: the system sends again what
+the client's full receive buffer dropped, after a delay that doubles each time. The transport's sends have the same
+delay.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from fencepost.broker.storage.descriptors import Descriptors
 
 WRITABLE = Place("direct send of a reply", Policy.REPORT)
 
-LEAST_FILE_BYTES = 256 * 1024
-"""Less of a file is copied in less time."""
+MIN_FILE_BYTES = 256 * 1024
+"""A copy of fewer file bytes is faster than a transfer."""
 
 SEND_BUFFER_BYTES = 192 * 1024
-"""What the system reserves is twice that. Any process may ask for as much (`net.core.wmem_max`)."""
+"""The system reserves twice that. It allows every process this much (`net.core.wmem_max`)."""
 
 
 class SendfileTransfers:
-    """What the connections of a node share, whichever listener they came to.
+    """Starts transfers; one for all listeners of a node.
 
-    descriptors:       where those of replies on their way come from.
-    send_buffer_bytes: each socket's, where that is configured; negative where it is not.
+    descriptors:       bounds the descriptors of transfers.
+    send_buffer_bytes: each socket's, if that is configured; else negative.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, descriptors: Descriptors, send_buffer_bytes: int) -> None:
@@ -48,17 +48,17 @@ class SendfileTransfers:
         self._is_possible = sys.platform == "linux"
 
     def begin(self, reply: PartialSend, descriptor: int, on_writable: Callable[[], None]) -> SendfileTransfer | None:
-        """Begin to send a reply to the socket of a client on this machine, of which nothing else is to be sent now;
-        None where it is to go another way.
+        """Prepare the transfer of a reply to the socket of a client on this machine, for which no other bytes wait;
+        None if the transport has to send it.
 
         on_writable: called when a socket that was full takes more.
         """
-        if not self._is_possible or reply.file_bytes < LEAST_FILE_BYTES:
+        if not self._is_possible or reply.file_bytes < MIN_FILE_BYTES:
             return None
         if not self._descriptors.has_room_for_each_connection:
             return None
         try:
-            # Named, it is not asked for its family; what is sent is sent by any.
+            # A named family saves a system call; sending works with any.
             client = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=os.dup(descriptor))
         except OSError:
             return None
@@ -68,7 +68,7 @@ class SendfileTransfers:
 
 
 class SendfileTransfer:
-    """One reply on its way; to be closed when it is sent, or is to go on another way."""
+    """The transfer of one reply; to be closed when the reply is sent or the transport takes it over."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class SendfileTransfer:
         self._on_writable = on_writable
         self._is_waiting = False
 
-    def go_on(self) -> bool:
-        """Send what the socket takes; whether that is all. Raises OSError: then it is to go on another way."""
+    def resume(self) -> bool:
+        """Send what the socket takes; True if that is all. Raises OSError: then the transport takes the reply over."""
         if self.reply.send(self._client):
             return True
         if not self._is_waiting:

@@ -1,4 +1,4 @@
-"""A listener: its socket, its connections, and the bounds that hold over all of them."""
+"""Server of one listener: its socket, its connections, and the bounds over all of them."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ DELAYED_CLOSE = Place("close of a connection that came too often", Policy.REPORT
 
 REFUSAL_WINDOW_S = 10.0
 REFUSALS_LOGGED_PER_WINDOW = 20
-LONGEST_IDLE_CHECK_INTERVAL_S = 10.0
+MAX_IDLE_CHECK_INTERVAL_S = 10.0
 
 
 class StartError(Exception):
-    """The broker cannot start here; the message is one line that says why and what to do."""
+    """The broker cannot start; the message is one line with the reason and the remedy."""
 
 
 class Acceptor(Protocol):
-    """What accepts connections until it is closed; an `asyncio.Server` is one."""
+    """Accepts connections until it is closed; an `asyncio.Server` is one."""
 
     def close(self) -> None: ...
 
 
 class BoundListener(Protocol):
-    """The seam to the network: a listener that has its address but accepts nobody yet."""
+    """The seam to the network: a listener that has its address but accepts no connections yet."""
 
     @property
     def listener(self) -> Listener: ...
 
     @property
     def address(self) -> Endpoint:
-        """Where it will accept connections."""
+        """The address where it will accept connections."""
         ...
 
     @property
     def advertised(self) -> Endpoint:
-        """What clients are told to connect to."""
+        """The address that Metadata gives to clients."""
         ...
 
     async def accept(self, new_connection: Callable[[], asyncio.BufferedProtocol], *, backlog: int) -> Acceptor:
-        """Begin to accept; `new_connection` makes the protocol object of each connection."""
+        """Start to accept connections; `new_connection` makes the protocol object of each."""
         ...
 
     def close(self) -> None: ...
 
 
 class SocketListener:
-    """A socket that has its port but does not listen yet: a port in use is noticed before anything else is done.
+    """A socket that is bound but does not listen yet: the broker notices a port in use before it does anything else.
 
     Raises StartError.
     """
@@ -77,7 +77,7 @@ class SocketListener:
 
     @property
     def advertised(self) -> Endpoint:
-        """What clients are told to connect to."""
+        """The address that Metadata gives to clients."""
         if self.listener.advertised is not None:
             return self.listener.advertised
         host = socket.gethostname() if self.listener.host in ALL_INTERFACES else self.listener.host
@@ -92,11 +92,11 @@ class SocketListener:
 
 
 def _bind(listener: Listener, settings: Settings) -> socket.socket:
-    """Raises StartError."""
+    """A bound socket with the options of the settings. Raises StartError."""
     where = Endpoint(listener.name, listener.host, listener.port)
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            _encoded(listener.host or "0.0.0.0"),  # an empty host asks for all interfaces
+            _encoded(listener.host or "0.0.0.0"),  # an empty host means all interfaces
             listener.port,
             type=socket.SOCK_STREAM,
             flags=socket.AI_PASSIVE,
@@ -124,7 +124,7 @@ def _bind(listener: Listener, settings: Settings) -> socket.socket:
 
 
 def _encoded(host: str) -> str | bytes:
-    """What IDNA makes of a host, without the tables of Unicode where none of it is needed; else the host as it is."""
+    """The IDNA form of a host that needs no Unicode tables, which would take memory; any other host as it is."""
     needs_no_tables = host.isascii() and all(0 < len(label) < 64 for label in host.split("."))
     return host.encode() if needs_no_tables else host
 
@@ -149,7 +149,7 @@ class Server:
         settings: Settings,
         quotas: ConnectionQuotas,
         *,
-        direct_sends: SendfileTransfers,
+        sendfile_transfers: SendfileTransfers,
         request_memory: RequestMemory,
         reply_memory: ReplyMemory,
         loop: asyncio.AbstractEventLoop,
@@ -161,7 +161,7 @@ class Server:
         self._loop = loop
         self._pool = BufferPool(memory=request_memory)
         self._reply_memory = reply_memory
-        self._direct_sends = direct_sends
+        self._sendfile_transfers = sendfile_transfers
         self._acceptor: Acceptor | None = None
         self._connections: dict[int, Connection] = {}
         self._next_connection_id = 1
@@ -175,14 +175,14 @@ class Server:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         self._acceptor = await self.bound.accept(
             self._new_connection, backlog=self._settings.socket_listen_backlog_size
         )
         self._schedule_idle_check()
 
     async def stop(self, drain_s: float) -> None:
-        """Accept nobody any more, answer what is in flight for up to `drain_s` seconds, and close all connections."""
+        """Stop accepting, answer the requests in flight for up to `drain_s` seconds, and close all connections."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self._acceptor is not None:
@@ -197,7 +197,7 @@ class Server:
             await self._wait_until_closed(1.0)
 
     def abort(self) -> None:
-        """Accept nobody any more and close all connections, without an answer to what is in flight."""
+        """Stop accepting and close all connections without answering the requests in flight."""
         if self._acceptor is not None:
             self._acceptor.close()
         self.bound.close()
@@ -219,7 +219,7 @@ class Server:
             owner=self,
             limits=self._settings,
             pool=self._pool,
-            direct_sends=self._direct_sends,
+            sendfile_transfers=self._sendfile_transfers,
             reply_memory=self._reply_memory,
             loop=self._loop,
         )
@@ -236,7 +236,7 @@ class Server:
             return True
         self.connection_refused(connection, refusal)
         if delay_s:
-            # Closed at once, it would be back at once. Nothing is read from it until then.
+            # If it were closed at once, its client would reconnect at once. Nothing is read from it until then.
             connection.mute(2 * delay_s)
             connection.add_close_callback(
                 self._loop.call_later(delay_s, DELAYED_CLOSE.callback(connection.abort)).cancel
@@ -251,7 +251,7 @@ class Server:
             self._all_closed.set_result(None)
 
     def connection_refused(self, connection: Connection, reason: str) -> None:
-        """Log why a connection is closed; a client that does it over and over must not fill the log."""
+        """Log why a connection is closed, up to REFUSALS_LOGGED_PER_WINDOW, so that no client fills the log."""
         now_s = self._loop.time()
         if now_s >= self._refusal_window_end_s:
             unlogged = self._refusals_in_window - REFUSALS_LOGGED_PER_WINDOW
@@ -267,11 +267,11 @@ class Server:
     # Idle connections
 
     def _schedule_idle_check(self) -> None:
-        interval_s = min(LONGEST_IDLE_CHECK_INTERVAL_S, self._settings.connections_max_idle_ms / 4000)
+        interval_s = min(MAX_IDLE_CHECK_INTERVAL_S, self._settings.connections_max_idle_ms / 4000)
         self._idle_timer = self._loop.call_later(interval_s, IDLE_CHECK.callback(self._check_idle))
 
     def _check_idle(self) -> None:
-        self._schedule_idle_check()  # first, so that it goes on whatever comes of this one
+        self._schedule_idle_check()  # first, so that the next check comes even if this one fails
         latest_s = self._loop.time() - self._settings.connections_max_idle_ms / 1000
         for connection in list(self._connections.values()):
             if not connection.in_flight_count and connection.last_activity_s < latest_s:

@@ -29,7 +29,14 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.partition_log import Isolation
 from fencepost.broker.request_cache.shape_cache import ShapeCache, VaryingField
 from fencepost.broker.requests.fetch_sessions import FINAL_EPOCH, NO_SESSION_ID
-from fencepost.broker.requests.long_polls import TIME_OUT, LongPoll, PendingReply, Reply, ReplyChunks, wake_on_time_out
+from fencepost.broker.requests.long_polls import (
+    POLL_TIME_OUT,
+    LongPoll,
+    PendingReply,
+    Reply,
+    ReplyChunks,
+    wake_on_time_out,
+)
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import LENGTH_BYTES, response_frame
@@ -58,8 +65,8 @@ _OFFSET = "q"
 _LENGTH = Struct(">i")
 _BOUNDS = Struct(">qqq")
 """High watermark, last stable offset and log start offset: what changes in a reply, with the records, in one piece."""
-_MARKED_BOUNDS = (0x0123456789ABCDEF, 0x123456789ABCDEF0, 0x23456789ABCDEF01)
-_MARKED_RECORDS = b"\xfedcba9876543210\xfe"
+_PLACEHOLDER_BOUNDS = (0x0123456789ABCDEF, 0x123456789ABCDEF0, 0x23456789ABCDEF01)
+_PLACEHOLDER_RECORDS = b"\xfedcba9876543210\xfe"
 
 log = get_logger(__name__)
 
@@ -107,38 +114,38 @@ class _CachedFetch:
         request.max_wait_ms = 0
         self.request = request
         self.aborted_transactions: list[Any] | None = [] if self.isolation is Isolation.READ_COMMITTED else None
-        reply = self._reply_to_take_apart()
-        self.reply_start, _, rest = reply[REQUEST_START_BYTES:].partition(_BOUNDS.pack(*_MARKED_BOUNDS))
-        before_records, _, self.reply_end = rest.partition(_MARKED_RECORDS)
+        reply = self._placeholder_reply()
+        self.reply_start, _, rest = reply[REQUEST_START_BYTES:].partition(_BOUNDS.pack(*_PLACEHOLDER_BOUNDS))
+        before_records, _, self.reply_end = rest.partition(_PLACEHOLDER_RECORDS)
         self.before_records_length = before_records[:-1]  # that of the marked ones is a byte
         self.reply_struct = Struct(f">ii{len(self.reply_start)}sqqq{len(self.before_records_length)}s")
 
-    def _reply_to_take_apart(self) -> bytes:
+    def _placeholder_reply(self) -> bytes:
         (topic,) = self.request.topics
-        high_watermark, last_stable_offset, log_start_offset = _MARKED_BOUNDS
+        high_watermark, last_stable_offset, log_start_offset = _PLACEHOLDER_BOUNDS
         answer = PartitionData(
             partition_index=topic.partitions[0].partition,
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
             log_start_offset=log_start_offset,
             aborted_transactions=self.aborted_transactions,
-            records=_MARKED_RECORDS,
+            records=_PLACEHOLDER_RECORDS,
         )
         responses = [FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[answer])]
         return b"".join(response_frame(0, FetchResponse(responses=responses), self.version))
 
     @property
-    def _is_in_order(self) -> bool:
+    def _is_usable(self) -> bool:
         log = self.log
         return log.offline_reason is None and self.leader_epoch in (log.leader_epoch, NO_LEADER_EPOCH)
 
-    def is_to_wait(self, offset: int) -> bool:
+    def should_wait(self, offset: int) -> bool:
         """Whether that can be said without reading, as for who has read all that there is."""
-        return self.waits and offset == self.log.bound(self.isolation) and self._is_in_order
+        return self.waits and offset == self.log.bound(self.isolation) and self._is_usable
 
     def read(self, offset: int) -> LogRead | None:
         """What there is; None where there is more to say than records."""
-        if not self._is_in_order:
+        if not self._is_usable:
             return None
         log = self.log
         found = log.read(offset, self.limit_bytes, isolation=self.isolation, is_lazy=True)
@@ -174,7 +181,7 @@ class _CachedFetch:
         reply += reply_end
         return (reply,)
 
-    def ordinary_reply(self, correlation_id: int, offset: int) -> ReplyChunks:
+    def uncached_reply(self, correlation_id: int, offset: int) -> ReplyChunks:
         """At once, with what there is."""
         request = self.request
         request.topics[0].partitions[0].fetch_offset = offset
@@ -186,46 +193,46 @@ class _CachedFetch:
 class _CachedFetchPoll(LongPoll[Reply]):
     """One that found too little: held until there is enough, or `max_wait_ms` are over."""
 
-    __slots__ = ("_correlation_id", "_is_over", "_offset", "_template", "_time_out", "_wake")
+    __slots__ = ("_cached", "_correlation_id", "_is_over", "_offset", "_time_out", "_wake")
 
     _time_out: asyncio.TimerHandle
     _wake: Callable[[], None]
 
-    def __init__(self, template: _CachedFetch, offset: int, correlation_id: int) -> None:
-        self._template = template
+    def __init__(self, cached: _CachedFetch, offset: int, correlation_id: int) -> None:
+        self._cached = cached
         self._offset = offset
         self._correlation_id = correlation_id
         self._is_over = False
 
     def begin(self, wake: Callable[[], None]) -> None:
-        template = self._template
+        cached = self._cached
         self._wake = wake
-        self._time_out = asyncio.get_running_loop().call_later(template.max_wait_ms / 1000, self._end_wait)
-        template.log.add_watcher(wake)
+        self._time_out = asyncio.get_running_loop().call_later(cached.max_wait_ms / 1000, self._end_wait)
+        cached.log.add_watcher(wake)
 
-    @TIME_OUT.handles
+    @POLL_TIME_OUT.handles
     def _end_wait(self) -> None:
         self._is_over = True
         wake_on_time_out(self._wake)
 
     def poll(self) -> Reply:
-        template = self._template
+        cached = self._cached
         try:
-            found = template.read(self._offset)
+            found = cached.read(self._offset)
             if found is None:
-                return template.ordinary_reply(self._correlation_id, self._offset)
+                return cached.uncached_reply(self._correlation_id, self._offset)
         except Exception:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
-            log.exception("request_failed", api="Fetch", version=template.version, error=code.name)
-            failed = fetch_failed(template.request, code, template.version)
-            return response_frame(self._correlation_id, failed, template.version)
-        if self._is_over or template.is_enough(found):
-            return template.reply(self._correlation_id, found)
+            log.exception("request_failed", api="Fetch", version=cached.version, error=code.name)
+            failed = fetch_failed(cached.request, code, cached.version)
+            return response_frame(self._correlation_id, failed, cached.version)
+        if self._is_over or cached.is_enough(found):
+            return cached.reply(self._correlation_id, found)
         return None
 
     def end(self) -> None:
         self._time_out.cancel()
-        self._template.log.remove_watcher(self._wake)
+        self._cached.log.remove_watcher(self._wake)
 
 
 class FetchCache:
@@ -240,7 +247,7 @@ class FetchCache:
     def __len__(self) -> int:
         return len(self._shapes)
 
-    def learn(self, frame: memoryview, body_position: int, request: FetchRequest, version: int) -> None:
+    def remember(self, frame: memoryview, body_position: int, request: FetchRequest, version: int) -> None:
         """Remember a request that was decoded, if it is one that can be told by its bytes."""
         topics = request.topics
         if (
@@ -252,24 +259,24 @@ class FetchCache:
             or request.isolation_level not in ISOLATIONS
             or max(request.replica_id, request.replica_state.replica_id) >= 0
             or topics[0].partitions[0].last_fetched_epoch >= 0
-            or not self._shapes.takes(frame)
+            or not self._shapes.should_remember(frame)
         ):
             return
-        located = self._locate(topics[0], version)
+        located = self._find_log(topics[0], version)
         if located is None or not self._shapes.make_room(version):
             return
-        of_its_own = decode(FetchRequest, frame, version, body_position)
-        body = encode(of_its_own, version)
+        own_request = decode(FetchRequest, frame, version, body_position)
+        body = encode(own_request, version)
         if body != frame[body_position:]:
             return
-        requested = of_its_own.topics[0].partitions[0]
+        requested = own_request.topics[0].partitions[0]
         requested.fetch_offset = ~requested.fetch_offset
-        other = encode(of_its_own, version)
+        other = encode(own_request, version)
         position = next(at for at, (one, another) in enumerate(zip(body, other, strict=True)) if one != another)
         field = VaryingField(body_position + position, _OFFSET)
-        self._shapes.remember(frame, [field], _CachedFetch(self._services, of_its_own, located, version))
+        self._shapes.remember(frame, [field], _CachedFetch(self._services, own_request, located, version))
 
-    def _locate(self, topic: FetchTopic, version: int) -> PartitionLog | None:
+    def _find_log(self, topic: FetchTopic, version: int) -> PartitionLog | None:
         topics = self._services.topics
         name = topic.topic
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
@@ -282,19 +289,19 @@ class FetchCache:
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | PendingReply:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
-        known = self._shapes.find(frame, version)
-        if known is None:
+        hit = self._shapes.find(frame, version)
+        if hit is None:
             return None
-        template, (offset,) = known
-        if not template.is_to_wait(offset):
-            found = template.read(offset)
+        cached, (offset,) = hit
+        if not cached.should_wait(offset):
+            found = cached.read(offset)
             if found is None:
-                if template.log.is_offline:  # it has failed, or has gone: with its topic, or to another node
+                if cached.log.is_offline:  # it has failed, or has gone: with its topic, or to another node
                     self._shapes.forget(frame)
                 return None
-            if template.max_wait_ms <= 0 or template.is_enough(found):
-                return template.reply(correlation_id, found)
-        waiting = _CachedFetchPoll(template, offset, correlation_id)
+            if cached.max_wait_ms <= 0 or cached.is_enough(found):
+                return cached.reply(correlation_id, found)
+        waiting = _CachedFetchPoll(cached, offset, correlation_id)
         pending = PendingReply(self._services.long_polls, waiting, waiting.poll)
         pending.begin()
         return pending

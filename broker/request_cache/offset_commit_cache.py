@@ -104,9 +104,9 @@ class OffsetCommitCache:
     def __len__(self) -> int:
         return len(self._shapes)
 
-    def learn(self, frame: memoryview, body_position: int, request: OffsetCommitRequest, version: int) -> None:
+    def remember(self, frame: memoryview, body_position: int, request: OffsetCommitRequest, version: int) -> None:
         """Remember a request that was decoded, if it is one that can be told by its bytes."""
-        if not self._shapes.takes(frame):
+        if not self._shapes.should_remember(frame):
             return
         commit, response = commit_of(self._services.topics, request, version)
         # Nothing but what can be committed: other partitions and topics have answers of their own.
@@ -127,42 +127,42 @@ class OffsetCommitCache:
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
-        known = self._shapes.find(frame, version)
-        if known is None:
+        found = self._shapes.find(frame, version)
+        if found is None:
             return None
-        template, committed = known
-        if template.metadata_version != self._services.topics.metadata.version and not self._is_current(template):
+        cached, committed = found
+        if cached.metadata_version != self._services.topics.metadata.version and not self._is_current(cached):
             self._shapes.forget(frame)
             return None
         offsets = [
             OffsetToCommit(topic_partition, topic_id, offset, leader_epoch, metadata)
             for (topic_partition, topic_id, _, leader_epoch, metadata), offset in zip(
-                template.commit.offsets, committed, strict=True
+                cached.commit.offsets, committed, strict=True
             )
         ]
-        started = eager.start(self._commit(template, offsets, correlation_id), self._loop)
+        started = eager.start(self._commit(cached, offsets, correlation_id), self._loop)
         return started.result if isinstance(started, eager.Finished) else started
 
-    async def _commit(self, template: _CachedOffsetCommit, offsets: list[OffsetToCommit], correlation_id: int) -> Reply:
-        request = template.request
+    async def _commit(self, cached: _CachedOffsetCommit, offsets: list[OffsetToCommit], correlation_id: int) -> Reply:
+        request = cached.request
         errors: ErrorCode | Sequence[ErrorCode]
         try:
             errors = await self._services.groups.commit_offsets(
-                request.group_id, template.committer, offsets, retention_time_ms=request.retention_time_ms
+                request.group_id, cached.committer, offsets, retention_time_ms=request.retention_time_ms
             )
         except Exception:
             errors = ErrorCode.UNKNOWN_SERVER_ERROR
-            log.exception("request_failed", api="OffsetCommit", version=template.version, error=errors.name)
+            log.exception("request_failed", api="OffsetCommit", version=cached.version, error=errors.name)
         if isinstance(errors, ErrorCode) or any(errors):
-            return template.reply(correlation_id, errors)
-        reply_struct = template.reply_struct
-        return (reply_struct.pack(reply_struct.size - LENGTH_BYTES, correlation_id, template.reply_end),)
+            return cached.reply(correlation_id, errors)
+        reply_struct = cached.reply_struct
+        return (reply_struct.pack(reply_struct.size - LENGTH_BYTES, correlation_id, cached.reply_end),)
 
-    def _is_current(self, template: _CachedOffsetCommit) -> bool:
+    def _is_current(self, cached: _CachedOffsetCommit) -> bool:
         metadata = self._services.topics.metadata
-        if any(metadata.get(name) is not topic for name, topic in template.topics.items()):
+        if any(metadata.get(name) is not topic for name, topic in cached.topics.items()):
             return False
-        template.metadata_version = metadata.version
+        cached.metadata_version = metadata.version
         return True
 
 

@@ -29,16 +29,16 @@ class PrefixCache(Generic[T]):
         return sum(map(len, self._remembered.values()))
 
     def values(self) -> Iterator[T]:
-        for templates in self._remembered.values():
-            yield from templates.values()
+        for by_prefix in self._remembered.values():
+            yield from by_prefix.values()
 
     def find(self, frame: memoryview, version: int) -> tuple[T, int] | None:
         """What is remembered of a request's head, and where that ends."""
         if version == self._version:
-            for head_end, templates in self._remembered.items():
-                template = templates.get(bytes(frame[REQUEST_START_BYTES:head_end]))
-                if template is not None:
-                    return template, head_end
+            for prefix_end, by_prefix in self._remembered.items():
+                cached = by_prefix.get(bytes(frame[REQUEST_START_BYTES:prefix_end]))
+                if cached is not None:
+                    return cached, prefix_end
         return None
 
     def start_version(self, version: int) -> None:
@@ -47,8 +47,8 @@ class PrefixCache(Generic[T]):
             self._version = version
             self._remembered.clear()
 
-    def remember(self, frame: memoryview, head_end: int, template: T) -> None:
-        self._remembered.setdefault(head_end, {})[bytes(frame[REQUEST_START_BYTES:head_end])] = template
+    def remember(self, frame: memoryview, prefix_end: int, cached: T) -> None:
+        self._remembered.setdefault(prefix_end, {})[bytes(frame[REQUEST_START_BYTES:prefix_end])] = cached
 
-    def forget(self, frame: memoryview, head_end: int) -> None:
-        del self._remembered[head_end][bytes(frame[REQUEST_START_BYTES:head_end])]
+    def forget(self, frame: memoryview, prefix_end: int) -> None:
+        del self._remembered[prefix_end][bytes(frame[REQUEST_START_BYTES:prefix_end])]

@@ -33,7 +33,7 @@ from fencepost.broker.requests.produce_append import (
     error_of_missing_log,
     fill_refusal,
     no_connection_to_block,
-    refused,
+    refused_partition,
 )
 from fencepost.broker.requests.produce_verification import (
     FIRST_VERSION_OF_TRANSACTION_VERSION_2,
@@ -73,7 +73,7 @@ MAXIMUM_COUNT = 128
 """Partitions of one connection that are remembered; requests for others are decoded."""
 
 _NO_RECORDS = b"\x01"
-_ANSWER = Struct(">hqqq")
+_VARYING_REPLY_FIELDS = Struct(">hqqq")
 """Error code, base offset, log append time and log start offset: what changes in a reply, in one piece."""
 _PLACEHOLDER_VALUES = (0x0123, 0x456789ABCDEF0123, 0x456789ABCDEF0124, 0x456789ABCDEF0125)
 
@@ -112,8 +112,8 @@ class _CachedProduce:
         self.topic_response = topic_response
         self.version = version
         reply = b"".join(self.reply(0, PartitionProduceResponse(topic_partition.partition, *_PLACEHOLDER_VALUES)))
-        marked = _ANSWER.pack(*_PLACEHOLDER_VALUES)
-        self.reply_start, _, self.reply_end = reply[REQUEST_START_BYTES:].partition(marked)
+        placeholder = _VARYING_REPLY_FIELDS.pack(*_PLACEHOLDER_VALUES)
+        self.reply_start, _, self.reply_end = reply[REQUEST_START_BYTES:].partition(placeholder)
         self.reply_struct = Struct(f">ii{len(self.reply_start)}shqqq{len(self.reply_end)}s")
         self.reply_size_bytes = self.reply_struct.size - LENGTH_BYTES
 
@@ -132,45 +132,45 @@ class _CachedProduce:
 class _UnverifiedBatch:
     """A batch that is being verified, and then appended."""
 
-    __slots__ = ("end_turn", "guard", "header", "is_appended", "records")
+    __slots__ = ("guard", "header", "is_appended", "leave_queue", "records")
 
     def __init__(self, records: memoryview, header: BatchHeader, guard: VerificationGuard) -> None:
         self.records = records
         self.header = header
         self.guard = guard
         self.is_appended = False
-        self.end_turn: Callable[[], None] | None = None  # lets the producer's next request be verified
+        self.leave_queue: Callable[[], None] | None = None  # lets the producer's next request be verified
 
 
 class ProduceCache:
     """Those of one connection."""
 
-    __slots__ = ("_heads", "_loop", "_of_several_partitions", "_services")
+    __slots__ = ("_loop", "_prefixes", "_services", "_topic_cache")
 
     def __init__(
         self,
         services: Services,
         loop: asyncio.AbstractEventLoop,
-        hold_connection: BlockConnection = no_connection_to_block,
+        block_connection: BlockConnection = no_connection_to_block,
     ) -> None:
         self._services = services
         self._loop = loop
-        self._heads = PrefixCache[_CachedProduce]()  # each ends where the batch's length begins
-        self._of_several_partitions = ProduceTopicCache(services, loop, hold_connection)
+        self._prefixes = PrefixCache[_CachedProduce]()  # each ends where the batch's length begins
+        self._topic_cache = ProduceTopicCache(services, loop, block_connection)
 
     def __len__(self) -> int:
-        return len(self._heads) + len(self._of_several_partitions)
+        return len(self._prefixes) + len(self._topic_cache)
 
-    def learn(self, frame: memoryview, body_position: int, request: ProduceRequest, version: int) -> None:
+    def remember(self, frame: memoryview, body_position: int, request: ProduceRequest, version: int) -> None:
         """Remember a request that was decoded, if it is one that can be told by its bytes."""
         topics = request.topic_data
         if len(topics) != 1 or request.acks not in (ACKS_LEADER, ACKS_ALL) or version < FIRST_FLEXIBLE_VERSION:
             return
         topic = topics[0]
         if len(topic.partition_data) != 1:
-            self._of_several_partitions.learn(frame, body_position, request, version)
+            self._topic_cache.remember(frame, body_position, request, version)
             return
-        if len(self._heads) >= MAXIMUM_COUNT:
+        if len(self._prefixes) >= MAXIMUM_COUNT:
             return
         partition = topic.partition_data[0]
         name, error = resolve(self._services.topics, topic, version)
@@ -183,24 +183,24 @@ class ProduceCache:
         records, partition.records = partition.records, b""
         before = encode(request, version)[: -len(_NO_RECORDS + REQUEST_END)]
         partition.records = records
-        head_end = body_position + len(before)
-        if frame[body_position:head_end] != before:
+        prefix_end = body_position + len(before)
+        if frame[body_position:prefix_end] != before:
             return
         topic_response = TopicProduceResponse(topic.name, topic.topic_id)
-        template = _CachedProduce(request.transactional_id, topic_partition, log, topic_response, version)
-        self._heads.start_version(version)
-        self._heads.remember(frame, head_end, template)
+        cached = _CachedProduce(request.transactional_id, topic_partition, log, topic_response, version)
+        self._prefixes.start_version(version)
+        self._prefixes.remember(frame, prefix_end, cached)
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
-        known = self._known(frame, version)
-        if known is None:
-            return self._of_several_partitions.dispatch(frame, version, correlation_id)
-        template, _, records, header = known
-        if template.transactional_id is not None:
+        found = self._find(frame, version)
+        if found is None:
+            return self._topic_cache.dispatch(frame, version, correlation_id)
+        cached, _, records, header = found
+        if cached.transactional_id is not None:
             if header.producer_id in self._services.produce_verifications:
                 return None  # its turn comes later
-            guard = template.log.begin_verification(
+            guard = cached.log.begin_verification(
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
@@ -208,10 +208,10 @@ class ProduceCache:
                 in_this_step=True,
             )
             if isinstance(guard, VerificationGuard):
-                return self._verify(template, records, header, guard, correlation_id)
+                return self._verify(cached, records, header, guard, correlation_id)
             if guard is not None:
                 return None  # it is refused
-        return self._append(template, records, header, correlation_id)
+        return self._append(cached, records, header, correlation_id)
 
     def dispatch_run(self, frames: EqualLengthFrames) -> RunResult | None:
         """Start as many requests from the first on as are known and can be appended together; None, and nothing is
@@ -219,47 +219,48 @@ class ProduceCache:
         """
         first = frames.first
         _, version, _ = read_request_start(first)
-        known = self._known(first, version)
-        if known is None:
+        found = self._find(first, version)
+        if found is None:
             return None
-        template, start, records, header = known
+        cached, start, records, header = found
         if header.producer_id in self._services.produce_verifications:
             return None
-        if template.transactional_id is not None and header.producer_id < 0:
+        if cached.transactional_id is not None and header.producer_id < 0:
             return None
         run = find_run(frames, start, start + len(records))
         if run is None:
             return None
-        log = template.log
+        log = cached.log
         try:
             appended = log.append_run(run.batches, header, now_ms=self._services.clock.now_ms())
         except StorageError as error:
-            return RunResult(1, self._lost(template, run.correlation_ids[0], error))  # the others find the log offline
+            # The other requests find the log offline.
+            return RunResult(1, self._failed_log_reply(cached, run.correlation_ids[0], error))
         if appended is None:
             return None
         count, end_offset = appended.batches_count, appended.end_offset
         correlation_ids = run.correlation_ids[:count]
         try:
-            replies = template.replies(correlation_ids, appended.base_offsets)
+            replies = cached.replies(correlation_ids, appended.base_offsets)
             if end_offset <= log.high_watermark:
                 return RunResult(count, replies)
-            started = eager.start(self._run_when_durable(template, end_offset, replies, correlation_ids), self._loop)
+            started = eager.start(self._run_when_durable(cached, end_offset, replies, correlation_ids), self._loop)
         except Exception as error:  # noqa: BLE001  # they are in the log: a client must not take them for lost
-            failed = [self._failed(template, correlation_id, error) for correlation_id in correlation_ids]
+            failed = [self._failed(cached, correlation_id, error) for correlation_id in correlation_ids]
             return RunResult(count, [chunk for reply in failed for chunk in reply])
         return RunResult(count, started.result if isinstance(started, eager.Finished) else started)
 
-    def _known(self, frame: memoryview, version: int) -> tuple[_CachedProduce, int, memoryview, BatchHeader] | None:
-        """The template of a request, where its batch begins, that batch, one of the current format, and its header,
+    def _find(self, frame: memoryview, version: int) -> tuple[_CachedProduce, int, memoryview, BatchHeader] | None:
+        """The cached of a request, where its batch begins, that batch, one of the current format, and its header,
         which is transactional just where the request is.
         """
-        found = self._heads.find(frame, version)
+        found = self._prefixes.find(frame, version)
         if found is None:
             return None
-        template, head_end = found
+        cached, prefix_end = found
         try:
-            length = frame[head_end]
-            start = head_end + 1
+            length = frame[prefix_end]
+            start = prefix_end + 1
             if length > 0x7F:
                 length, start = continue_unsigned_varint(frame, start, length)
             end = start + length - 1
@@ -273,16 +274,16 @@ class ProduceCache:
             or header.batch_length + LENGTH_OVERHEAD_BYTES != length - 1
         ):
             return None
-        if template.log.offline_reason is not None:  # it has failed, or has gone: with its topic, or to another node
-            self._heads.forget(frame, head_end)
+        if cached.log.offline_reason is not None:  # it has failed, or has gone: with its topic, or to another node
+            self._prefixes.forget(frame, prefix_end)
             return None
-        if header.attributes & TRANSACTIONAL_BIT != template.transactional_bit:
+        if header.attributes & TRANSACTIONAL_BIT != cached.transactional_bit:
             return None
-        return template, start, records, header
+        return cached, start, records, header
 
     def _append(
         self,
-        template: _CachedProduce,
+        cached: _CachedProduce,
         records: memoryview,
         header: BatchHeader,
         correlation_id: int,
@@ -293,137 +294,143 @@ class ProduceCache:
 
         None, and nothing is done, where the batch is too large to be checked in this step: the request is then decoded.
         """
-        log = template.log
+        log = cached.log
         try:
             result = log.append(
                 records, now_ms=self._services.clock.now_ms(), header=header, guard=guard, checked=checked
             )
         except StorageError as error:
-            return self._lost(template, correlation_id, error)
+            return self._failed_log_reply(cached, correlation_id, error)
         except TooLargeForOneStepError:
             return None
         if result.error is not NO_ERROR:
-            return self._refused(template, correlation_id, result)
+            return self._refused(cached, correlation_id, result)
         reply = (
-            template.reply_struct.pack(
-                template.reply_size_bytes,
+            cached.reply_struct.pack(
+                cached.reply_size_bytes,
                 correlation_id,
-                template.reply_start,
+                cached.reply_start,
                 NO_ERROR,
                 result.base_offset,
                 result.log_append_time_ms,
                 log.log_start_offset,
-                template.reply_end,
+                cached.reply_end,
             ),
         )
         if result.last_offset < log.high_watermark:
             return reply
-        durable = self._when_durable(template, result.last_offset + 1, reply, correlation_id)
+        durable = self._when_durable(cached, result.last_offset + 1, reply, correlation_id)
         started = eager.start(durable, self._loop)
         return started.result if isinstance(started, eager.Finished) else started
 
     def _verify(
         self,
-        template: _CachedProduce,
+        cached: _CachedProduce,
         records: memoryview,
         header: BatchHeader,
         guard: VerificationGuard,
         correlation_id: int,
     ) -> Reply | asyncio.Future[Reply]:
         """Verify, append and answer: in this step, where the coordinator's word is there at once."""
-        transactional_id = template.transactional_id or ""
-        topic_partition = template.topic_partition
+        transactional_id = cached.transactional_id or ""
+        topic_partition = cached.topic_partition
         producer_id = header.producer_id
         producer_epoch = header.producer_epoch
         try:
             if guard is ANSWERED_AT_ONCE:
                 confirms = self._services.verifier.confirms
                 if confirms(transactional_id, producer_id, producer_epoch, topic_partition):
-                    return self._append(template, records, header, correlation_id, guard)
-                guard = template.log.keep_verification(producer_id, producer_epoch, header.base_sequence)
+                    return self._append(cached, records, header, correlation_id, guard)
+                guard = cached.log.keep_verification(producer_id, producer_epoch, header.base_sequence)
             verified = verify(
                 self._services,
                 (topic_partition,),
                 transactional_id=transactional_id,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
-                version=template.version,
+                version=cached.version,
             )
             if isinstance(verified, eager.Finished):  # and so confirmed
-                return self._append(template, records, header, correlation_id, guard)
+                return self._append(cached, records, header, correlation_id, guard)
         except Exception as error:  # noqa: BLE001  # of one request
-            return self._failed(template, correlation_id, error)
+            return self._failed(cached, correlation_id, error)
         batch = _UnverifiedBatch(records, header, guard)
-        started = eager.start(self._append_when_verified(template, batch, verified, correlation_id), self._loop)
+        started = eager.start(self._append_when_verified(cached, batch, verified, correlation_id), self._loop)
         if isinstance(started, eager.Finished):
             return started.result
         if not batch.is_appended:
             batch.records = memoryview(bytes(batch.records))  # the frame's memory is for the next one
-            batch.end_turn = enter_verification_queue(self._services, batch.header.producer_id, started)
+            batch.leave_queue = enter_verification_queue(self._services, batch.header.producer_id, started)
         return started
 
     async def _append_when_verified(
         self,
-        template: _CachedProduce,
+        cached: _CachedProduce,
         batch: _UnverifiedBatch,
         verified: Awaitable[dict[TopicPartition, ErrorCode]],
         correlation_id: int,
     ) -> Reply:
         try:
-            error = (await verified)[template.topic_partition]
+            error = (await verified)[cached.topic_partition]
             if error is not ErrorCode.NONE:
-                answer = refused(template.topic_partition.partition, error, NOT_CONFIRMED_MESSAGE)
-                return template.reply(correlation_id, answer)
-            reply = self._append(template, batch.records, batch.header, correlation_id, batch.guard)
+                answer = refused_partition(cached.topic_partition.partition, error, NOT_CONFIRMED_MESSAGE)
+                return cached.reply(correlation_id, answer)
+            reply = self._append(cached, batch.records, batch.header, correlation_id, batch.guard)
             while reply is None:
-                rules = template.log.append_rules()
+                rules = cached.log.append_rules()
                 now_ms = self._services.clock.now_ms()
                 checked = await self._services.large_batches.check(batch.records, batch.header, rules, now_ms)
                 if isinstance(checked, AppendResult):
-                    reply = self._refused(template, correlation_id, checked)
+                    reply = self._refused(cached, correlation_id, checked)
                 else:
-                    reply = self._append(template, batch.records, batch.header, correlation_id, batch.guard, checked)
+                    reply = self._append(cached, batch.records, batch.header, correlation_id, batch.guard, checked)
         except StorageError as error:
-            reply = self._lost(template, correlation_id, error)
+            reply = self._failed_log_reply(cached, correlation_id, error)
         except Exception as error:  # noqa: BLE001  # of one request
-            return self._failed(template, correlation_id, error)
+            return self._failed(cached, correlation_id, error)
         batch.is_appended = True
-        if batch.end_turn is not None:
-            batch.end_turn()
+        if batch.leave_queue is not None:
+            batch.leave_queue()
         return await reply if isinstance(reply, asyncio.Future) else reply
 
-    def _refused(self, template: _CachedProduce, correlation_id: int, result: AppendResult) -> list[Buffer]:
-        answer = PartitionProduceResponse(template.topic_partition.partition, result.error)
-        fill_refusal(answer, result, template.log)
-        return template.reply(correlation_id, answer)
+    def _refused(self, cached: _CachedProduce, correlation_id: int, result: AppendResult) -> list[Buffer]:
+        answer = PartitionProduceResponse(cached.topic_partition.partition, result.error)
+        fill_refusal(answer, result, cached.log)
+        return cached.reply(correlation_id, answer)
 
-    def _failed(self, template: _CachedProduce, correlation_id: int, error: Exception) -> list[Buffer]:
+    def _failed(self, cached: _CachedProduce, correlation_id: int, error: Exception) -> list[Buffer]:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
-        log.error("request_failed", api="Produce", version=template.version, error=code.name, exc_info=error)
-        return template.reply(correlation_id, refused(template.topic_partition.partition, code))
+        log.error("request_failed", api="Produce", version=cached.version, error=code.name, exc_info=error)
+        return cached.reply(correlation_id, refused_partition(cached.topic_partition.partition, code))
 
     async def _when_durable(
-        self, template: _CachedProduce, durable_offset: int, reply: Reply, correlation_id: int
+        self, cached: _CachedProduce, durable_offset: int, reply: Reply, correlation_id: int
     ) -> Reply:
         try:
-            await template.log.flushed(durable_offset)
+            await cached.log.flushed(durable_offset)
         except StorageError as error:
-            return self._lost(template, correlation_id, error)
+            return self._failed_log_reply(cached, correlation_id, error)
         return reply
 
     async def _run_when_durable(
-        self, template: _CachedProduce, end_offset: int, replies: ReplyChunks, correlation_ids: Sequence[int]
+        self, cached: _CachedProduce, end_offset: int, replies: ReplyChunks, correlation_ids: Sequence[int]
     ) -> Reply:
         try:
-            await template.log.flushed(end_offset)
+            await cached.log.flushed(end_offset)
         except StorageError as error:
-            return self._lost_run(template, correlation_ids, error)
+            return self._failed_log_replies(cached, correlation_ids, error)
         return replies
 
-    def _lost_run(self, template: _CachedProduce, correlation_ids: Sequence[int], error: StorageError) -> ReplyChunks:
-        return [chunk for correlation_id in correlation_ids for chunk in self._lost(template, correlation_id, error)]
+    def _failed_log_replies(
+        self, cached: _CachedProduce, correlation_ids: Sequence[int], error: StorageError
+    ) -> ReplyChunks:
+        return [
+            chunk
+            for correlation_id in correlation_ids
+            for chunk in self._failed_log_reply(cached, correlation_id, error)
+        ]
 
-    def _lost(self, template: _CachedProduce, correlation_id: int, error: StorageError) -> list[Buffer]:
-        code = error_of_missing_log(self._services.topics, template.topic_partition, template.log)
-        answer = refused(template.topic_partition.partition, code, str(error))
-        return template.reply(correlation_id, answer)
+    def _failed_log_reply(self, cached: _CachedProduce, correlation_id: int, error: StorageError) -> list[Buffer]:
+        code = error_of_missing_log(self._services.topics, cached.topic_partition, cached.log)
+        answer = refused_partition(cached.topic_partition.partition, code, str(error))
+        return cached.reply(correlation_id, answer)

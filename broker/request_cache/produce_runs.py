@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REQUEST_END: Final = bytes(3)
 """No tagged fields: of the partition, of the topic, of the request."""
-_HEAD_POSITION: Final = LENGTH_BYTES + REQUEST_START_BYTES
+_PREFIX_POSITION: Final = LENGTH_BYTES + REQUEST_START_BYTES
 """Behind the frame's length, API key, version and correlation id."""
 
 
@@ -49,9 +49,9 @@ def find_run(frames: EqualLengthFrames, records_start: int, records_end: int) ->
     """
     first = records_start + LENGTH_BYTES
     size_bytes = records_end - records_start
-    columns = zip(*_columns(first - _HEAD_POSITION, size_bytes).iter_unpack(frames.buffer), strict=True)
-    starts, correlation_ids, heads, ends = columns
-    count = min(count_alike(starts, starts[0]), count_alike(heads, heads[0]), count_alike(ends, REQUEST_END))
+    columns = zip(*_columns(first - _PREFIX_POSITION, size_bytes).iter_unpack(frames.buffer), strict=True)
+    starts, correlation_ids, prefixes, ends = columns
+    count = min(count_alike(starts, starts[0]), count_alike(prefixes, prefixes[0]), count_alike(ends, REQUEST_END))
     if count < 2:
         return None
     run = RequestRun(correlation_ids, BatchRun(frames.buffer, frames.frame_bytes, first, size_bytes))
@@ -59,5 +59,5 @@ def find_run(frames: EqualLengthFrames, records_start: int, records_end: int) ->
 
 
 @lru_cache(maxsize=64)
-def _columns(head_bytes: int, batch_bytes: int) -> Struct:
-    return Struct(f">8si{head_bytes}s{batch_bytes}x{len(REQUEST_END)}s")
+def _columns(prefix_bytes: int, batch_bytes: int) -> Struct:
+    return Struct(f">8si{prefix_bytes}s{batch_bytes}x{len(REQUEST_END)}s")

@@ -1,14 +1,13 @@
-"""Produce requests for several partitions of one topic that differ from an earlier one of their connection in nothing
-but the partitions and their batches.
+"""Cache of Produce requests for several partitions of one topic, found by the bytes before their partitions.
 
-A producer sends what it has for the partitions of a topic in one request: which partitions these are, and in what
-order, changes from one to the next, and so do the batches, but not what is before them. Such a request is known by
-that; only its partitions are read, and when all is well the reply is filled into a form. Verifying, appending and
-waiting for the disk is the same as for a request that was decoded (`production.py`). All other requests, and whatever
-is out of the ordinary in one of these, go the way of `produce.py`, which answers the same, byte by byte.
+A producer sends what it has for the partitions of a topic in one request. The partitions, their order and their batches
+change from one request to the next; the bytes before them do not. The cache finds a request by this prefix, reads only
+its partitions and, if nothing is refused, writes the reply from constant bytes. Verification, append and the wait for
+durability are those of a decoded request (`produce_append.py`). All other requests, and all that the cache cannot
+answer, go to `produce.py`, which gives the same reply, byte by byte.
 
-Only requests that are acknowledged, of the versions with tagged fields (9 and later). Requests for one partition alone
-are known by more of their bytes: see `produce_templates.py`. Who adds authorization has to ask for it here as well.
+Only acknowledged requests of the versions with tagged fields (9 and later). `produce_cache.py` has the requests for one
+partition. Authorization, when added, has to be checked here as well.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from fencepost.broker.requests.produce_append import (
     ProduceRefusal,
     StartedRequest,
     no_connection_to_block,
-    refused,
+    refused_partition,
 )
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import LENGTH_BYTES, response_frame
@@ -66,9 +65,9 @@ _PARTITION_START_BYTES = _PARTITION_START.size
 _NO_PARTITIONS_AND_END = b"\1\0\0"
 """The number of partitions plus one, and no tagged fields: of the topic, of the request."""
 _REQUEST_END = b"\0\0"
-_ANSWER = Struct(">ihqqq")
+_VARYING_REPLY_FIELDS = Struct(">ihqqq")
 """Index, error code, base offset, log append time and log start offset: what changes in a reply, in one piece."""
-_MARKED_ANSWER = (0x01234567, 0x0123, 0x456789ABCDEF0123, 0x456789ABCDEF0124, 0x456789ABCDEF0125)
+_PLACEHOLDER_VALUES = (0x01234567, 0x0123, 0x456789ABCDEF0123, 0x456789ABCDEF0124, 0x456789ABCDEF0125)
 
 log = get_logger(__name__)
 
@@ -97,12 +96,12 @@ class _CachedTopicProduce:
         self.topic = topic
         self.version = version
         self.logs: dict[int, PartitionLog] = {}
-        answers = [PartitionProduceResponse(*_MARKED_ANSWER), PartitionProduceResponse(*_MARKED_ANSWER)]
+        answers = [PartitionProduceResponse(*_PLACEHOLDER_VALUES), PartitionProduceResponse(*_PLACEHOLDER_VALUES)]
         reply = b"".join(self.reply(0, answers))[_REPLY_START.size :]
-        start, self.answer_end, end = reply.split(_ANSWER.pack(*_MARKED_ANSWER))
+        start, self.answer_end, end = reply.split(_VARYING_REPLY_FIELDS.pack(*_PLACEHOLDER_VALUES))
         self.reply_start = start[:-1]  # what is left out is the number of partitions plus one
         self.reply_end = end.removeprefix(self.answer_end)
-        self.answer_struct = Struct(f"{_ANSWER.format}{len(self.answer_end)}s")
+        self.answer_struct = Struct(f"{_VARYING_REPLY_FIELDS.format}{len(self.answer_end)}s")
 
     def reply(self, correlation_id: int, answers: list[PartitionProduceResponse]) -> list[Buffer]:
         topic = TopicProduceResponse(self.topic.name, self.topic.topic_id, answers)
@@ -112,28 +111,28 @@ class _CachedTopicProduce:
 class _CachedProduceAppend(ProduceAppend["Reply"]):
     """A request that is known."""
 
-    __slots__ = ("_correlation_id", "_template", "_writes")
+    __slots__ = ("_cached", "_correlation_id", "_writes")
 
     def __init__(
-        self, services: Services, template: _CachedTopicProduce, writes: list[PartitionAppend], correlation_id: int
+        self, services: Services, cached: _CachedTopicProduce, writes: list[PartitionAppend], correlation_id: int
     ) -> None:
-        super().__init__(services, template.transactional_id, template.version)
-        self._template = template
+        super().__init__(services, cached.transactional_id, cached.version)
+        self._cached = cached
         self._writes = writes
         self._correlation_id = correlation_id
 
     def append(self) -> StartedRequest[Reply]:
-        if self._template.transactional_id is None:
+        if self._cached.transactional_id is None:
             return self.start(self._writes, ())
         return self.start((), self._writes)
 
     def answer(self) -> Reply:
-        template = self._template
+        cached = self._cached
         writes = self._writes
         if self.first_error is not ErrorCode.NONE:
-            return template.reply(self._correlation_id, [write.answer() for write in writes])
-        pack, answer_end = template.answer_struct.pack, template.answer_end
-        parts = [template.reply_start, bytes((len(writes) + 1,))]
+            return cached.reply(self._correlation_id, [write.answer() for write in writes])
+        pack, answer_end = cached.answer_struct.pack, cached.answer_end
+        parts = [cached.reply_start, bytes((len(writes) + 1,))]
         for write in writes:
             appended: AppendResult = write.outcome  # type: ignore[assignment]  # as nothing was refused
             parts.append(
@@ -146,15 +145,15 @@ class _CachedProduceAppend(ProduceAppend["Reply"]):
                     answer_end,
                 )
             )
-        parts.append(template.reply_end)
+        parts.append(cached.reply_end)
         body = b"".join(parts)
         return (_REPLY_START.pack(len(body) + _REPLY_START.size - LENGTH_BYTES, self._correlation_id) + body,)
 
     def failed(self, error: Exception) -> Reply:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         log.error("request_failed", api="Produce", version=self._version, error=code.name, exc_info=error)
-        answers = [refused(write.log.topic_partition.partition, code) for write in self._writes]
-        return self._template.reply(self._correlation_id, answers)
+        answers = [refused_partition(write.log.topic_partition.partition, code) for write in self._writes]
+        return self._cached.reply(self._correlation_id, answers)
 
     def keep_batches(self) -> None:
         """The memory that they came in is for the next request."""
@@ -165,98 +164,96 @@ class _CachedProduceAppend(ProduceAppend["Reply"]):
 class ProduceTopicCache:
     """Those of one connection."""
 
-    __slots__ = ("_heads", "_hold_connection", "_loop", "_services")
+    __slots__ = ("_block_connection", "_loop", "_prefixes", "_services")
 
     def __init__(
         self,
         services: Services,
         loop: asyncio.AbstractEventLoop,
-        hold_connection: BlockConnection = no_connection_to_block,
+        block_connection: BlockConnection = no_connection_to_block,
     ) -> None:
         self._services = services
         self._loop = loop
-        self._hold_connection = hold_connection
-        self._heads = PrefixCache[_CachedTopicProduce]()  # each ends where the partitions begin
+        self._block_connection = block_connection
+        self._prefixes = PrefixCache[_CachedTopicProduce]()  # each ends where the partitions begin
 
     def __len__(self) -> int:
-        return len(self._heads)
+        return len(self._prefixes)
 
     @property
     def _logs_count(self) -> int:
-        return sum(len(template.logs) for template in self._heads.values())
+        return sum(len(cached.logs) for cached in self._prefixes.values())
 
-    def learn(self, frame: memoryview, body_position: int, request: ProduceRequest, version: int) -> None:
+    def remember(self, frame: memoryview, body_position: int, request: ProduceRequest, version: int) -> None:
         """Remember a request that was decoded, for one topic, acknowledged, of a version with tagged fields."""
         (topic,) = request.topic_data
         name, error = resolve(self._services.topics, topic, version)
         if error is not ErrorCode.NONE:
             return
-        self._heads.start_version(version)
+        self._prefixes.start_version(version)
         if self._logs_count + len(topic.partition_data) > MAXIMUM_LOGS:
             return
         partitions, topic.partition_data = topic.partition_data, []
         before = encode(request, version)[: -len(_NO_PARTITIONS_AND_END)]
         topic.partition_data = partitions
-        head_end = body_position + len(before)
-        if frame[body_position:head_end] != before:
+        prefix_end = body_position + len(before)
+        if frame[body_position:prefix_end] != before:
             return
-        found = self._heads.find(frame, version)
+        found = self._prefixes.find(frame, version)
         if found is not None:
-            template, _ = found
+            cached, _ = found
         elif len(self) >= MAXIMUM_COUNT:
             return
         else:
-            template = _CachedTopicProduce(
+            cached = _CachedTopicProduce(
                 request.transactional_id, TopicProduceData(topic.name, topic.topic_id), version
             )
-            self._heads.remember(frame, head_end, template)
+            self._prefixes.remember(frame, prefix_end, cached)
         for partition in partitions:
             partition_log = self._services.topics.log(TopicPartition(name, partition.index))
             if partition_log is not None:
-                template.logs[partition.index] = partition_log
+                cached.logs[partition.index] = partition_log
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
-        found = self._heads.find(frame, version)
+        found = self._prefixes.find(frame, version)
         if found is None:
             return None
-        template, head_end = found
-        writes = _read_partitions(frame, head_end, template)
-        if not writes or (template.transactional_id is not None and not are_of_one_producer(writes)):
+        cached, prefix_end = found
+        writes = _read_partitions(frame, prefix_end, cached)
+        if not writes or (cached.transactional_id is not None and not are_of_one_producer(writes)):
             return None
-        production = _CachedProduceAppend(self._services, template, writes, correlation_id)
+        append = _CachedProduceAppend(self._services, cached, writes, correlation_id)
         try:
-            started = production.append()
+            started = append.append()
         except Exception as error:  # noqa: BLE001  # of one request
-            return production.failed(error)
+            return append.failed(error)
         if isinstance(started, eager.Finished):
             return started.result
-        if not production.is_appended:
-            production.keep_batches()
-        answered = eager.start(_answer(production, started), self._loop)
+        if not append.is_appended:
+            append.keep_batches()
+        answered = eager.start(_answer(append, started), self._loop)
         if isinstance(answered, eager.Finished):
             return answered.result
-        if production.has_large_batches:
-            self._hold_connection(answered)
+        if append.has_large_batches:
+            self._block_connection(answered)
         return answered
 
 
-async def _answer(
-    production: _CachedProduceAppend, started: eager.MaybeAwaitable[Reply] | asyncio.Future[Reply]
-) -> Reply:
+async def _answer(append: _CachedProduceAppend, started: eager.MaybeAwaitable[Reply] | asyncio.Future[Reply]) -> Reply:
     try:
         return await started
     except Exception as error:  # noqa: BLE001  # of one request
-        return production.failed(error)
+        return append.failed(error)
 
 
-def _read_partitions(frame: memoryview, position: int, template: _CachedTopicProduce) -> list[PartitionAppend] | None:
+def _read_partitions(frame: memoryview, position: int, cached: _CachedTopicProduce) -> list[PartitionAppend] | None:
     """The batches of a request whose partitions begin there, transactional just where the request is; None where there
     is more to say about any of them.
     """
-    transactional_bit = 0 if template.transactional_id is None else TRANSACTIONAL_BIT
-    version = template.version
-    logs = template.logs
+    transactional_bit = 0 if cached.transactional_id is None else TRANSACTIONAL_BIT
+    version = cached.version
+    logs = cached.logs
     writes = []
     try:
         count = frame[position] - 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RequestCache(Protocol):
     """Those of one API on one connection."""
 
-    def learn(self, frame: memoryview, body_position: int, request: Any, version: int) -> None:
+    def remember(self, frame: memoryview, body_position: int, request: Any, version: int) -> None:
         """Remember a request that was decoded, if others like it can be told by their bytes."""
 
     def dispatch(
@@ -50,14 +50,14 @@ def new_request_cache(
     api_key: int,
     services: Services,
     loop: asyncio.AbstractEventLoop,
-    hold_connection: Callable[[asyncio.Future[Any]], None],
+    block_connection: Callable[[asyncio.Future[Any]], None],
 ) -> RequestCache:
     """For a connection. Raises ImportError and OSError where they cannot be loaded: there may be no descriptor.
 
-    hold_connection: starts no other request of the connection until one is answered.
+    block_connection: starts no other request of the connection until one is answered.
     """
     module, name = CACHES[ApiKey(api_key)]
     make = getattr(import_module(f"{__package__}.{module}"), name)
     if api_key == ApiKey.PRODUCE:
-        return cast("RequestCache", make(services, loop, hold_connection))
+        return cast("RequestCache", make(services, loop, block_connection))
     return cast("RequestCache", make(services, loop))

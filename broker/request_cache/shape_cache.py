@@ -52,14 +52,14 @@ class ShapeCache(Generic[T]):
     maximum_count: of requests that are remembered; then it begins anew.
     """
 
-    __slots__ = ("_has_helped", "_is_given_up", "_maximum_count", "_shapes", "_version")
+    __slots__ = ("_has_helped", "_is_off", "_maximum_count", "_shapes", "_version")
 
     def __init__(self, maximum_count: int) -> None:
         self._maximum_count = maximum_count
         self._version = -1
         self._shapes: dict[int, _Shape[T]] = {}  # by the size of a request; one each
         self._has_helped = False
-        self._is_given_up = False
+        self._is_off = False
 
     def __len__(self) -> int:
         return sum(len(shape.remembered) for shape in self._shapes.values())
@@ -77,20 +77,20 @@ class ShapeCache(Generic[T]):
         self._has_helped = True
         return found, parts[1::2]
 
-    def takes(self, frame: memoryview) -> bool:
+    def should_remember(self, frame: memoryview) -> bool:
         """Whether a request is worth a closer look."""
-        return not self._is_given_up and len(frame) <= MAXIMUM_SIZE_BYTES
+        return not self._is_off and len(frame) <= MAXIMUM_SIZE_BYTES
 
     def make_room(self, version: int) -> bool:
         """Whether one more request may be remembered; others may be forgotten for it."""
         is_full = len(self) >= self._maximum_count
         if version != self._version or is_full:
             # Who sends something else every time, say with the time in it, is not to pay for this.
-            self._is_given_up = is_full and not self._has_helped
+            self._is_off = is_full and not self._has_helped
             self._has_helped = False
             self._version = version
             self._shapes.clear()
-        return not self._is_given_up
+        return not self._is_off
 
     def remember(self, frame: memoryview, fields: Sequence[VaryingField], what: T) -> None:
         """To be called when there is room for it. One with its fields elsewhere than others of its size is left out."""

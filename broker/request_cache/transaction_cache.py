@@ -62,7 +62,7 @@ log = get_logger(__name__)
 class _CachedTransactionRequest(ABC):
     """What is sent again and again, and the reply when all is well, behind the correlation id.
 
-    `ask` is given the values of the `varying_fields`.
+    `submit` is given the values of the `varying_fields`.
     """
 
     __slots__ = ("reply_end", "reply_size_bytes", "version")
@@ -80,7 +80,7 @@ class _CachedTransactionRequest(ABC):
         return ()
 
     @abstractmethod
-    def ask(self, services: Services, varying: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
+    def submit(self, services: Services, varying: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
         """Have the coordinator do it."""
 
     @abstractmethod
@@ -116,7 +116,7 @@ class _AddPartitions(_CachedTransactionRequest):
         self.partitions = partitions_of(request.v3_and_below_topics)
         self.metadata_version = -1
 
-    def ask(self, services: Services, _: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
+    def submit(self, services: Services, _: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
         return services.transactions.add_partitions(
             self.request.v3_and_below_transactional_id, self.producer, self.partitions, version=TransactionVersion.V1
         )
@@ -144,7 +144,7 @@ class _EndTransaction(_CachedTransactionRequest):
         super().__init__(version)
         self.producer = Producer(request.producer_id, request.producer_epoch)
 
-    def ask(self, services: Services, _: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
+    def submit(self, services: Services, _: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
         request = self.request
         return services.transactions.end_transaction(
             request.transactional_id, self.producer, committed=request.committed, version=TransactionVersion.V1
@@ -162,8 +162,8 @@ class _EndTransactionOfVersion2(_EndTransaction):
     def __init__(self, request: EndTxnRequest, version: int) -> None:
         super().__init__(request, version)
         producer_id, producer_epoch = _PLACEHOLDER_PRODUCER
-        marked = EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
-        reply = b"".join(response_frame(0, marked, version))[_REPLY_START.size :]
+        placeholder = EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
+        reply = b"".join(response_frame(0, placeholder, version))[_REPLY_START.size :]
         self.reply_start, _, self.reply_end = reply.partition(_NEXT_PRODUCER.pack(*_PLACEHOLDER_PRODUCER))
         self.reply_struct = Struct(f">ii{len(self.reply_start)}sqh{len(self.reply_end)}s")
 
@@ -172,7 +172,7 @@ class _EndTransactionOfVersion2(_EndTransaction):
             return None
         return (VaryingField(len(frame) - _EPOCH_AND_BEHIND_BYTES, _EPOCH),)
 
-    def ask(self, services: Services, varying: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
+    def submit(self, services: Services, varying: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
         request = self.request
         (producer_epoch,) = varying
         return services.transactions.end_transaction(
@@ -205,46 +205,46 @@ class _TransactionRequestCache(ABC):
         return len(self._shapes)
 
     @abstractmethod
-    def _template(self, request: Any, version: int) -> _CachedTransactionRequest | None:
+    def _new_cached(self, request: Any, version: int) -> _CachedTransactionRequest | None:
         """None where no other is like this one."""
 
-    def learn(self, frame: memoryview, body_position: int, request: Any, version: int) -> None:
+    def remember(self, frame: memoryview, body_position: int, request: Any, version: int) -> None:
         """Remember a request that was decoded, if others like it may follow."""
-        if not self._shapes.takes(frame):
+        if not self._shapes.should_remember(frame):
             return
-        template = self._template(request, version)
-        if template is None or not template.is_current(self._services) or not self._shapes.make_room(version):
+        cached = self._new_cached(request, version)
+        if cached is None or not cached.is_current(self._services) or not self._shapes.make_room(version):
             return
-        varying_fields = template.varying_fields(frame, body_position)
+        varying_fields = cached.varying_fields(frame, body_position)
         if varying_fields is not None:
-            self._shapes.remember(frame, varying_fields, template)
+            self._shapes.remember(frame, varying_fields, cached)
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
         """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
-        known = self._shapes.find(frame, version)
-        if known is None:
+        found = self._shapes.find(frame, version)
+        if found is None:
             return None
-        template, varying = known
-        if not template.is_current(self._services):
+        cached, varying = found
+        if not cached.is_current(self._services):
             self._shapes.forget(frame)
             return None
         try:
-            begun = template.ask(self._services, varying)
+            decided = cached.submit(self._services, varying)
         except Exception as error:  # noqa: BLE001  # of one request
-            return template.failed(correlation_id, error)
-        if isinstance(begun, eager.Finished):
-            return template.reply(correlation_id, begun.result)
-        started = eager.start(self._answer(template, begun, correlation_id), self._loop)
+            return cached.failed(correlation_id, error)
+        if isinstance(decided, eager.Finished):
+            return cached.reply(correlation_id, decided.result)
+        started = eager.start(self._answer(cached, decided, correlation_id), self._loop)
         return started.result if isinstance(started, eager.Finished) else started
 
     async def _answer(
-        self, template: _CachedTransactionRequest, begun: Awaitable[ErrorCode | ProducerReply], correlation_id: int
+        self, cached: _CachedTransactionRequest, decided: Awaitable[ErrorCode | ProducerReply], correlation_id: int
     ) -> Reply:
         try:
-            reply = await begun
+            reply = await decided
         except Exception as error:  # noqa: BLE001  # of one request
-            return template.failed(correlation_id, error)
-        return template.reply(correlation_id, reply)
+            return cached.failed(correlation_id, error)
+        return cached.reply(correlation_id, reply)
 
 
 class AddPartitionsToTxnCache(_TransactionRequestCache):
@@ -252,7 +252,7 @@ class AddPartitionsToTxnCache(_TransactionRequestCache):
 
     __slots__ = ()
 
-    def _template(self, request: AddPartitionsToTxnRequest, version: int) -> _CachedTransactionRequest | None:
+    def _new_cached(self, request: AddPartitionsToTxnRequest, version: int) -> _CachedTransactionRequest | None:
         return _AddPartitions(request, version) if version < FIRST_BATCH_VERSION else None
 
 
@@ -261,6 +261,6 @@ class EndTxnCache(_TransactionRequestCache):
 
     __slots__ = ()
 
-    def _template(self, request: EndTxnRequest, version: int) -> _CachedTransactionRequest | None:
+    def _new_cached(self, request: EndTxnRequest, version: int) -> _CachedTransactionRequest | None:
         is_of_version_2 = version >= END_TXN_TRANSACTION_VERSION_2
         return _EndTransactionOfVersion2(request, version) if is_of_version_2 else _EndTransaction(request, version)

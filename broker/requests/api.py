@@ -125,7 +125,7 @@ class RequestContext:
 
     needs_frame: whether `records` fields are used until the handler has answered; one that is done with them sooner
                  says so, and the memory they lie in is used again.
-    holds_connection: whether no other request of its connection may be started until this one is answered.
+    blocks_connection: whether no other request of its connection may be started until this one is answered.
     """
 
     services: Services
@@ -138,7 +138,7 @@ class RequestContext:
     meter: RequestMeter | None = None  # while there are quotas
     connection: ClientConnection = field(default_factory=NoConnection)
     needs_frame: bool = True
-    holds_connection: bool = False
+    blocks_connection: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,24 +52,24 @@ class FetchedPartition:
     max_bytes: int
     current_leader_epoch: int
     last_fetched_epoch: int = -1
-    told_high_watermark: int = -1
-    told_last_stable_offset: int = -1
-    told_log_start_offset: int = -1
+    reported_high_watermark: int = -1
+    reported_last_stable_offset: int = -1
+    reported_log_start_offset: int = -1
     log: PartitionLog | None = None
 
     def is_up_to_date(self, log: PartitionLog, bound: int) -> bool:
         """Whether the client of a session has read the log that was read last up to `bound`, and knows all else."""
         return (
             self.fetch_offset == bound
-            and self.told_high_watermark == log.high_watermark
-            and self.told_last_stable_offset == log.last_stable_offset
-            and self.told_log_start_offset == log.log_start_offset
+            and self.reported_high_watermark == log.high_watermark
+            and self.reported_last_stable_offset == log.last_stable_offset
+            and self.reported_log_start_offset == log.log_start_offset
             and self.current_leader_epoch in (NO_LEADER_EPOCH, log.leader_epoch)
             and self.last_fetched_epoch < 0
             and log.offline_reason is None
         )
 
-    def tell(self, answer: PartitionData) -> bool:
+    def update(self, answer: PartitionData) -> bool:
         """Remember what the client is told; False when it knows all of it already.
 
         After an error the watermark counts as unknown, so that the partition is sent again when the error is gone.
@@ -79,14 +79,14 @@ class FetchedPartition:
         has_news = (
             failed
             or bool(answer.records)
-            or answer.high_watermark != self.told_high_watermark
-            or answer.last_stable_offset != self.told_last_stable_offset
-            or answer.log_start_offset != self.told_log_start_offset
+            or answer.high_watermark != self.reported_high_watermark
+            or answer.last_stable_offset != self.reported_last_stable_offset
+            or answer.log_start_offset != self.reported_log_start_offset
             or answer.diverging_epoch.epoch >= 0
         )
-        self.told_high_watermark = -1 if failed else answer.high_watermark
-        self.told_last_stable_offset = answer.last_stable_offset
-        self.told_log_start_offset = answer.log_start_offset
+        self.reported_high_watermark = -1 if failed else answer.high_watermark
+        self.reported_last_stable_offset = answer.last_stable_offset
+        self.reported_log_start_offset = answer.log_start_offset
         return has_news
 
 
@@ -199,7 +199,7 @@ class FetchSessionCache:
         if session is not None:
             if session.epoch != plan.expected_epoch:
                 return FetchSelection(NO_SESSION_ID, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-            included = [pair for pair in pairs if pair[0].tell(pair[1])]
+            included = [pair for pair in pairs if pair[0].update(pair[1])]
             for partition, answer in included:
                 key = _key(partition, plan.uses_topic_ids)
                 if answer.records and key in session.partitions:
@@ -238,7 +238,7 @@ class FetchSessionCache:
         partitions: dict[PartitionKey, FetchedPartition] = {}
         size_bytes = 0
         for partition, answer in pairs:
-            partition.tell(answer)
+            partition.update(answer)
             key = _key(partition, plan.uses_topic_ids)
             partitions[key] = partition
             size_bytes += _size_bytes(key)

@@ -20,7 +20,7 @@ from fencepost.broker.storage.file_slice import FileSlice
 from fencepost.protocol.primitives import Buffer
 
 POLL = Place("answer to a request that waited", Policy.REPORT)
-TIME_OUT = Place("end of a fetch's wait", Policy.RETRY)
+POLL_TIME_OUT = Place("end of a fetch's wait", Policy.RETRY)
 TIME_OUT_RETRY_S = 1.0
 
 
@@ -29,8 +29,8 @@ def wake_on_time_out(wake: Callable[[], None]) -> None:
     try:
         wake()
     except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
-        again = TIME_OUT.callback(wake_on_time_out)
-        TIME_OUT.failed(
+        again = POLL_TIME_OUT.callback(wake_on_time_out)
+        POLL_TIME_OUT.failed(
             error, on_failure=lambda _: asyncio.get_running_loop().call_later(TIME_OUT_RETRY_S, again, wake)
         )
 
@@ -92,14 +92,14 @@ class PendingReply:
 
     def wake(self) -> None:
         if not self._is_woken:
-            self._polls.woken(self)
+            self._polls.schedule(self)
             self._is_woken = True
 
     @POLL.handles
-    def ask(self) -> None:
+    def answer_if_possible(self) -> None:
         """Let it answer, if it can by now. Raises nothing: others are to be asked after it."""
         try:
-            self._context.run(self._ask)
+            self._context.run(self._answer_if_possible)
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             POLL.failed(error)
 
@@ -108,7 +108,7 @@ class PendingReply:
         if not self._is_over:
             self._end()
 
-    def _ask(self) -> None:
+    def _answer_if_possible(self) -> None:
         self._is_woken = False
         if self._is_over:
             return
@@ -119,11 +119,11 @@ class PendingReply:
                 return
         except BaseException as reason:  # noqa: BLE001  # CloseConnection: the connection ends with it
             error = reason
-        tell = self.on_reply
+        on_reply = self.on_reply
         try:
             self._end()
         finally:
-            tell(reply, error)
+            on_reply(reply, error)
 
     def _end(self) -> None:
         """Also lets go of what refers to this: the records of a reply are freed when they are sent."""
@@ -146,10 +146,10 @@ class LongPolls:
         self.woken_polls: Final[deque[PendingReply]] = deque()
         self._is_scheduled = False
 
-    def woken(self, pending: PendingReply) -> None:
+    def schedule(self, pending: PendingReply) -> None:
         """Ask this one soon."""
         if not self._is_scheduled:
-            asyncio.get_running_loop().call_soon(self._ask_all)
+            asyncio.get_running_loop().call_soon(self._answer_woken)
             self._is_scheduled = True
         self.woken_polls.append(pending)
 
@@ -159,11 +159,11 @@ class LongPolls:
         for _ in range(MAX_ANSWERED_BEFORE_WRITER):
             if not woken_polls:
                 return
-            woken_polls.popleft().ask()
+            woken_polls.popleft().answer_if_possible()
 
     @POLL.handles
-    def _ask_all(self) -> None:
+    def _answer_woken(self) -> None:
         self._is_scheduled = False
         woken_polls = self.woken_polls
         for _ in range(len(woken_polls)):  # those that are woken by these come in the turn after it
-            woken_polls.popleft().ask()
+            woken_polls.popleft().answer_if_possible()

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from fencepost.broker.requests.api import Services
     from fencepost.protocol.record_batch import BatchHeader
 
-Answer = TypeVar("Answer")
-StartedRequest: TypeAlias = eager.MaybeAwaitable[Answer] | asyncio.Future[Answer]
+ResponseT = TypeVar("ResponseT")
+StartedRequest: TypeAlias = eager.MaybeAwaitable[ResponseT] | asyncio.Future[ResponseT]
 
 _ANSWERED_WITHOUT_LOG_START = frozenset(
     {
@@ -67,7 +67,7 @@ APPENDED_AT_ONCE_COUNT = 200
 _NOT_APPENDED_YET = ProduceRefusal(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def refused(partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
+def refused_partition(partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
     """The answer for a batch that no log has taken."""
     return PartitionProduceResponse(
         index=partition,
@@ -119,7 +119,7 @@ class PartitionAppend:
         outcome = self.outcome
         index = self.log.topic_partition.partition
         if isinstance(outcome, ProduceRefusal):
-            return refused(index, outcome.error, outcome.message)
+            return refused_partition(index, outcome.error, outcome.message)
         answer = PartitionProduceResponse(
             index, outcome.error, outcome.base_offset, outcome.log_append_time_ms, outcome.log_start_offset
         )
@@ -129,7 +129,7 @@ class PartitionAppend:
         return answer
 
 
-class ProduceAppend(ABC, Generic[Answer]):
+class ProduceAppend(ABC, Generic[ResponseT]):
     """One Produce request being served.
 
     first_error:  that any of its batches was refused with.
@@ -141,9 +141,9 @@ class ProduceAppend(ABC, Generic[Answer]):
 
     __slots__ = (
         "_appended",
-        "_end_turn",
         "_large",
         "_later",
+        "_leave_queue",
         "_ready",
         "_services",
         "_transactional_id",
@@ -164,15 +164,15 @@ class ProduceAppend(ABC, Generic[Answer]):
         self.has_large_batches = False
         self._later: Sequence[PartitionAppend] = ()  # to be appended in later steps, for there are so many
         self._large: list[PartitionAppend] = []  # to be appended when they have been checked in steps
-        self._end_turn: Callable[[], None] | None = None  # lets the producer's next request be verified
+        self._leave_queue: Callable[[], None] | None = None  # lets the producer's next request be verified
 
     @abstractmethod
-    def answer(self) -> Answer:
+    def answer(self) -> ResponseT:
         """The reply, when every batch is durable, or refused."""
 
     def start(
         self, writes: Sequence[PartitionAppend], transactional: Sequence[PartitionAppend]
-    ) -> StartedRequest[Answer]:
+    ) -> StartedRequest[ResponseT]:
         """Append, and answer when all of it is durable.
 
         transactional: of one producer, to be verified where they open a transaction on their partition.
@@ -198,7 +198,7 @@ class ProduceAppend(ABC, Generic[Answer]):
         return self.finish()
 
     def refuse(self, write: PartitionAppend, error: ErrorCode, message: str | None = None) -> None:
-        """Answer for a batch that it is not there."""
+        """ResponseT for a batch that it is not there."""
         if self.first_error is ErrorCode.NONE:
             self.first_error = error
         write.outcome = ProduceRefusal(error, message)
@@ -229,7 +229,7 @@ class ProduceAppend(ABC, Generic[Answer]):
         self._ready = ready
         return unverified
 
-    def _verify_in_order(self, unverified: Sequence[PartitionAppend]) -> StartedRequest[Answer]:
+    def _verify_in_order(self, unverified: Sequence[PartitionAppend]) -> StartedRequest[ResponseT]:
         """Verify, append and answer behind the producer's earlier requests that still wait for the same.
 
         Without that order, a batch whose verification is repeated would be overtaken by the next one, and its sequence
@@ -240,7 +240,7 @@ class ProduceAppend(ABC, Generic[Answer]):
         producer_id = unverified[0].header.producer_id
         predecessor = self._services.produce_verifications.get(producer_id)
         if predecessor is None:
-            verified = self._ask(unverified)
+            verified = self._request_verification(unverified)
             if isinstance(verified, eager.Finished):  # and so confirmed
                 return self._append_verified(unverified)
             rest = self._append_when_verified(unverified, verified)
@@ -248,10 +248,12 @@ class ProduceAppend(ABC, Generic[Answer]):
             rest = self._verify_behind(predecessor, unverified)
         started = eager.start(rest, asyncio.get_running_loop())
         if not self.is_appended and isinstance(started, asyncio.Future):
-            self._end_turn = enter_verification_queue(self._services, producer_id, started)
+            self._leave_queue = enter_verification_queue(self._services, producer_id, started)
         return started
 
-    def _ask(self, unverified: Sequence[PartitionAppend]) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
+    def _request_verification(
+        self, unverified: Sequence[PartitionAppend]
+    ) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         header = unverified[0].header
         return verify(
             self._services,
@@ -262,18 +264,18 @@ class ProduceAppend(ABC, Generic[Answer]):
             version=self._version,
         )
 
-    async def _verify_behind(self, predecessor: asyncio.Future[None], writes: Sequence[PartitionAppend]) -> Answer:
+    async def _verify_behind(self, predecessor: asyncio.Future[None], writes: Sequence[PartitionAppend]) -> ResponseT:
         if not predecessor.done():
             await asyncio.wait([predecessor])
         # What was appended meanwhile may have opened the transaction on these partitions too.
         unverified = self._begin_verifications(writes)
         if unverified:
-            return await self._append_when_verified(unverified, self._ask(unverified))
+            return await self._append_when_verified(unverified, self._request_verification(unverified))
         return await self._append_verified(())
 
     async def _append_when_verified(
         self, unverified: Sequence[PartitionAppend], verified: Awaitable[dict[TopicPartition, ErrorCode]]
-    ) -> Answer:
+    ) -> ResponseT:
         errors = await verified
         confirmed = []
         for write in unverified:
@@ -284,19 +286,19 @@ class ProduceAppend(ABC, Generic[Answer]):
                 self.refuse(write, error, NOT_CONFIRMED_MESSAGE)
         return await self._append_verified(confirmed)
 
-    def _append_verified(self, confirmed: Sequence[PartitionAppend]) -> eager.MaybeAwaitable[Answer]:
+    def _append_verified(self, confirmed: Sequence[PartitionAppend]) -> eager.MaybeAwaitable[ResponseT]:
         self._ready = [*self._ready, *confirmed] if self._ready else confirmed
         self._append()
         if self._large:
             return self._finish_large()
         self.is_appended = True
-        if self._end_turn is not None:
-            self._end_turn()
+        if self._leave_queue is not None:
+            self._leave_queue()
         return self.finish()
 
     # Batches that are too large to be checked in one step
 
-    async def _finish_large(self, unverified: Sequence[PartitionAppend] = ()) -> Answer:
+    async def _finish_large(self, unverified: Sequence[PartitionAppend] = ()) -> ResponseT:
         await self._append_large()
         if unverified:
             return await self._verify_in_order(unverified)
@@ -373,8 +375,8 @@ class ProduceAppend(ABC, Generic[Answer]):
         elif self.first_error is ErrorCode.NONE:
             self.first_error = result.error
 
-    def finish(self) -> eager.MaybeAwaitable[Answer]:
-        """Answer when all that is in the logs is durable.
+    def finish(self) -> eager.MaybeAwaitable[ResponseT]:
+        """ResponseT when all that is in the logs is durable.
 
         The leader is the only replica, so its word and that of all of them come at the same moment: when the batch can
         be read.
@@ -384,7 +386,7 @@ class ProduceAppend(ABC, Generic[Answer]):
                 return self._finish_when_durable()
         return eager.Finished(self.answer())
 
-    async def _finish_when_durable(self) -> Answer:
+    async def _finish_when_durable(self) -> ResponseT:
         for write in self._appended:
             try:
                 await write.log.flushed(write.durable_offset)

@@ -62,41 +62,41 @@ def verify(
     all of them may be.
     """
     add = version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
-    ask = partial(
+    request = partial(
         services.verifier.verify,
         transactional_id=transactional_id,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         add=add,
     )
-    begun = ask(topic_partitions=topic_partitions)
+    begun = request(topic_partitions=topic_partitions)
     if isinstance(begun, eager.Finished) and _ALL_CONFIRMED.issuperset(begun.result.values()):
         return begun
-    return _verify_again(services, topic_partitions, begun, ask if add else None, version)
+    return _verify_with_retries(services, topic_partitions, begun, request if add else None, version)
 
 
-async def _verify_again(
+async def _verify_with_retries(
     services: Services,
     topic_partitions: Sequence[TopicPartition],
     begun: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]],
-    ask: Callable[..., eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]] | None,
+    request: Callable[..., eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]] | None,
     version: int,
 ) -> dict[TopicPartition, ErrorCode]:
-    """Wait for the answer; with `ask`, ask again about partitions whose markers are on their way."""
+    """Wait for the answer; with `request`, ask again about partitions whose markers are on their way."""
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     errors = dict(await begun)
-    while ask is not None:
+    while request is not None:
         waiting = [name for name in topic_partitions if errors[name] is ErrorCode.CONCURRENT_TRANSACTIONS]
         if not waiting:
             break
         settings = services.settings
         backoff_s = settings.add_partitions_to_txn_retry_backoff_ms / 1000
-        patience_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
-        if loop.time() + backoff_s > begun_s + patience_ms / 1000:
+        max_wait_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
+        if loop.time() + backoff_s > begun_s + max_wait_ms / 1000:
             break
         await asyncio.sleep(backoff_s)
-        errors |= await ask(topic_partitions=waiting)
+        errors |= await request(topic_partitions=waiting)
     return {name: produce_error(errors[name], version) for name in topic_partitions}
 
 
@@ -105,14 +105,14 @@ def enter_verification_queue(services: Services, producer_id: int, started: asyn
     `started`, which verifies and appends, is done.
     """
     waiting = services.produce_verifications
-    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiting[producer_id] = turn
+    place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting[producer_id] = place
 
-    def end_turn(_: object = None) -> None:
-        if not turn.done():
-            turn.set_result(None)
-        if waiting.get(producer_id) is turn:
+    def leave_queue(_: object = None) -> None:
+        if not place.done():
+            place.set_result(None)
+        if waiting.get(producer_id) is place:
             del waiting[producer_id]
 
-    started.add_done_callback(end_turn)
-    return end_turn
+    started.add_done_callback(leave_queue)
+    return leave_queue

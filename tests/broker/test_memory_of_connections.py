@@ -130,10 +130,10 @@ async def test_an_announced_request_that_the_broker_holds_back_is_not_called_slo
     feed(client, frame[:MIB])
     client.connection.block_until(held)
     assert not client.transport.accepts_input
-    assert client.connection.is_kept_waiting
+    assert client.connection.is_blocked_by_broker
     held.set_result(None)
     await settle()
-    assert not client.connection.is_kept_waiting
+    assert not client.connection.is_blocked_by_broker
 
 
 async def test_replies_that_leave_in_the_step_in_which_they_were_kept_hold_nobody() -> None:

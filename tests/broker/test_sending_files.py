@@ -42,7 +42,7 @@ class Server:
     def __init__(self, replies: Sequence[Chunks], *, send_buffer_bytes: int = -1, stall_ms: int = 60_000) -> None:
         self.long_polls = LongPolls()
         self.descriptors = Descriptors(1_024)
-        self.direct_sends = SendfileTransfers(asyncio.get_running_loop(), self.descriptors, send_buffer_bytes)
+        self.sendfile_transfers = SendfileTransfers(asyncio.get_running_loop(), self.descriptors, send_buffer_bytes)
         self.refusals: list[str] = []
         self.closed = asyncio.Event()
         self.connections: list[Connection] = []
@@ -76,7 +76,7 @@ class Server:
                 owner=self,
                 limits=self._limits,
                 pool=BufferPool(),
-                direct_sends=self.direct_sends,
+                sendfile_transfers=self.sendfile_transfers,
                 loop=loop,
             ),
             "127.0.0.1",
@@ -126,7 +126,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
 @pytest.fixture(params=[True, False], ids=["direct", "through the transport"], autouse=True)
 def is_direct(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if not request.param:
-        monkeypatch.setattr("fencepost.broker.network.sendfile_transfer.LEAST_FILE_BYTES", 1 << 40)
+        monkeypatch.setattr("fencepost.broker.network.sendfile_transfer.MIN_FILE_BYTES", 1 << 40)
     return bool(request.param)
 
 

@@ -39,7 +39,7 @@ class ClientConnection:
     connection_id = 1
 
     def __init__(self) -> None:
-        self.templates: dict[int, RequestCache] = {}
+        self.request_caches: dict[int, RequestCache] = {}
         self.muted_s: list[float] = []
         self.kept_count = 0
         self.held_for: list[asyncio.Future[Any]] = []
@@ -67,7 +67,7 @@ class FrameClient:
 
     @property
     def remembered_count(self) -> int:
-        return sum(len(cast("Any", templates)) for templates in self.connection.templates.values())
+        return sum(len(cast("Any", cache)) for cache in self.connection.request_caches.values())
 
     def connect_again(self) -> None:
         """From now on nothing is known of this client."""
@@ -77,7 +77,7 @@ class FrameClient:
         """The reply, or why the connection is closed. The frame's memory is overwritten at once, unless it is kept."""
         arrived = bytearray(frame[LENGTH_BYTES:])
         kept_count = self.connection.kept_count
-        remembered = dict(self.connection.templates)
+        remembered = dict(self.connection.request_caches)
         try:
             outcome = self._dispatcher.dispatch(memoryview(arrived), cast("Any", self.connection))
             if self.connection.kept_count == kept_count:
@@ -87,7 +87,7 @@ class FrameClient:
             chunks = await outcome if isinstance(outcome, asyncio.Future) else outcome
         except CloseConnection as reason:
             return str(reason)
-        assert remembered.items() <= self.connection.templates.items(), "what was remembered is forgotten"
+        assert remembered.items() <= self.connection.request_caches.items(), "what was remembered is forgotten"
         return None if chunks is None else b"".join(chunk for portion in portions_to_send(chunks) for chunk in portion)
 
     @staticmethod

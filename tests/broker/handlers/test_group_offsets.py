@@ -502,5 +502,5 @@ async def test_no_other_request_of_the_connection_overtakes_a_commit_of_many_off
         committing = asyncio.ensure_future(group_offsets.handle_offset_commit(context, request))
         await asyncio.sleep(0)
         assert not committing.done()
-        assert context.holds_connection is holds
+        assert context.blocks_connection is holds
         await committing

@@ -240,7 +240,7 @@ async def test_many_partitions_join_while_others_are_served_and_no_request_of_th
         adding = asyncio.ensure_future(handle_add_partitions_to_txn(context, request))
         await asyncio.sleep(0)
         assert not adding.done()
-        assert context.holds_connection
+        assert context.blocks_connection
         answered = await adding
         assert isinstance(answered, SlicedResponse), "it is written in slices, too"
         assert codes(answered.response.results_by_topic_v3_and_below) == [ErrorCode.NONE] * count

@@ -140,7 +140,7 @@ class Client:
             owner=self,
             limits=self.limits,
             pool=BufferPool(memory=self.request_memory),
-            direct_sends=SendfileTransfers(asyncio.get_running_loop(), Descriptors(1_024), -1),
+            sendfile_transfers=SendfileTransfers(asyncio.get_running_loop(), Descriptors(1_024), -1),
             reply_memory=self.reply_memory,
             loop=asyncio.get_running_loop(),
         )
@@ -785,7 +785,7 @@ async def test_a_client_that_waits_for_memory_and_leaves_is_forgotten() -> None:
         client.send_bytes((3_000_000).to_bytes(4, "big") + bytes(100))
     other.connection.connection_lost(None)
     assert memory.waiting_count == 0
-    hog.connection.give_up("too slow")
+    hog.connection.close_for("too slow")
     assert hog.transport.ended == "aborted"
     assert hog.refusals == ["too slow"]
     hog.connection.connection_lost(None)

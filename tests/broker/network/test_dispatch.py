@@ -38,7 +38,7 @@ class Peer:
         self.close_callbacks: list[Callable[[], None]] = []
         self.kept_until: list[asyncio.Future[Any]] = []
         self.muted_s: list[float] = []
-        self.templates: dict[int, Any] = {}
+        self.request_caches: dict[int, Any] = {}
 
     def mute(self, duration_s: float) -> None:
         self.muted_s.append(duration_s)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fencepost.broker.network.receive_buffer import (
     LARGE_CAPACITY_BYTES,
     PIPELINE_CAPACITY_BYTES,
-    SHRINK_AFTER_SMALL_ROUNDS,
+    SHRINK_AFTER_SMALL_FILLINGS,
     SMALL_CAPACITY_BYTES,
     BufferPool,
     ReceiveBuffer,
@@ -19,7 +19,7 @@ from fencepost.broker.network.receive_buffer import (
 
 def fill(receiver: Receiver, content: bytes) -> int:
     """What a socket does: fill as much as there is room for."""
-    room = receiver.writable()
+    room = receiver.writable_memory()
     byte_count = min(len(room), len(content))
     assert byte_count > 0
     room[:byte_count] = content[:byte_count]
@@ -75,9 +75,9 @@ def test_frames_arrive_whole_and_held_ones_stay_as_they_are(
         for content in contents:
             assert content == frame(received, lengths[received])[4:]
             if received in held:
-                kept.append((received, content, receiver.hold()))
+                kept.append((received, content, receiver.pin_frame()))
             received += 1
-        receiver.rest()
+        receiver.release_if_idle()
         for index, content, _ in kept:
             assert content == frame(index, lengths[index])[4:]
     assert received == len(lengths)
@@ -118,7 +118,7 @@ def test_connections_that_have_nothing_to_say_share_one_buffer() -> None:
         for receiver in receivers:
             feed(receiver, frame(index, 10_000))
             assert read_frames(receiver) == [frame(index, 10_000)[4:]]
-            receiver.rest()
+            receiver.release_if_idle()
             assert receiver.buffer is None
     assert pool.shared is shared
     assert pool.free_bytes == 0
@@ -129,19 +129,19 @@ def test_what_is_incomplete_or_held_stays_while_others_use_the_shared_buffer() -
     incomplete, holding, other = (Receiver(pool) for _ in range(3))
     content = frame(1, 10_000)
     feed(incomplete, content[:5_000])
-    incomplete.rest()
+    incomplete.release_if_idle()
     feed(holding, frame(2, 10_000))
     (held,) = read_frames(holding)
-    buffer = holding.hold()
-    holding.rest()
+    buffer = holding.pin_frame()
+    holding.release_if_idle()
     for index in range(3, 6):
         feed(other, frame(index, 100_000))
         assert len(read_frames(other)) == 1
-        other.rest()
+        other.release_if_idle()
     feed(incomplete, content[5_000:])
     assert read_frames(incomplete) == [content[4:]]
     assert held == frame(2, 10_000)[4:]
-    incomplete.rest()
+    incomplete.release_if_idle()
     holding.release(buffer)
     assert pool.free_bytes == 2 * SMALL_CAPACITY_BYTES, "both are free again"
 
@@ -171,8 +171,8 @@ def test_connections_that_are_read_in_turns_do_not_see_each_others_bytes(
         for arrived in read_frames(receiver):
             taken[index].append(bytes(arrived))
             if is_held:
-                held.append((index, arrived, bytes(arrived), receiver.hold()))
-        receiver.rest()
+                held.append((index, arrived, bytes(arrived), receiver.pin_frame()))
+        receiver.release_if_idle()
     for index, arrived, as_it_was, buffer in held:
         assert arrived == as_it_was
         receivers[index].release(buffer)
@@ -186,31 +186,31 @@ def feed_all(receiver: Receiver, content: bytes) -> None:
     while position < len(content):
         position += feed(receiver, content[position : position + 50_000])
         read_frames(receiver)
-        receiver.rest()
+        receiver.release_if_idle()
 
 
 def test_large_frames_are_met_with_large_buffers_until_only_small_ones_come() -> None:
     receiver = Receiver(BufferPool())
     feed_all(receiver, frame(1, 1_000_000))
-    assert len(receiver.writable()) > 1_000_000, "the next large frame need not move"
-    receiver.rest()
+    assert len(receiver.writable_memory()) > 1_000_000, "the next large frame need not move"
+    receiver.release_if_idle()
     for index in range(20):
         feed_all(receiver, frame(index, 100))
-    assert len(receiver.writable()) == SMALL_CAPACITY_BYTES
+    assert len(receiver.writable_memory()) == SMALL_CAPACITY_BYTES
 
 
 def test_an_announced_frame_gets_no_memory_before_its_bytes_arrive() -> None:
     receiver = Receiver(BufferPool())
     feed(receiver, (100_000_000).to_bytes(4, "big") + b"that is all")
     assert read_frames(receiver) == []
-    assert len(receiver.writable()) <= 2 * SMALL_CAPACITY_BYTES
+    assert len(receiver.writable_memory()) <= 2 * SMALL_CAPACITY_BYTES
 
 
 def test_a_retired_buffer_is_free_only_when_its_last_frame_is_let_go() -> None:
     pool = BufferPool()
     buffer = pool.take(SMALL_CAPACITY_BYTES)
-    buffer.held_count = 2
-    pool.retire(buffer)
+    buffer.pinned_count = 2
+    pool.release_when_unpinned(buffer)
     assert pool.free_bytes == 0
     pool.release(buffer)
     assert pool.free_bytes == 0
@@ -223,18 +223,18 @@ def test_a_retired_buffer_is_free_only_when_its_last_frame_is_let_go() -> None:
 def test_the_pool_keeps_no_more_than_its_limit_and_no_giants() -> None:
     pool = BufferPool(limit_bytes=2 * SMALL_CAPACITY_BYTES)
     for buffer in [pool.take(1) for _ in range(5)]:
-        pool.retire(buffer)
+        pool.release_when_unpinned(buffer)
     assert pool.free_bytes == 2 * SMALL_CAPACITY_BYTES
     roomy = BufferPool(limit_bytes=1 << 40)
-    roomy.retire(roomy.take(LARGE_CAPACITY_BYTES + 1))
+    roomy.release_when_unpinned(roomy.take(LARGE_CAPACITY_BYTES + 1))
     assert roomy.free_bytes == 0
 
 
 # Frames of one length that have arrived together
 
 
-def equal_count(receiver: Receiver, least_count: int = 2, most_count: int = 100) -> int | None:
-    found = receiver.equal_frames(least_count, most_count, 8, 1_000)
+def equal_count(receiver: Receiver, min_count: int = 2, max_count: int = 100) -> int | None:
+    found = receiver.equal_frames(min_count, max_count, 8, 1_000)
     return None if found is None else len(found.buffer) // found.frame_bytes
 
 
@@ -285,8 +285,8 @@ def test_equal_frames_are_seen_if_there_are_enough(content: bytes, count: int | 
     receiver = Receiver(BufferPool())
     if content:
         feed(receiver, content)
-    assert equal_count(receiver, least_count=3) == count
-    assert equal_count(receiver, least_count=3) == count, "nothing was consumed"
+    assert equal_count(receiver, min_count=3) == count
+    assert equal_count(receiver, min_count=3) == count, "nothing was consumed"
     assert receiver.is_empty is (content == b"")
     if count is not None:
         found = receiver.equal_frames(3, 100, 8, 1_000)
@@ -295,11 +295,11 @@ def test_equal_frames_are_seen_if_there_are_enough(content: bytes, count: int | 
         assert found.first == content[4 : found.frame_bytes]
 
 
-@pytest.mark.parametrize("most_count", [1, 2, 4, 5, 6])
-def test_no_more_equal_frames_are_seen_than_are_asked_for(most_count: int) -> None:
+@pytest.mark.parametrize("max_count", [1, 2, 4, 5, 6])
+def test_no_more_equal_frames_are_seen_than_are_asked_for(max_count: int) -> None:
     receiver = Receiver(BufferPool())
     feed(receiver, frame(1, 50) * 5)
-    assert equal_count(receiver, most_count=most_count) == min(most_count, 5)
+    assert equal_count(receiver, max_count=max_count) == min(max_count, 5)
 
 
 @given(
@@ -339,7 +339,7 @@ def test_skipped_frames_are_consumed_and_those_behind_them_come_whole(
             if one is None:
                 break
             taken.append(len(one).to_bytes(4, "big") + one)
-        receiver.rest()
+        receiver.release_if_idle()
     assert taken == frames
     assert receiver.is_empty
     assert receiver.buffer is None
@@ -353,7 +353,7 @@ def burst(receiver: Receiver, content: bytes) -> list[int]:
         readings.append(feed(receiver, content[position:]))
         position += readings[-1]
         read_frames(receiver)
-        receiver.rest()
+        receiver.release_if_idle()
     return readings
 
 
@@ -364,8 +364,8 @@ def test_a_client_that_sends_more_at_once_than_fits_gets_a_larger_buffer_for_the
     assert burst(receiver, content)[0] == SMALL_CAPACITY_BYTES
     assert burst(receiver, content) == [len(content)]
     assert receiver.buffer is None, "between bursts it has none"
-    assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
-    receiver.rest()
+    assert len(receiver.writable_memory()) == PIPELINE_CAPACITY_BYTES
+    receiver.release_if_idle()
 
 
 def test_a_burst_that_just_does_not_fill_the_shared_buffer_needs_no_larger_one() -> None:
@@ -375,20 +375,20 @@ def test_a_burst_that_just_does_not_fill_the_shared_buffer_needs_no_larger_one()
     assert len(content) == SMALL_CAPACITY_BYTES
     for _ in range(3):
         assert burst(receiver, content[16_384:]) == [7 * 16_384]
-    assert len(receiver.writable()) == SMALL_CAPACITY_BYTES
+    assert len(receiver.writable_memory()) == SMALL_CAPACITY_BYTES
     burst(receiver, content)
-    assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
-    receiver.rest()
+    assert len(receiver.writable_memory()) == PIPELINE_CAPACITY_BYTES
+    receiver.release_if_idle()
 
 
 def test_the_larger_buffer_goes_back_after_small_bursts() -> None:
     pool = BufferPool()
     receiver = Receiver(pool)
     burst(receiver, frame(1, 16_000) * 40)
-    for _ in range(SHRINK_AFTER_SMALL_ROUNDS):
-        assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
+    for _ in range(SHRINK_AFTER_SMALL_FILLINGS):
+        assert len(receiver.writable_memory()) == PIPELINE_CAPACITY_BYTES
         burst(receiver, frame(2, 1_000) * 5)
-    assert receiver.writable() is pool.shared.view
+    assert receiver.writable_memory() is pool.shared.view
     assert pool.free_bytes >= PIPELINE_CAPACITY_BYTES
 
 
@@ -396,10 +396,10 @@ def test_a_large_burst_in_between_keeps_the_larger_buffer() -> None:
     receiver = Receiver(BufferPool())
     for _ in range(5):
         burst(receiver, frame(1, 16_000) * 40)
-        for _ in range(SHRINK_AFTER_SMALL_ROUNDS - 1):
+        for _ in range(SHRINK_AFTER_SMALL_FILLINGS - 1):
             burst(receiver, frame(2, 1_000) * 5)
-    assert len(receiver.writable()) == PIPELINE_CAPACITY_BYTES
-    receiver.rest()
+    assert len(receiver.writable_memory()) == PIPELINE_CAPACITY_BYTES
+    receiver.release_if_idle()
 
 
 def test_a_small_buffer_with_a_held_frame_makes_place_for_a_larger_one() -> None:
@@ -409,12 +409,12 @@ def test_a_small_buffer_with_a_held_frame_makes_place_for_a_larger_one() -> None
     arrived = feed(receiver, content)
     assert arrived == SMALL_CAPACITY_BYTES
     first, *_ = read_frames(receiver)
-    buffer = receiver.hold()
-    receiver.rest()
-    assert len(receiver.writable()) > SMALL_CAPACITY_BYTES
+    buffer = receiver.pin_frame()
+    receiver.release_if_idle()
+    assert len(receiver.writable_memory()) > SMALL_CAPACITY_BYTES
     feed(receiver, content[arrived:])
     assert len(read_frames(receiver)) == 1
-    receiver.rest()
+    receiver.release_if_idle()
     assert first == content[4:16_004]
     receiver.release(buffer)
     assert receiver.buffer is None

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.broker.kernel import allocator_settings
 from fencepost.broker.kernel.allocator_settings import KEPT_BYTES, MEMORY_TRIM, FreedMemory
-from fencepost.broker.network.reply_memory import LEAST_SHARE_BYTES, ReplyMemory
+from fencepost.broker.network.reply_memory import MIN_SHARE_BYTES, ReplyMemory
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 
 MIB = 1024 * 1024
@@ -19,18 +19,18 @@ MIB = 1024 * 1024
 class Holder:
     refusals: list[str] = field(default_factory=list)
 
-    def give_up(self, reason: str) -> None:
+    def close_for(self, reason: str) -> None:
         self.refusals.append(reason)
 
 
 async def test_the_connection_that_waits_for_longest_is_closed_where_there_is_too_much() -> None:
     memory = ReplyMemory(asyncio.get_running_loop(), 10 * MIB)
     first, second, third = Holder(), Holder(), Holder()
-    memory.waits(first, 3 * MIB)
-    memory.waits(second, 4 * MIB)
-    memory.waits(first, 5 * MIB)
+    memory.set_waiting_bytes(first, 3 * MIB)
+    memory.set_waiting_bytes(second, 4 * MIB)
+    memory.set_waiting_bytes(first, 5 * MIB)
     assert memory.waiting_bytes == 9 * MIB
-    memory.waits(third, 2 * MIB)
+    memory.set_waiting_bytes(third, 2 * MIB)
     assert (len(first.refusals), len(second.refusals), len(third.refusals)) == (1, 0, 0)
     assert memory.waiting_bytes == 6 * MIB
 
@@ -38,11 +38,11 @@ async def test_the_connection_that_waits_for_longest_is_closed_where_there_is_to
 async def test_whoever_reads_again_begins_anew() -> None:
     memory = ReplyMemory(asyncio.get_running_loop(), 10 * MIB)
     first, second, third = Holder(), Holder(), Holder()
-    memory.waits(first, 4 * MIB)
-    memory.waits(second, 4 * MIB)
-    memory.sent(first)
-    memory.waits(first, 4 * MIB)
-    memory.waits(third, 4 * MIB)
+    memory.set_waiting_bytes(first, 4 * MIB)
+    memory.set_waiting_bytes(second, 4 * MIB)
+    memory.clear_waiting_bytes(first)
+    memory.set_waiting_bytes(first, 4 * MIB)
+    memory.set_waiting_bytes(third, 4 * MIB)
     assert second.refusals
     assert not first.refusals
 
@@ -50,21 +50,21 @@ async def test_whoever_reads_again_begins_anew() -> None:
 async def test_one_reply_may_be_larger_than_all_memory() -> None:
     memory = ReplyMemory(asyncio.get_running_loop(), MIB)
     only = Holder()
-    memory.waits(only, 2 * MIB)
+    memory.set_waiting_bytes(only, 2 * MIB)
     assert not only.refusals
 
 
 async def test_the_share_of_each_connection_gets_smaller_with_their_number() -> None:
     memory = ReplyMemory(asyncio.get_running_loop(), 256 * MIB)
-    shares = [memory.joined(4 * MIB) for _ in range(10_000)]
+    shares = [memory.connection_opened(4 * MIB) for _ in range(10_000)]
     assert shares[:32] == [4 * MIB] * 32
     assert shares[999] == 128 * MIB // 1_000
-    assert shares[-1] == LEAST_SHARE_BYTES
+    assert shares[-1] == MIN_SHARE_BYTES
     unbounded = ReplyMemory(asyncio.get_running_loop(), -1)
-    assert {unbounded.joined(4 * MIB) for _ in range(1_000)} == {4 * MIB}
+    assert {unbounded.connection_opened(4 * MIB) for _ in range(1_000)} == {4 * MIB}
     holder = Holder()
-    unbounded.waits(holder, 1 << 40)
-    unbounded.left(holder)
+    unbounded.set_waiting_bytes(holder, 1 << 40)
+    unbounded.connection_closed(holder)
     assert not holder.refusals
     unbounded.close()
 

@@ -20,16 +20,16 @@ MIB = 1024 * 1024
 class User:
     memory: RequestMemory
     arrived_bytes: int = 0
-    is_kept_waiting: bool = False
+    is_blocked_by_broker: bool = False
     granted: list[int] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
     def memory_granted(self, byte_count: int) -> None:
         self.granted.append(byte_count)
 
-    def give_up(self, reason: str) -> None:
+    def close_for(self, reason: str) -> None:
         self.refusals.append(reason)
-        self.memory.leave(self)
+        self.memory.connection_closed(self)
         self.memory.release(sum(self.granted))
 
     def reserve(self, byte_count: int) -> bool:
@@ -74,7 +74,7 @@ async def test_a_waiting_connection_that_leaves_is_in_nobodys_way(memory: Reques
     assert holder.reserve(40 * MIB)
     assert not leaving.reserve(40 * MIB)
     assert not next_one.reserve(4 * MIB)
-    memory.leave(leaving)
+    memory.connection_closed(leaving)
     assert next_one.granted == [4 * MIB]
 
 
@@ -104,7 +104,7 @@ async def test_what_does_not_arrive_gives_its_memory_to_those_who_wait(
 
 
 async def test_what_arrives_or_is_held_back_by_the_broker_keeps_its_memory(memory: RequestMemory) -> None:
-    arriving, muted, waiting = User(memory), User(memory, is_kept_waiting=True), User(memory)
+    arriving, muted, waiting = User(memory), User(memory, is_blocked_by_broker=True), User(memory)
     assert arriving.reserve(24 * MIB)
     assert muted.reserve(24 * MIB)
     assert not waiting.reserve(24 * MIB)
@@ -146,7 +146,7 @@ async def test_a_failed_check_is_made_again(
 
 def send(receiver: Receiver, content: bytes) -> None:
     while content:
-        room = receiver.writable()
+        room = receiver.writable_memory()
         byte_count = min(len(room), len(content))
         room[:byte_count] = content[:byte_count]
         receiver.received(byte_count)
@@ -159,7 +159,7 @@ async def test_a_reserved_frame_is_read_into_a_buffer_of_its_own_size(memory: Re
     frame = bytes(range(256)) * (20 * MIB // 256)
     send(receiver, len(frame).to_bytes(4, "big") + frame[:100_000])
     assert receiver.take_frame(8, 100 * MIB) is None
-    receiver.rest()
+    receiver.release_if_idle()
     wanted_bytes = receiver.unreserved_bytes()
     assert len(frame) < wanted_bytes <= len(frame) + 8_192
     assert memory.reserve(User(memory), wanted_bytes)
@@ -169,7 +169,7 @@ async def test_a_reserved_frame_is_read_into_a_buffer_of_its_own_size(memory: Re
     taken = receiver.take_frame(8, 100 * MIB)
     assert bytes(taken or b"") == frame
     assert memory.used_bytes == wanted_bytes
-    receiver.rest()
+    receiver.release_if_idle()
     assert memory.used_bytes == 0
     receiver.close()
 
@@ -178,7 +178,7 @@ async def test_a_connection_that_leaves_gives_back_what_was_reserved(memory: Req
     receiver = Receiver(BufferPool(memory=memory))
     send(receiver, (20 * MIB).to_bytes(4, "big") + bytes(100))
     assert receiver.take_frame(8, 100 * MIB) is None
-    receiver.rest()
+    receiver.release_if_idle()
     assert memory.reserve(User(memory), receiver.unreserved_bytes())
     receiver.reserve(receiver.unreserved_bytes())
     receiver.close()
@@ -189,7 +189,7 @@ async def test_small_frames_need_no_memory_of_all(memory: RequestMemory) -> None
     receiver = Receiver(BufferPool(memory=memory))
     send(receiver, (SMALL_CAPACITY_BYTES - 4).to_bytes(4, "big") + bytes(100))
     assert receiver.take_frame(8, 100 * MIB) is None
-    receiver.rest()
+    receiver.release_if_idle()
     assert receiver.unreserved_bytes() == 0
     assert memory.used_bytes == 0
 
@@ -202,7 +202,7 @@ async def test_room_that_is_only_faster_is_not_had_where_memory_is_scarce(memory
             send(receiver, (64).to_bytes(4, "big") + bytes(64) + bytes(SMALL_CAPACITY_BYTES - 68))
             receiver.close()
         send(receiver, (64).to_bytes(4, "big") + bytes(10))
-        receiver.rest()
+        receiver.release_if_idle()
     assert 0 < memory.spare_bytes <= memory.limit_bytes // 8
     for receiver in busy:
         receiver.close()

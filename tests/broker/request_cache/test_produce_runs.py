@@ -141,7 +141,7 @@ class Client:
             owner=self,
             limits=self.broker.services.settings,
             pool=self.pool,
-            direct_sends=SendfileTransfers(asyncio.get_running_loop(), Descriptors(1_024), -1),
+            sendfile_transfers=SendfileTransfers(asyncio.get_running_loop(), Descriptors(1_024), -1),
             loop=asyncio.get_running_loop(),
         )
         self.transport = PlayedTransport(self.connection)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.request_cache import produce_topic_cache as produce_topic_templates
+from fencepost.broker.request_cache import produce_topic_cache
 from fencepost.broker.request_cache.produce_topic_cache import MAXIMUM_COUNT, MAXIMUM_PARTITIONS
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
@@ -177,7 +177,7 @@ async def test_no_more_topics_are_remembered_than_there_is_room_for(one: Served)
 async def test_no_more_partitions_are_remembered_than_there_is_room_for(
     one: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce_topic_templates, "MAXIMUM_LOGS", 3)
+    monkeypatch.setattr(produce_topic_cache, "MAXIMUM_LOGS", 3)
     for topic, known_count in (("orders", 1), ("stamped", 1), ("orders", 3)):
         frame = produce_frame_of_several(TWO, topic=topic)
         for _ in range(2):

@@ -43,12 +43,12 @@ def is_served(client: Client) -> None:
         ("_dispatch_pipeline", lambda client: client.send_bytes(b"\0\0\0\x08req")),
         ("_dispatch_pipeline", lambda client: client.connection._dispatch_remaining()),
         ("_pause_or_resume_reading", lambda client: client.connection.pause_writing()),
-        ("_advance", lambda client: client.connection.resume_writing()),
-        ("_advance", lambda client: client.connection._unmute()),
-        ("_advance", lambda client: client.connection._end_hold(asyncio.Future())),
+        ("_send_and_resume", lambda client: client.connection.resume_writing()),
+        ("_send_and_resume", lambda client: client.connection._unmute()),
+        ("_send_and_resume", lambda client: client.connection._unblock(asyncio.Future())),
         ("_unsent_bytes", lambda client: client.connection._check_stall()),
-        ("_update_blocked", lambda client: client.connection._end_hold(asyncio.Future())),
-        ("_end_direct_send", lambda client: client.connection._sendfile_ready()),
+        ("_update_blocked", lambda client: client.connection._unblock(asyncio.Future())),
+        ("_end_sendfile", lambda client: client.connection._sendfile_ready()),
     ],
 )
 async def test_what_fails_in_a_connection_ends_it_and_no_other(
@@ -149,14 +149,14 @@ async def test_whoever_cannot_be_told_does_not_keep_the_others_from_it(error: Ba
     assert sound.told == [([b"news"], None)]
 
 
-@plants(long_polls.TIME_OUT)
+@plants(long_polls.POLL_TIME_OUT)
 @unforeseen
 async def test_a_fetch_whose_time_is_over_is_woken_in_the_end(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_polls, "TIME_OUT_RETRY_S", 0.001)
     woken: list[int] = []
-    with logged(long_polls.TIME_OUT, times=2):
+    with logged(long_polls.POLL_TIME_OUT, times=2):
         wake_on_time_out(raising(error, times=2, then=lambda: woken.append(1)))
         await until(lambda: woken)
     waiting = _FetchPoll.__new__(_FetchPoll)
@@ -200,7 +200,7 @@ async def is_accepted(node: Node) -> bool:
 async def test_idle_connections_are_found_after_a_check_that_failed(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "LONGEST_IDLE_CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(server, "MAX_IDLE_CHECK_INTERVAL_S", 0.01)
     async with running(tmp_path, connections_max_idle_ms=40) as node:
         _, writer = await asyncio.open_connection(node.address.host, node.address.port)
         await until(lambda: node.connection_count == 1)
@@ -229,7 +229,7 @@ async def test_a_late_close_that_fails_is_told_and_others_are_served(
 
 @plants(sendfile_transfer.WRITABLE)
 @unforeseen
-async def test_a_direct_send_that_fails_raises_nothing_into_the_loop(error: BaseException) -> None:
+async def test_a_sendfile_transfer_that_fails_raises_nothing_into_the_loop(error: BaseException) -> None:
     here, there = socket.socketpair()
     here.setblocking(False)
 
@@ -239,7 +239,7 @@ async def test_a_direct_send_that_fails_raises_nothing_into_the_loop(error: Base
 
     sending = SendfileTransfer(Reply(), here, asyncio.get_running_loop(), raising(error, times=1))  # type: ignore[arg-type]  # all that is used of it
     with logged(sendfile_transfer.WRITABLE):
-        assert not sending.go_on()
+        assert not sending.resume()
         await asyncio.sleep(0.01)
         sending.close()
     there.close()
