@@ -1,1 +1,1 @@
-"""Requests that repeat an earlier one of their connection: found by their bytes, answered without decoding."""
+"""Request caches per connection: requests that repeat an earlier one are found by their bytes and not decoded."""

@@ -1,14 +1,13 @@
-"""Fetch requests that differ from an earlier one of their connection in nothing but the offset.
+"""Cache of Fetch requests that differ from an earlier one of their connection in the offset alone.
 
-A consumer of one partition that keeps no session sends the same request again and again: only the correlation id and
-the offset change. Such a request is known by the bytes around its offset, so that it need not be decoded again, nor its
-reply be encoded field by field: that is half of what a small fetch costs. One that finds too little waits, as any
-other, and is read again when the log has moved. All other requests, and whatever is out of the ordinary in the answer
-to one of these (an error, a log that is gone, aborted transactions), go the way of `fetch.py`, which answers the same,
+A consumer of one partition without a session repeats one request: only the correlation id and the offset change. The
+cache finds it by the bytes around the offset. Neither is the request decoded nor its reply encoded field by field: that
+is half the cost of a small fetch. A request that finds too few records waits in a long poll. All other requests, and
+all exceptional answers (an error, a missing log, aborted transactions), go to `fetch.py`, which gives the same reply,
 byte by byte.
 
-Only requests for one partition, of the versions with tagged fields (12 and later). Who adds authorization has to ask
-for it here as well.
+Only requests for one partition, of the versions with tagged fields (12 and later). Authorization, when added, has to be
+checked here as well.
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ if TYPE_CHECKING:
 
 FIRST_FLEXIBLE_VERSION = 12
 MAXIMUM_COUNT = 64
-"""Requests of one connection that are remembered; then it begins anew."""
+"""Cached requests of one connection; when it is reached, all are forgotten."""
 
 _OFFSET = "q"
 _LENGTH = Struct(">i")
 _BOUNDS = Struct(">qqq")
-"""High watermark, last stable offset and log start offset: what changes in a reply, with the records, in one piece."""
+"""High watermark, last stable offset and log start offset: adjacent fields that vary in a reply, with the records."""
 _PLACEHOLDER_BOUNDS = (0x0123456789ABCDEF, 0x123456789ABCDEF0, 0x23456789ABCDEF01)
 _PLACEHOLDER_RECORDS = b"\xfedcba9876543210\xfe"
 
@@ -72,13 +71,13 @@ log = get_logger(__name__)
 
 
 class _CachedFetch:
-    """What all requests with the same bytes around their offset have in common.
+    """What all requests with the same bytes around their offset have in common, and the constant bytes of their reply.
 
-    request:       to be answered at once, in the ordinary way, with the offset of whichever needs that.
+    request:       for `uncached_reply`, which sets its offset; it does not wait.
     limit_bytes:   of records; the first batch may exceed it.
-    minimum_bytes: of records, at least, else it waits.
-    waits:         where there is nothing.
-    aborted_transactions: as it is told that there are none.
+    minimum_bytes: of records; with fewer the request waits.
+    waits:         whether the request waits if there are no records.
+    aborted_transactions: the value that a reply without any has.
     """
 
     __slots__ = (
@@ -117,7 +116,7 @@ class _CachedFetch:
         reply = self._placeholder_reply()
         self.reply_start, _, rest = reply[REQUEST_START_BYTES:].partition(_BOUNDS.pack(*_PLACEHOLDER_BOUNDS))
         before_records, _, self.reply_end = rest.partition(_PLACEHOLDER_RECORDS)
-        self.before_records_length = before_records[:-1]  # that of the marked ones is a byte
+        self.before_records_length = before_records[:-1]  # without the placeholder's length, a byte
         self.reply_struct = Struct(f">ii{len(self.reply_start)}sqqq{len(self.before_records_length)}s")
 
     def _placeholder_reply(self) -> bytes:
@@ -140,11 +139,11 @@ class _CachedFetch:
         return log.offline_reason is None and self.leader_epoch in (log.leader_epoch, NO_LEADER_EPOCH)
 
     def should_wait(self, offset: int) -> bool:
-        """Whether that can be said without reading, as for who has read all that there is."""
+        """Whether a request waits for certain, without a read: the consumer has read up to the end."""
         return self.waits and offset == self.log.bound(self.isolation) and self._is_usable
 
     def read(self, offset: int) -> LogRead | None:
-        """What there is; None where there is more to say than records."""
+        """Read from the log; None if the answer is more than records."""
         if not self._is_usable:
             return None
         log = self.log
@@ -155,7 +154,7 @@ class _CachedFetch:
 
     def is_enough(self, found: LogRead) -> bool:
         found_bytes = len(found.records if found.slice is None else found.slice)
-        # Where the limit cuts a batch off, the part of it that is below the limit counts, too.
+        # Where the limit cuts a batch off, its part below the limit counts, too.
         return found_bytes >= self.minimum_bytes or (found.is_cut_off and self.limit_bytes >= self.minimum_bytes)
 
     def reply(self, correlation_id: int, found: LogRead) -> ReplyChunks:
@@ -182,7 +181,7 @@ class _CachedFetch:
         return (reply,)
 
     def uncached_reply(self, correlation_id: int, offset: int) -> ReplyChunks:
-        """At once, with what there is."""
+        """Have `fetch.py` answer at once, with the records that there are."""
         request = self.request
         request.topics[0].partitions[0].fetch_offset = offset
         response = begin_fetch(self.services, request, self.version)
@@ -191,7 +190,7 @@ class _CachedFetch:
 
 
 class _CachedFetchPoll(LongPoll[Reply]):
-    """One that found too little: held until there is enough, or `max_wait_ms` are over."""
+    """The long poll of a request that found too few records: ends when there are enough, or after `max_wait_ms`."""
 
     __slots__ = ("_cached", "_correlation_id", "_is_over", "_offset", "_time_out", "_wake")
 
@@ -236,7 +235,7 @@ class _CachedFetchPoll(LongPoll[Reply]):
 
 
 class FetchCache:
-    """Those of one connection."""
+    """The cached Fetch requests of one connection."""
 
     __slots__ = ("_services", "_shapes")
 
@@ -248,7 +247,7 @@ class FetchCache:
         return len(self._shapes)
 
     def remember(self, frame: memoryview, body_position: int, request: FetchRequest, version: int) -> None:
-        """Remember a request that was decoded, if it is one that can be told by its bytes."""
+        """Remember a decoded request, if later ones like it can be found by their bytes."""
         topics = request.topics
         if (
             version < FIRST_FLEXIBLE_VERSION
@@ -288,7 +287,7 @@ class FetchCache:
         return None if isinstance(found, ErrorCode) else found
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | PendingReply:
-        """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
+        """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
         hit = self._shapes.find(frame, version)
         if hit is None:
             return None
@@ -296,7 +295,7 @@ class FetchCache:
         if not cached.should_wait(offset):
             found = cached.read(offset)
             if found is None:
-                if cached.log.is_offline:  # it has failed, or has gone: with its topic, or to another node
+                if cached.log.is_offline:  # it has failed, was deleted with its topic, or has moved to another node
                     self._shapes.forget(frame)
                 return None
             if cached.max_wait_ms <= 0 or cached.is_enough(found):

@@ -1,10 +1,10 @@
-"""OffsetCommit requests that differ from an earlier one of their connection in nothing but the offsets.
+"""Cache of OffsetCommit requests that differ from an earlier one of their connection in the offsets alone.
 
-A consumer commits the same partitions again and again, as the same member of the same generation: only the correlation
-id and the offsets change. Such a request is known by the bytes around its offsets, so that it need not be decoded
-again, nor its reply be encoded field by field: that is a third of what a commit costs. Whether the topics are still the
-same is looked up; all that the group decides, it decides as ever. Any other request goes the way of `group_offsets.py`,
-which answers the same, byte by byte. Who adds authorization has to ask for it here as well.
+A consumer commits the same partitions repeatedly, as the same member of the same generation: only the correlation id
+and the offsets change. The cache finds such a request by the bytes around its offsets. Neither is the request decoded
+nor its reply encoded field by field: that is a third of the cost of a commit. The topics are looked up again if the
+metadata have changed; the group decides as for any request. All other requests go to `group_offsets.py`, which gives
+the same reply, byte by byte. Authorization, when added, has to be checked here as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fencepost.broker.requests.long_polls import Reply
 
 MAXIMUM_COUNT = 64
-"""Requests of one connection that are remembered; then it begins anew, as generations and members come and go."""
+"""Cached requests of one connection; when it is reached, all are forgotten, as generations and members change."""
 
 _OFFSET = "q"
 _OFFSET_BYTES = 8
@@ -48,10 +48,10 @@ def _reply_struct(end_bytes: int) -> Struct:
 
 
 class _CachedOffsetCommit:
-    """What all requests with the same bytes around their offsets have in common.
+    """What all requests with the same bytes around their offsets have in common, and the constant bytes of their reply.
 
-    request, commit: of the first of them; only its offsets are its own.
-    topics:          as they were in this version of the metadata.
+    request, commit: of the first of them; the others differ in the offsets alone.
+    topics:          as of `metadata_version`.
     """
 
     __slots__ = (
@@ -86,13 +86,13 @@ class _CachedOffsetCommit:
         self.reply_struct = _reply_struct(len(self.reply_end))
 
     def reply(self, correlation_id: int, errors: ErrorCode | Sequence[ErrorCode]) -> list[Buffer]:
-        """One error for all partitions, or one for each."""
+        """Encode a reply with one error for all partitions, or one for each."""
         self.commit.answer(errors)
         return response_frame(correlation_id, self.response, self.version)
 
 
 class OffsetCommitCache:
-    """Those of one connection."""
+    """The cached OffsetCommit requests of one connection."""
 
     __slots__ = ("_loop", "_services", "_shapes")
 
@@ -105,11 +105,11 @@ class OffsetCommitCache:
         return len(self._shapes)
 
     def remember(self, frame: memoryview, body_position: int, request: OffsetCommitRequest, version: int) -> None:
-        """Remember a request that was decoded, if it is one that can be told by its bytes."""
+        """Remember a decoded request, if later ones like it can be found by their bytes."""
         if not self._shapes.should_remember(frame):
             return
         commit, response = commit_of(self._services.topics, request, version)
-        # Nothing but what can be committed: other partitions and topics have answers of their own.
+        # Only requests whose partitions can all be committed: others get errors of their own.
         partition_counts = [len(topic.partitions) for topic in request.topics]
         if not all(partition_counts) or not 0 < sum(partition_counts) == len(commit.offsets):
             return
@@ -126,7 +126,7 @@ class OffsetCommitCache:
         )
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
-        """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
+        """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
         found = self._shapes.find(frame, version)
         if found is None:
             return None
@@ -167,8 +167,8 @@ class OffsetCommitCache:
 
 
 def _offset_positions(request: OffsetCommitRequest, body: bytearray, version: int) -> list[int]:
-    """Where the offsets of a request are in its body: where it differs when each bit of them does. The request stays
-    as it is.
+    """Find the positions of a request's offsets in its body: the bytes that change if all bits of the offsets do.
+    Leaves the request unchanged.
     """
     partitions = [partition for topic in request.topics for partition in topic.partitions]
     for partition in partitions:

@@ -1,7 +1,7 @@
-"""Requests of one connection that are alike up to a place, known by the bytes before it.
+"""Cache of the requests of one connection by prefix: their leading bytes.
 
-What is behind varies, and is for the caller to read. Requests whose every byte but a few fields is the same are known
-by more: see `shape_cache.py`.
+The bytes behind the prefix vary, and the caller reads them. `shape_cache.py` is for requests that are the same in all
+bytes but a few fields.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 class PrefixCache(Generic[T]):
-    """Those of one API on one connection, in one version at a time: a head is all between a request's start, which
-    holds its correlation id, and what varies.
+    """The cached requests of one API on one connection, in one version at a time. A prefix is all bytes between a
+    request's start, which holds its correlation id, and the bytes that vary.
     """
 
     __slots__ = ("_remembered", "_version")
 
     def __init__(self) -> None:
         self._version = -1
-        self._remembered: dict[int, dict[bytes, T]] = {}  # by where the head ends, by the head
+        self._remembered: dict[int, dict[bytes, T]] = {}  # by the end of the prefix, then by the prefix
 
     def __len__(self) -> int:
         return sum(map(len, self._remembered.values()))
@@ -33,7 +33,7 @@ class PrefixCache(Generic[T]):
             yield from by_prefix.values()
 
     def find(self, frame: memoryview, version: int) -> tuple[T, int] | None:
-        """What is remembered of a request's head, and where that ends."""
+        """Return what is cached for a request's prefix, and where the prefix ends."""
         if version == self._version:
             for prefix_end, by_prefix in self._remembered.items():
                 cached = by_prefix.get(bytes(frame[REQUEST_START_BYTES:prefix_end]))
@@ -42,7 +42,7 @@ class PrefixCache(Generic[T]):
         return None
 
     def start_version(self, version: int) -> None:
-        """Requests of this version are remembered next; all of another one are forgotten."""
+        """Remember requests of this version from now on; forget those of another one."""
         if version != self._version:
             self._version = version
             self._remembered.clear()

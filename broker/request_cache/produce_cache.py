@@ -1,14 +1,13 @@
-"""Produce requests that differ from an earlier one of their connection in nothing but the batch.
+"""Cache of Produce requests that differ from an earlier one of their connection in the batch alone.
 
-A producer sends the same request again and again: client id, topic, partition, acks and timeout stay, and only the
-correlation id and the batch change. Such a request is known by the bytes before its batch, so that they need not be
-decoded again, nor the reply be encoded field by field: that is a third of what a produce of 16 KB costs. What a log
-checks at an append it checks here too. All other requests, and whatever is out of the ordinary in one of these, go the
-way of `produce.py`, which answers the same, byte by byte.
+A producer repeats one request: client id, topic, partition, acks and timeout stay, only the correlation id and the
+batch change. The cache finds it by the prefix before its batch. Neither is the prefix decoded nor the reply encoded
+field by field: that is a third of the cost of a produce of 16 KB. The log checks the batch as at any append. All other
+requests, and all exceptional ones, go to `produce.py`, which gives the same reply, byte by byte.
 
-A batch that opens a transaction on its partition is verified first. Only requests for one partition, acknowledged, of
-the versions with tagged fields (9 and later); those for several of a topic are known to `produce_topic_templates.py`.
-Who adds authorization has to ask for it here as well.
+A batch that opens a transaction on its partition is verified first. Only acknowledged requests for one partition, of
+the versions with tagged fields (9 and later); `produce_topic_cache.py` has those for several partitions of a topic.
+Authorization, when added, has to be checked here as well.
 """
 
 from __future__ import annotations
@@ -70,11 +69,11 @@ if TYPE_CHECKING:
 
 FIRST_FLEXIBLE_VERSION = 9
 MAXIMUM_COUNT = 128
-"""Partitions of one connection that are remembered; requests for others are decoded."""
+"""Cached requests of one connection, one per partition; requests for other partitions are decoded."""
 
 _NO_RECORDS = b"\x01"
 _VARYING_REPLY_FIELDS = Struct(">hqqq")
-"""Error code, base offset, log append time and log start offset: what changes in a reply, in one piece."""
+"""Error code, base offset, log append time and log start offset: adjacent fields."""
 _PLACEHOLDER_VALUES = (0x0123, 0x456789ABCDEF0123, 0x456789ABCDEF0124, 0x456789ABCDEF0125)
 
 
@@ -82,7 +81,7 @@ log = get_logger(__name__)
 
 
 class _CachedProduce:
-    """What all requests with the same bytes before the batch have in common."""
+    """What all requests with the same bytes before the batch have in common, and the constant bytes of their reply."""
 
     __slots__ = (
         "log",
@@ -118,7 +117,7 @@ class _CachedProduce:
         self.reply_size_bytes = self.reply_struct.size - LENGTH_BYTES
 
     def replies(self, correlation_ids: Sequence[int], base_offsets: range) -> ReplyChunks:
-        """The replies to requests whose batches were appended together, as one chunk."""
+        """Encode the replies to requests whose batches were appended together, as one chunk."""
         pack, size_bytes, start, end = self.reply_struct.pack, self.reply_size_bytes, self.reply_start, self.reply_end
         before = repeat(size_bytes), correlation_ids, repeat(start), repeat(0)
         behind = repeat(-1), repeat(self.log.log_start_offset), repeat(end)
@@ -139,11 +138,11 @@ class _UnverifiedBatch:
         self.header = header
         self.guard = guard
         self.is_appended = False
-        self.leave_queue: Callable[[], None] | None = None  # lets the producer's next request be verified
+        self.leave_queue: Callable[[], None] | None = None  # starts the verification of the producer's next request
 
 
 class ProduceCache:
-    """Those of one connection."""
+    """The cached Produce requests of one connection."""
 
     __slots__ = ("_loop", "_prefixes", "_services", "_topic_cache")
 
@@ -155,14 +154,14 @@ class ProduceCache:
     ) -> None:
         self._services = services
         self._loop = loop
-        self._prefixes = PrefixCache[_CachedProduce]()  # each ends where the batch's length begins
+        self._prefixes = PrefixCache[_CachedProduce]()  # a prefix ends before the batch's length
         self._topic_cache = ProduceTopicCache(services, loop, block_connection)
 
     def __len__(self) -> int:
         return len(self._prefixes) + len(self._topic_cache)
 
     def remember(self, frame: memoryview, body_position: int, request: ProduceRequest, version: int) -> None:
-        """Remember a request that was decoded, if it is one that can be told by its bytes."""
+        """Remember a decoded request, if later ones like it can be found by their bytes."""
         topics = request.topic_data
         if len(topics) != 1 or request.acks not in (ACKS_LEADER, ACKS_ALL) or version < FIRST_FLEXIBLE_VERSION:
             return
@@ -178,8 +177,8 @@ class ProduceCache:
         log = self._services.topics.log(topic_partition) if error is ErrorCode.NONE else None
         if log is None or log.is_offline:
             return
-        # Requests are read from left to right: where this frame is, up to its batch, what the request would be written
-        # as, then in all frames that begin alike a batch follows at the same place.
+        # Requests are read from left to right: if this frame, up to its batch, is the request's own encoding, then in
+        # all frames with the same prefix a batch follows at the same position.
         records, partition.records = partition.records, b""
         before = encode(request, version)[: -len(_NO_RECORDS + REQUEST_END)]
         partition.records = records
@@ -192,14 +191,14 @@ class ProduceCache:
         self._prefixes.remember(frame, prefix_end, cached)
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
-        """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
+        """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
         found = self._find(frame, version)
         if found is None:
             return self._topic_cache.dispatch(frame, version, correlation_id)
         cached, _, records, header = found
         if cached.transactional_id is not None:
             if header.producer_id in self._services.produce_verifications:
-                return None  # its turn comes later
+                return None  # it waits for an earlier request
             guard = cached.log.begin_verification(
                 header.producer_id,
                 header.producer_epoch,
@@ -214,8 +213,8 @@ class ProduceCache:
         return self._append(cached, records, header, correlation_id)
 
     def dispatch_run(self, frames: EqualLengthFrames) -> RunResult | None:
-        """Start as many requests from the first on as are known and can be appended together; None, and nothing is
-        done, where that is not even two.
+        """Start the requests, from the first on, that are cached and can be appended together; returns None, and does
+        nothing, if there are fewer than two.
         """
         first = frames.first
         _, version, _ = read_request_start(first)
@@ -245,14 +244,14 @@ class ProduceCache:
             if end_offset <= log.high_watermark:
                 return RunResult(count, replies)
             started = eager.start(self._run_when_durable(cached, end_offset, replies, correlation_ids), self._loop)
-        except Exception as error:  # noqa: BLE001  # they are in the log: a client must not take them for lost
+        except Exception as error:  # noqa: BLE001  # the batches are in the log: their requests must be answered
             failed = [self._failed(cached, correlation_id, error) for correlation_id in correlation_ids]
             return RunResult(count, [chunk for reply in failed for chunk in reply])
         return RunResult(count, started.result if isinstance(started, eager.Finished) else started)
 
     def _find(self, frame: memoryview, version: int) -> tuple[_CachedProduce, int, memoryview, BatchHeader] | None:
-        """The cached of a request, where its batch begins, that batch, one of the current format, and its header,
-        which is transactional just where the request is.
+        """Find the cached request, the batch's position, the batch in the current format, and its header. None for all
+        others, and if only one of batch and request is transactional.
         """
         found = self._prefixes.find(frame, version)
         if found is None:
@@ -274,7 +273,7 @@ class ProduceCache:
             or header.batch_length + LENGTH_OVERHEAD_BYTES != length - 1
         ):
             return None
-        if cached.log.offline_reason is not None:  # it has failed, or has gone: with its topic, or to another node
+        if cached.log.offline_reason is not None:  # it has failed, was deleted with its topic, or has moved
             self._prefixes.forget(frame, prefix_end)
             return None
         if header.attributes & TRANSACTIONAL_BIT != cached.transactional_bit:
@@ -290,9 +289,9 @@ class ProduceCache:
         guard: VerificationGuard | None = None,
         checked: CheckedLargeBatch | None = None,
     ) -> Reply | asyncio.Future[Reply]:
-        """Append and answer, once the log is durable so far.
+        """Append, and answer once the batch is durable.
 
-        None, and nothing is done, where the batch is too large to be checked in this step: the request is then decoded.
+        None, and nothing is done, if the batch is too large to be checked in this step: the request is then decoded.
         """
         log = cached.log
         try:
@@ -331,7 +330,7 @@ class ProduceCache:
         guard: VerificationGuard,
         correlation_id: int,
     ) -> Reply | asyncio.Future[Reply]:
-        """Verify, append and answer: in this step, where the coordinator's word is there at once."""
+        """Verify, append and answer; in this step if the coordinator answers at once."""
         transactional_id = cached.transactional_id or ""
         topic_partition = cached.topic_partition
         producer_id = header.producer_id
@@ -359,7 +358,7 @@ class ProduceCache:
         if isinstance(started, eager.Finished):
             return started.result
         if not batch.is_appended:
-            batch.records = memoryview(bytes(batch.records))  # the frame's memory is for the next one
+            batch.records = memoryview(bytes(batch.records))  # the frame's memory is reused
             batch.leave_queue = enter_verification_queue(self._services, batch.header.producer_id, started)
         return started
 

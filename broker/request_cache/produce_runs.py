@@ -1,8 +1,8 @@
-"""Produce requests that arrived together and differ in their batch alone: told column by column.
+"""Runs of Produce requests: requests that arrived together on one connection and differ in their batch alone.
 
-A producer that is not waited for sends requests faster than they are taken. If its batches are equally long, so are
-its requests, which are then compared, and their batches appended, all at once: see `protocol.batch_run`. How a request
-is known by its bytes is said in `produce_templates.py`.
+A producer that pipelines sends requests faster than they are dispatched. If its batches have equal length, so have its
+requests. Such requests are compared column by column, and their batches appended with one write: see
+`protocol.batch_run`. `produce_cache.py` finds the first request.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 REQUEST_END: Final = bytes(3)
 """No tagged fields: of the partition, of the topic, of the request."""
 _PREFIX_POSITION: Final = LENGTH_BYTES + REQUEST_START_BYTES
-"""Behind the frame's length, API key, version and correlation id."""
+"""Where the prefix begins: after the frame's length, API key, version and correlation id."""
 
 
 class RunResult(NamedTuple):
-    """Requests that have been started together: how many, and their replies or what ends in them."""
+    """The number of requests that were started together, and their replies or a future of them."""
 
     requests_count: int
     replies: Reply | asyncio.Future[Reply]
 
 
 class RequestRun(NamedTuple):
-    """Requests that are alike in all but their batch, and these batches."""
+    """Requests that differ in their batch alone, by correlation id, and these batches."""
 
     correlation_ids: tuple[int, ...]
     batches: BatchRun
@@ -43,9 +43,9 @@ class RequestRun(NamedTuple):
 
 
 def find_run(frames: EqualLengthFrames, records_start: int, records_end: int) -> RequestRun | None:
-    """As many of some frames as are like the first; None where that is the first alone.
+    """Find the frames, from the first on, that differ from it in the batch alone; None if there are fewer than two.
 
-    records_start, records_end: where its batch lies in the first frame, behind the length.
+    records_start, records_end: of the batch in the first frame, without the frame's length.
     """
     first = records_start + LENGTH_BYTES
     size_bytes = records_end - records_start

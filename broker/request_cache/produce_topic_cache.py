@@ -51,32 +51,32 @@ if TYPE_CHECKING:
     from fencepost.broker.requests.long_polls import Reply
 
 MAXIMUM_COUNT: Final = 32
-"""Topics of one connection that are remembered; requests for others are decoded."""
+"""Cached requests of one connection, one per topic; requests for other topics are decoded."""
 MAXIMUM_LOGS: Final = 1_024
-"""Partitions of one connection that are remembered, of all topics together; requests for others are decoded."""
+"""Cached partitions of one connection, over all topics; requests for others are decoded."""
 MAXIMUM_PARTITIONS: Final = 126
-"""Of a request: their number plus one is a byte. Those with more are decoded."""
+"""Partitions of a cached request: their number plus one is a byte. Requests with more are decoded."""
 
 _REPLY_START = Struct(">ii")
 """Length and correlation id."""
 _PARTITION_START = Struct(">iB")
-"""Its index, and how long its batch is plus one, or the first byte of that."""
+"""Partition index, and the length of the batch plus one, or the first byte of that."""
 _PARTITION_START_BYTES = _PARTITION_START.size
 _NO_PARTITIONS_AND_END = b"\1\0\0"
 """The number of partitions plus one, and no tagged fields: of the topic, of the request."""
 _REQUEST_END = b"\0\0"
 _VARYING_REPLY_FIELDS = Struct(">ihqqq")
-"""Index, error code, base offset, log append time and log start offset: what changes in a reply, in one piece."""
+"""Index, error code, base offset, log append time and log start offset: adjacent fields."""
 _PLACEHOLDER_VALUES = (0x01234567, 0x0123, 0x456789ABCDEF0123, 0x456789ABCDEF0124, 0x456789ABCDEF0125)
 
 log = get_logger(__name__)
 
 
 class _CachedTopicProduce:
-    """What all requests with the same bytes before their partitions have in common.
+    """What all requests with the same bytes before their partitions have in common, and the constant bytes of a reply.
 
-    logs: of the partitions that have been asked for, by their index.
-    The parts of a reply: `reply_start`, up to the number of partitions, then of each the answer and `answer_end`, and
+    logs: of the partitions that were produced to, by index.
+    A reply is `reply_start`, the number of partitions, for each partition its fields and `answer_end`, then
     `reply_end`.
     """
 
@@ -99,7 +99,7 @@ class _CachedTopicProduce:
         answers = [PartitionProduceResponse(*_PLACEHOLDER_VALUES), PartitionProduceResponse(*_PLACEHOLDER_VALUES)]
         reply = b"".join(self.reply(0, answers))[_REPLY_START.size :]
         start, self.answer_end, end = reply.split(_VARYING_REPLY_FIELDS.pack(*_PLACEHOLDER_VALUES))
-        self.reply_start = start[:-1]  # what is left out is the number of partitions plus one
+        self.reply_start = start[:-1]  # without the number of partitions plus one
         self.reply_end = end.removeprefix(self.answer_end)
         self.answer_struct = Struct(f"{_VARYING_REPLY_FIELDS.format}{len(self.answer_end)}s")
 
@@ -109,7 +109,7 @@ class _CachedTopicProduce:
 
 
 class _CachedProduceAppend(ProduceAppend["Reply"]):
-    """A request that is known."""
+    """The append of a cached request."""
 
     __slots__ = ("_cached", "_correlation_id", "_writes")
 
@@ -134,7 +134,7 @@ class _CachedProduceAppend(ProduceAppend["Reply"]):
         pack, answer_end = cached.answer_struct.pack, cached.answer_end
         parts = [cached.reply_start, bytes((len(writes) + 1,))]
         for write in writes:
-            appended: AppendResult = write.outcome  # type: ignore[assignment]  # as nothing was refused
+            appended: AppendResult = write.outcome  # type: ignore[assignment]  # as no batch was refused
             parts.append(
                 pack(
                     write.log.topic_partition.partition,
@@ -156,13 +156,13 @@ class _CachedProduceAppend(ProduceAppend["Reply"]):
         return self._cached.reply(self._correlation_id, answers)
 
     def keep_batches(self) -> None:
-        """The memory that they came in is for the next request."""
+        """Copy the batches: the memory that they lie in is reused for the next request."""
         for write in self._writes:
             write.records = memoryview(bytes(write.records))
 
 
 class ProduceTopicCache:
-    """Those of one connection."""
+    """The cached Produce requests for several partitions of one connection."""
 
     __slots__ = ("_block_connection", "_loop", "_prefixes", "_services")
 
@@ -175,7 +175,7 @@ class ProduceTopicCache:
         self._services = services
         self._loop = loop
         self._block_connection = block_connection
-        self._prefixes = PrefixCache[_CachedTopicProduce]()  # each ends where the partitions begin
+        self._prefixes = PrefixCache[_CachedTopicProduce]()  # a prefix ends before the partitions
 
     def __len__(self) -> int:
         return len(self._prefixes)
@@ -185,7 +185,7 @@ class ProduceTopicCache:
         return sum(len(cached.logs) for cached in self._prefixes.values())
 
     def remember(self, frame: memoryview, body_position: int, request: ProduceRequest, version: int) -> None:
-        """Remember a request that was decoded, for one topic, acknowledged, of a version with tagged fields."""
+        """Remember a decoded request for one topic, acknowledged, of a version with tagged fields."""
         (topic,) = request.topic_data
         name, error = resolve(self._services.topics, topic, version)
         if error is not ErrorCode.NONE:
@@ -215,7 +215,7 @@ class ProduceTopicCache:
                 cached.logs[partition.index] = partition_log
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
-        """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
+        """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
         found = self._prefixes.find(frame, version)
         if found is None:
             return None
@@ -248,8 +248,8 @@ async def _answer(append: _CachedProduceAppend, started: eager.MaybeAwaitable[Re
 
 
 def _read_partitions(frame: memoryview, position: int, cached: _CachedTopicProduce) -> list[PartitionAppend] | None:
-    """The batches of a request whose partitions begin there, transactional just where the request is; None where there
-    is more to say about any of them.
+    """Read the batches of a request whose partitions begin at `position`; None if the cache cannot serve one of them,
+    or only one of batch and request is transactional.
     """
     transactional_bit = 0 if cached.transactional_id is None else TRANSACTIONAL_BIT
     version = cached.version
@@ -271,7 +271,7 @@ def _read_partitions(frame: memoryview, position: int, cached: _CachedTopicProdu
                 return None  # it has tagged fields
             partition_log = logs[index]
             if partition_log.offline_reason is not None:
-                del logs[index]  # it has failed, or has gone: with its topic, or to another node
+                del logs[index]  # it has failed, was deleted with its topic, or has moved to another node
                 return None
             records = frame[start:end]
             header = read_batch(records, version)

@@ -1,7 +1,7 @@
-"""Requests that are like an earlier one of their connection: known by their bytes, they are not decoded again.
+"""Interface of the request caches and the table of the APIs that have one.
 
-For which APIs, and what one that remembers requests has to do. Whatever it does not know goes the way of the API's
-handler, and what it answers is what that handler would have answered, byte by byte.
+A cache serves requests that repeat an earlier one of their connection without decoding them. All others go to the API's
+handler. A cache gives the same replies as the handler, byte by byte.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class RequestCache(Protocol):
-    """Those of one API on one connection."""
+    """The cached requests of one API on one connection."""
 
     def remember(self, frame: memoryview, body_position: int, request: Any, version: int) -> None:
-        """Remember a request that was decoded, if others like it can be told by their bytes."""
+        """Remember a decoded request, if later ones like it can be found by their bytes."""
 
     def dispatch(
         self, frame: memoryview, version: int, correlation_id: int
     ) -> Reply | asyncio.Future[Reply] | PendingReply:
-        """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
+        """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
 
 
 class _CacheModule(NamedTuple):
-    """Where an API's templates are: imported when they are first needed, as handlers are."""
+    """Module and class of an API's cache: imported at first use, as handlers are."""
 
     module: str
     name: str
@@ -52,9 +52,9 @@ def new_request_cache(
     loop: asyncio.AbstractEventLoop,
     block_connection: Callable[[asyncio.Future[Any]], None],
 ) -> RequestCache:
-    """For a connection. Raises ImportError and OSError where they cannot be loaded: there may be no descriptor.
+    """Make the cache of a connection. Raises ImportError, OSError if its module is unreadable, say without descriptor.
 
-    block_connection: starts no other request of the connection until one is answered.
+    block_connection: lets no other request of the connection start until one is answered.
     """
     module, name = CACHES[ApiKey(api_key)]
     make = getattr(import_module(f"{__package__}.{module}"), name)

@@ -1,7 +1,7 @@
-"""Requests of one connection that differ in a few fields alone, known by the bytes around those fields.
+"""Cache of the requests of one connection by shape: the constant bytes around a few fields that vary.
 
-A request is taken apart in one native step: where its fields are follows from its size, as the requests of one size
-that are remembered have them at the same places. Who sends something else every time is given up after a while.
+One `struct` call splits a request at its fields. Their positions follow from the request's size, as all cached requests
+of one size have them at the same positions. The cache switches itself off for a connection whose requests never repeat.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fencepost.protocol.headers import REQUEST_START_BYTES
 T = TypeVar("T")
 
 MAXIMUM_SIZE_BYTES: Final = 4096
-"""Larger requests are decoded: what is remembered of a connection is to stay small."""
+"""Larger requests are decoded, to keep the cache of a connection small."""
 
 
 class VaryingField(NamedTuple):
-    """Where one begins in a frame (without its length prefix), and what it is in the words of `struct`."""
+    """The position of a field in a frame (without length prefix), and its format code of `struct`."""
 
     position: int
     code: str
@@ -28,8 +28,8 @@ class VaryingField(NamedTuple):
 
 @lru_cache(maxsize=1_024)
 def _split_at_fields(size_bytes: int, *fields: VaryingField) -> Struct:
-    """Takes a request of so many bytes apart, from its client id on: what is before a field and the field, in turns,
-    then what is behind the last one. Connections share it.
+    """Return the Struct that splits a request of `size_bytes`, from its client id on: the bytes before a field and the
+    field, in turns, then the bytes after the last one. Connections share it.
     """
     parts = [f">{REQUEST_START_BYTES}x"]
     end = REQUEST_START_BYTES
@@ -40,16 +40,16 @@ def _split_at_fields(size_bytes: int, *fields: VaryingField) -> Struct:
 
 
 class _Shape(NamedTuple, Generic[T]):
-    """Where the fields of requests of one size are, and what is remembered of each, by the bytes around them."""
+    """The field positions of requests of one size, and what is cached for each, by the bytes around the fields."""
 
     struct: Struct
     remembered: dict[tuple[bytes, ...], T]
 
 
 class ShapeCache(Generic[T]):
-    """Those of one API on one connection, in one version at a time.
+    """The cached requests of one API on one connection, in one version at a time.
 
-    maximum_count: of requests that are remembered; then it begins anew.
+    maximum_count: of cached requests; when it is reached, all are forgotten.
     """
 
     __slots__ = ("_has_helped", "_is_off", "_maximum_count", "_shapes", "_version")
@@ -65,7 +65,7 @@ class ShapeCache(Generic[T]):
         return sum(len(shape.remembered) for shape in self._shapes.values())
 
     def find(self, frame: memoryview, version: int) -> tuple[T, tuple[Any, ...]] | None:
-        """What was remembered of a request like this one, and the fields of this one."""
+        """Return what is cached for a request of this shape, and the fields of this one."""
         shape = self._shapes.get(len(frame))
         if shape is None or version != self._version:
             return None
@@ -78,14 +78,14 @@ class ShapeCache(Generic[T]):
         return found, parts[1::2]
 
     def should_remember(self, frame: memoryview) -> bool:
-        """Whether a request is worth a closer look."""
+        """Whether a request is small enough, and the cache is not switched off."""
         return not self._is_off and len(frame) <= MAXIMUM_SIZE_BYTES
 
     def make_room(self, version: int) -> bool:
-        """Whether one more request may be remembered; others may be forgotten for it."""
+        """Whether one more request may be remembered; may forget all others for it."""
         is_full = len(self) >= self._maximum_count
         if version != self._version or is_full:
-            # Who sends something else every time, say with the time in it, is not to pay for this.
+            # A client whose requests never repeat, say with the time in them, must not pay for the cache.
             self._is_off = is_full and not self._has_helped
             self._has_helped = False
             self._version = version
@@ -93,13 +93,13 @@ class ShapeCache(Generic[T]):
         return not self._is_off
 
     def remember(self, frame: memoryview, fields: Sequence[VaryingField], what: T) -> None:
-        """To be called when there is room for it. One with its fields elsewhere than others of its size is left out."""
+        """Remember a request after `make_room`, unless its fields are elsewhere than in others of its size."""
         struct = _split_at_fields(len(frame), *fields)
         shape = self._shapes.setdefault(len(frame), _Shape(struct, {}))
         if shape.struct.format == struct.format:
             shape.remembered[struct.unpack(frame)[::2]] = what
 
     def forget(self, frame: memoryview) -> None:
-        """A request that was found."""
+        """Forget a request that was found."""
         struct, remembered = self._shapes[len(frame)]
         del remembered[struct.unpack(frame)[::2]]

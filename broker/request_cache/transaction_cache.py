@@ -1,11 +1,10 @@
-"""AddPartitionsToTxn and EndTxn requests that are the same as an earlier one of their connection, but for the epoch.
+"""Caches of AddPartitionsToTxn and EndTxn requests that repeat an earlier one of their connection but for the epoch.
 
-A transactional producer adds the same partitions to each of its transactions and ends them in the same way: nothing but
-the correlation id changes from one to the next, and in transaction version 2, where no client adds partitions, the
-epoch. Such a request is known by its bytes, so that it need not be decoded again, nor its reply be encoded field by
-field. Whether the topics still have the partitions is looked up; all that the coordinator decides, it decides as ever.
-Any other request goes the way of `transactions.py`, which answers the same, byte by byte. Who adds authorization has to
-ask for it here as well.
+A transactional producer adds the same partitions to each transaction and ends all in the same way. Only the correlation
+id changes, and the epoch in transaction version 2, where no client adds partitions. The caches find such a request by
+its bytes. Neither is the request decoded nor its reply encoded field by field. The partitions are looked up again if
+the metadata have changed; the coordinator decides as for any request. All other requests go to `transactions.py`, which
+gives the same reply, byte by byte. Authorization, when added, has to be checked here as well.
 """
 
 from __future__ import annotations
@@ -45,22 +44,22 @@ if TYPE_CHECKING:
     from fencepost.broker.requests.long_polls import Reply
 
 MAXIMUM_COUNT = 64
-"""Requests of one connection that are remembered; then it begins anew, as epochs and partitions come and go."""
+"""Cached requests of one connection; when it is reached, all are forgotten, as epochs and partitions change."""
 
 _REPLY_START = Struct(">ii")
 """Length and correlation id."""
 _EPOCH = "h"
 _EPOCH_AND_BEHIND_BYTES = 4
-"""The epoch of an EndTxn with tagged fields, whether it commits, and that there are no tagged fields."""
+"""From the epoch to the end of an EndTxn: epoch, `committed`, and no tagged fields."""
 _NEXT_PRODUCER = Struct(">qh")
-"""What changes in a reply to EndTxn, in one piece."""
+"""The adjacent fields that vary in a reply to EndTxn."""
 _PLACEHOLDER_PRODUCER = (0x0123456789ABCDEF, 0x1234)
 
 log = get_logger(__name__)
 
 
 class _CachedTransactionRequest(ABC):
-    """What is sent again and again, and the reply when all is well, behind the correlation id.
+    """A request that repeats, and the bytes of its reply without error, after the correlation id.
 
     `submit` is given the values of the `varying_fields`.
     """
@@ -76,23 +75,23 @@ class _CachedTransactionRequest(ABC):
         self.reply_size_bytes = len(reply) - LENGTH_BYTES
 
     def varying_fields(self, frame: memoryview, body_position: int) -> Sequence[VaryingField] | None:
-        """Where in the request it was made of; None where that is written in another way than most."""
+        """The varying fields of the frame; None if the frame is not the request's own encoding."""
         return ()
 
     @abstractmethod
     def submit(self, services: Services, varying: tuple[int, ...]) -> eager.MaybeAwaitable[ErrorCode | ProducerReply]:
-        """Have the coordinator do it."""
+        """Pass the request to the coordinator."""
 
     @abstractmethod
     def answer(self, error: ErrorCode) -> AddPartitionsToTxnResponse | EndTxnResponse:
-        """The response with one error for all of it."""
+        """Build the response with one error for the whole request."""
 
     def is_current(self, services: Services) -> bool:
-        """Whether the request is still one for the coordinator."""
+        """Whether the coordinator may still get this request."""
         return True
 
     def reply(self, correlation_id: int, decided: ErrorCode | ProducerReply) -> Reply:
-        """What the coordinator has decided, as a frame."""
+        """Encode the coordinator's decision as a frame."""
         error = decided.error if isinstance(decided, ProducerReply) else decided
         if error is NO_ERROR:
             return (_REPLY_START.pack(self.reply_size_bytes, correlation_id) + self.reply_end,)
@@ -125,7 +124,7 @@ class _AddPartitions(_CachedTransactionRequest):
         return add_partitions_to_txn_failed(self.request, error, self.version)
 
     def is_current(self, services: Services) -> bool:
-        """Topics may have gone, and come again with fewer partitions."""
+        """Whether the partitions still exist: a topic may have been created again with fewer."""
         topics = services.topics
         if topics.metadata.version != self.metadata_version:
             if unwritable_partitions(topics, self.request.v3_and_below_topics):
@@ -155,7 +154,7 @@ class _EndTransaction(_CachedTransactionRequest):
 
 
 class _EndTransactionOfVersion2(_EndTransaction):
-    """Each transaction has an epoch of its own, and the reply says what the next one is to have."""
+    """Each transaction has its own epoch; the reply reports the next one."""
 
     __slots__ = ("reply_start", "reply_struct")
 
@@ -192,7 +191,7 @@ class _EndTransactionOfVersion2(_EndTransaction):
 
 
 class _TransactionRequestCache(ABC):
-    """Those of one API on one connection."""
+    """The cached requests of one API on one connection."""
 
     __slots__ = ("_loop", "_services", "_shapes")
 
@@ -206,10 +205,10 @@ class _TransactionRequestCache(ABC):
 
     @abstractmethod
     def _new_cached(self, request: Any, version: int) -> _CachedTransactionRequest | None:
-        """None where no other is like this one."""
+        """Make the cached form of a request; None if none can repeat it."""
 
     def remember(self, frame: memoryview, body_position: int, request: Any, version: int) -> None:
-        """Remember a request that was decoded, if others like it may follow."""
+        """Remember a decoded request, if others like it may follow."""
         if not self._shapes.should_remember(frame):
             return
         cached = self._new_cached(request, version)
@@ -220,7 +219,7 @@ class _TransactionRequestCache(ABC):
             self._shapes.remember(frame, varying_fields, cached)
 
     def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
-        """Start a request that is known: its reply, or what ends in it. None, and nothing is done, for any other."""
+        """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
         found = self._shapes.find(frame, version)
         if found is None:
             return None
@@ -248,7 +247,7 @@ class _TransactionRequestCache(ABC):
 
 
 class AddPartitionsToTxnCache(_TransactionRequestCache):
-    """Those of one connection."""
+    """The cached AddPartitionsToTxn requests of one connection."""
 
     __slots__ = ()
 
@@ -257,7 +256,7 @@ class AddPartitionsToTxnCache(_TransactionRequestCache):
 
 
 class EndTxnCache(_TransactionRequestCache):
-    """Those of one connection."""
+    """The cached EndTxn requests of one connection."""
 
     __slots__ = ()
 

@@ -1,1 +1,1 @@
-"""What stands between a connection and the handlers: declared APIs, their contexts, fetch sessions, long polls."""
+"""Served APIs, request contexts, fetch sessions, long polls and the append of Produce: what handlers share."""

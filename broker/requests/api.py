@@ -1,10 +1,9 @@
-"""The registry of served APIs: what a handler is, how it is declared, and what it is given.
+"""Registry of served APIs: the declaration of handlers with `@api`, and the context and services that they are given.
 
-`APIS` is what is served; the versions, and where the handlers are, says the table in `broker.requests.served`. A
-handler is declared with `@api` and answers at once or returns a coroutine, whose first step runs at once, too (see
-`broker.kernel.eager` for what it must not do), or a `LongPoll`. So whatever runs before the first wait happens in
-request order. Replies leave in request order per connection. What a request holds of its frame (`records` fields) is
-good until the handler has answered, or has said that it does not need it any more.
+`APIS` holds what is served; the table in `broker.requests.served` has the versions and the handlers' modules. A handler
+answers at once, or returns a `LongPoll` or a coroutine, whose first step also runs at once (`broker.kernel.eager` lists
+what it must not do). So everything before the first wait happens in request order. Replies leave in request order per
+connection. Slices of the frame (`records` fields) are valid until the handler has answered or clears `needs_frame`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from fencepost.broker.transaction.verification import TransactionVerifier
 
 HANDLERS: Final = "fencepost.broker.handlers"
-"""The package of the API families: each module declares its own."""
+"""The package of the handlers: each module declares the APIs of its family."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -47,7 +46,7 @@ Response = TypeVar("Response")
 
 @dataclass(slots=True)
 class Services:
-    """What handlers route to; made once by the node. share_service: what `shares` is, made when it is first asked."""
+    """The services that handlers call; made once by the node. share_service: makes `shares` at its first use."""
 
     settings: Settings
     clock: Clock
@@ -68,8 +67,7 @@ class Services:
     cluster_id: str
     loggers: Loggers = field(default_factory=Loggers)
     long_polls: LongPolls = field(default_factory=LongPolls)
-    # By producer id, resolved once the last Produce that waited for its verification has appended: what keeps their
-    # order.
+    # By producer id, resolved once the last Produce that waited for its verification has appended: keeps them in order.
     produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     large_batches: LargeBatches = field(default_factory=LargeBatches)
 
@@ -79,53 +77,53 @@ class Services:
 
 
 SLICE_S = 0.005
-"""How long a large reply is made, or written, at a stretch, while others are served."""
+"""The time slice in which a large reply is built or encoded; other requests are served between slices."""
 
 
 class SlicedResponse(NamedTuple):
-    """What a coroutine of a handler returns for a reply that takes long to write: others are served meanwhile.
+    """A response that is encoded in slices, while other requests are served; returned by a handler's coroutine.
 
-    response: changed by nobody any more.
+    response: must not be changed any more.
     """
 
     response: Any
 
 
 FEWEST_WRITTEN_IN_SLICES = 500
-"""A reply about fewer groups, or partitions, is written at once: it takes a few ms."""
+"""A reply about fewer groups, or partitions, is encoded in one step: it takes a few ms."""
 
 
 def written_in_slices(response: Response, count: int) -> Response | SlicedResponse:
-    """What a coroutine of a handler returns for a response about `count` groups, or partitions."""
+    """Choose how a response about `count` groups, or partitions, is encoded; for a handler's coroutine."""
     return SlicedResponse(response) if count >= FEWEST_WRITTEN_IN_SLICES else response
 
 
 async def build_in_slices(steps: SlicedWork[Any]) -> SlicedResponse:
-    """Make a response a step at a time, while others are served."""
+    """Build a response in slices, while other requests are served."""
     return SlicedResponse(await run_in_slices(steps, SLICE_S))
 
 
 class ClientConnection(Protocol):
-    """The connection of a request, for what ends with it."""
+    """The connection of a request, for state that ends with it."""
 
     def add_close_callback(self, callback: Callable[[], None]) -> None: ...
     def __hash__(self) -> int: ...
 
 
 class NoConnection:
-    """In place of a connection: it is never gone."""
+    """Stands in for a connection; it never closes."""
 
     def add_close_callback(self, callback: Callable[[], None]) -> None:
-        """Nothing ever calls it."""
+        """Drop the callback: it is never called."""
 
 
 @dataclass(slots=True)
 class RequestContext:
     """One request as its handler sees it: header fields and the services.
 
-    needs_frame: whether `records` fields are used until the handler has answered; one that is done with them sooner
-                 says so, and the memory they lie in is used again.
-    blocks_connection: whether no other request of its connection may be started until this one is answered.
+    needs_frame: whether `records` fields are used until the handler has answered; a handler that is done with them
+                 sooner clears it, and their memory is reused.
+    blocks_connection: whether no other request of the connection may start until this one is answered.
     """
 
     services: Services
@@ -150,7 +148,7 @@ class Api:
     unstable_from: from this version on Kafka may still change the message: served, and shown, only with
                 `unstable.api.versions.enable`.
     failed:     builds the reply in which the whole request failed with one error code.
-    is_cancelled_on_disconnect: the handler waits only for its client's sake and leaves nothing half done.
+    is_cancelled_on_disconnect: the handler waits only for its client and leaves nothing half done.
     """
 
     key: int
@@ -172,13 +170,13 @@ class Api:
 
 
 class ServedApis(Mapping[int, Api]):
-    """The APIs of the table; what declares one is imported when it is first asked for."""
+    """The APIs of the table, by key; the module that declares one is imported at its first look-up."""
 
     def __init__(self) -> None:
         self._declared: dict[int, Api] = {}
 
     def declare(self, declared: Api) -> None:
-        """Raises ValueError for what is declared twice, or in another module than the table says."""
+        """Add an API. Raises ValueError if it is declared twice, or in another module than the table names."""
         key, module = declared.key, declared.handler.__module__
         if key in self._declared:
             raise ValueError(f"API key {key} is declared twice: {self._declared[key].name} and {declared.name}")
@@ -203,9 +201,8 @@ class ServedApis(Mapping[int, Api]):
 APIS: Final = ServedApis()
 
 
-class CloseConnection(Exception):  # noqa: N818  # says what to do, not what went wrong
-    """A handler cannot answer and the client must not go on as if all were well: the connection is closed without a
-    reply.
+class CloseConnection(Exception):  # noqa: N818  # names the reaction, not the error
+    """Closes the connection without a reply: the handler cannot answer, and the client must notice.
 
     Raised by Produce with acks=0, which has no reply that could carry an error. Source: Kafka's
     KafkaApis.handleProduceRequest.
@@ -219,14 +216,14 @@ def api(
     failed: Callable[[Request, ErrorCode, int], Response],
     is_cancelled_on_disconnect: bool = False,
 ) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
-    """Declare the handler of an API of the table, which says the versions.
+    """Declare the handler of an API of the table, which has the versions.
 
     failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`.
-    is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client is gone; all others run to their
-        end.
+    is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client disconnects; all others run to
+        their end.
     A handler returns the response object, or None when the client expects no reply (Produce with acks=0); or an
     awaitable of either, or of a `SlicedResponse`; or a `LongPoll`, which always ends with its client. It raises
-    `CloseConnection` to have the connection closed instead.
+    `CloseConnection` to close the connection instead.
     """
 
     def register(handler: Callable[[RequestContext, Request], Any]) -> Callable[[RequestContext, Request], Any]:

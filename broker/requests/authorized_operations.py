@@ -1,4 +1,4 @@
-"""What a client may do, as a set of bits: everything, as no request is refused for who sent it.
+"""Bit sets of the operations that a client may do: all of them, as the broker has no authorization.
 
 Source: KIP-430; Kafka's AclOperation and AuthHelper.authorizedOperations without an authorizer.
 """

@@ -1,8 +1,8 @@
-"""Incremental fetch sessions: the broker remembers what a consumer fetches, so that requests and responses carry only
-what changed.
+"""Cache of incremental fetch sessions: the partitions that a consumer fetches, so that requests and responses carry
+changes only.
 
 A request either fetches everything that it lists (a full fetch, which may open a session), or names a session and lists
-only changes (an incremental fetch, answered only with partitions that have news), or stays outside any session.
+only changes (an incremental fetch, answered only with changed partitions), or stays outside any session.
 Source: KIP-227, KIP-516; Kafka's FetchSession, FetchManager and FetchSessionCache.
 """
 
@@ -29,20 +29,20 @@ MAXIMUM_EPOCH = 2**31 - 1
 MAXIMUM_SESSION_ID = 2**31 - 1
 EVICTION_AFTER_MS = 120_000
 PARTITION_BYTES = 512
-"""What a partition of a session takes at most, but for its topic's name: a `FetchedPartition`, its key and its
-numbers."""
+"""The most memory that a partition of a session takes, without its topic's name: a `FetchedPartition`, its key and
+its numbers."""
 
 PartitionKey = tuple[str | bytes, int]
 
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition that a request or a session fetches, and what its client was last told.
+    """One partition that a request or a session fetches, and the offsets that the last response reported.
 
     topic:     its name; "" while only an unknown topic id is known.
     max_bytes: the most that one response may carry of it, the first batch of the response excepted.
-    last_fetched_epoch: that of the record before `fetch_offset`, as far as the reader knows; -1 for no check.
-    log:       that was read last.
+    last_fetched_epoch: leader epoch of the record before `fetch_offset`, as the consumer knows it; -1 for no check.
+    log:       the one that was read last.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class FetchedPartition:
     log: PartitionLog | None = None
 
     def is_up_to_date(self, log: PartitionLog, bound: int) -> bool:
-        """Whether the client of a session has read the log that was read last up to `bound`, and knows all else."""
+        """Whether a session's client has read this log, the one read last, up to `bound`, and knows its offsets."""
         return (
             self.fetch_offset == bound
             and self.reported_high_watermark == log.high_watermark
@@ -70,9 +70,9 @@ class FetchedPartition:
         )
 
     def update(self, answer: PartitionData) -> bool:
-        """Remember what the client is told; False when it knows all of it already.
+        """Record what a response reports; False when the client knows all of it already.
 
-        After an error the watermark counts as unknown, so that the partition is sent again when the error is gone.
+        After an error the high watermark counts as unknown, so that the partition is sent again after the error.
         Source: Kafka's CachedPartition.maybeUpdateResponseData, which leaves the last stable offset out.
         """
         failed = answer.error_code != ErrorCode.NONE
@@ -92,10 +92,10 @@ class FetchedPartition:
 
 @dataclass(slots=True)
 class FetchSession:
-    """What one consumer fetches from this broker. `epoch` is the one its next request must carry.
+    """The partitions that one consumer fetches from this broker. Its next request must carry `epoch`.
 
-    partitions: in the order in which they are filled; those that had data move to the end, so that all get their turn.
-    size_bytes: what the partitions take in memory, see `_size_bytes`.
+    partitions: in the order in which they are filled; those that had data move to the end, so that none is starved.
+    size_bytes: memory that the partitions take, see `_size_bytes`.
     """
 
     session_id: int
@@ -109,12 +109,11 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """What one Fetch request reads, in order, and the session that its response goes through.
+    """The partitions that one Fetch request reads, in order, and the session of its response.
 
     session:        of an incremental fetch.
-    expected_epoch: what the session's epoch must still be when the response is made; another request came between
-                    otherwise.
-    opens_session:  a full fetch whose client asks for a session.
+    expected_epoch: the session's epoch when the response is made, unless another request came between.
+    opens_session:  whether this is a full fetch whose client requests a session.
     """
 
     partitions: Sequence[FetchedPartition]
@@ -126,7 +125,7 @@ class FetchPlan:
 
 @dataclass(slots=True)
 class FetchSelection:
-    """Which of a fetch's answers go into its response. `error` refuses the response as a whole; `included` is then
+    """The answers that go into the response of a fetch. `error` refuses the fetch as a whole; `included` is then
     empty."""
 
     session_id: int
@@ -137,11 +136,11 @@ class FetchSelection:
 class FetchSessionCache:
     """The fetch sessions of this broker, at most `maximum_count` with together `maximum_bytes` (-1: no bound).
 
-    When it has no slot left a new session takes the place of one unused for two minutes, else of a smaller one older
-    than two minutes. When it has no memory left, sessions unused for two minutes make room. Else there is no session
-    for it and the client goes on with full fetches. A session that grows beyond the memory ends: its client gets
-    FETCH_SESSION_ID_NOT_FOUND and begins again with a full fetch. Kafka counts sessions only.
-    randomness: where the ids come from: the machine's, unless given.
+    If no slot is left, a new session replaces one unused for two minutes, else a smaller one older than two minutes.
+    If no memory is left, sessions unused for two minutes are evicted. Else no session is opened and the client goes on
+    with full fetches. A session that grows beyond the memory ends: its client gets FETCH_SESSION_ID_NOT_FOUND and
+    begins again with a full fetch. Kafka counts sessions only.
+    randomness: the source of the ids; the system's, unless given.
     """
 
     def __init__(self, maximum_count: int, randomness: random.Random | None = None, *, maximum_bytes: int = -1) -> None:
@@ -155,7 +154,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan | ErrorCode:
-        """What a request fetches. A session's epoch moves on at once, so a repeated request is noticed.
+        """Plan what a request fetches. The session's epoch is raised at once, so that a repeated request is refused.
 
         Refuses, as a value: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
         (names and ids mixed).
@@ -181,7 +180,7 @@ class FetchSessionCache:
             self._end(session)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:
-            # Nothing is left of it, but for what this request lists and forgets at once.
+            # The session is empty; the request may list and forget the same partitions.
             self._end(session)
             return FetchPlan(list(_requested(request.topics, uses_topic_ids).values()), uses_topic_ids)
         session.epoch = INITIAL_EPOCH + 1 if session.epoch == MAXIMUM_EPOCH else session.epoch + 1
@@ -192,8 +191,8 @@ class FetchSessionCache:
     def complete(
         self, plan: FetchPlan, pairs: Sequence[tuple[FetchedPartition, PartitionData]], *, now_ms: int
     ) -> FetchSelection:
-        """Choose what goes into the response of a fetch. `pairs` holds the answers for the planned partitions, but for
-        those of a session whose client knows all of them already.
+        """Choose the answers for the response of a fetch. `pairs` holds those for the planned partitions, without the
+        partitions of a session that are up to date.
         """
         session = plan.session
         if session is not None:
@@ -254,9 +253,9 @@ class FetchSessionCache:
         return session_id
 
     def _has_memory(self, more_bytes: int, now_ms: int, growing: FetchSession | None = None) -> bool:
-        """Whether there is memory for more; sessions that have not been used for long make room.
+        """Whether there is memory for `more_bytes`; evicts sessions unused for EVICTION_AFTER_MS.
 
-        Others do not: whoever asks for a large session would end all smaller ones.
+        Newer ones stay: otherwise a client with a large session would end all smaller ones.
         """
         if self.maximum_bytes < 0:
             return True
@@ -290,7 +289,7 @@ class FetchSessionCache:
 
 
 def _size_bytes(key: PartitionKey) -> int:
-    """What a partition takes in memory. A name counts for each of its partitions; ids are those of the metadata."""
+    """Memory that a partition takes. A name counts for each of its partitions; ids are shared with the metadata."""
     name = key[0]
     if isinstance(name, bytes):
         return PARTITION_BYTES
@@ -302,7 +301,7 @@ def _key(partition: FetchedPartition, uses_topic_ids: bool) -> PartitionKey:
 
 
 def _requested(topics: Iterable[FetchTopic], uses_topic_ids: bool) -> dict[PartitionKey, FetchedPartition]:
-    """What a request lists; a partition listed twice counts as it is listed last."""
+    """The partitions that a request lists; of a partition listed twice, the last entry counts."""
     return {
         (topic.topic_id if uses_topic_ids else topic.topic, requested.partition): FetchedPartition(
             topic.topic,

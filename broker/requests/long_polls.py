@@ -1,9 +1,8 @@
-"""Requests that wait for something to happen, such as a Fetch for records: asked again when it may have happened.
+"""Long polls: requests that wait for an event, such as a Fetch for records, and are polled again when it may have come.
 
-None of them has a task. With one each, what has happened takes three turns of the event loop until it reaches the
-client: an event wakes a task, the task ends, its end is told. Here a poll that was woken is asked again before the
-requests that woke it are answered themselves, as far as there are few; else in the loop's next turn. What several
-requests that arrived together have caused is delivered together.
+None of them has a task. With tasks, an event takes three turns of the event loop to reach the client: it wakes a task,
+the task ends, its callbacks run. Here the first MAX_ANSWERED_BEFORE_WRITER woken polls are answered before the requests
+that woke them, the others in the loop's next turn. Requests that arrive together wake polls together.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TIME_OUT_RETRY_S = 1.0
 
 
 def wake_on_time_out(wake: Callable[[], None]) -> None:
-    """For the timer of a long poll whose time is over: nothing else may wake it any more."""
+    """Wake a long poll whose time is over, and retry if that fails: nothing else may wake it any more."""
     try:
         wake()
     except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
@@ -42,32 +41,32 @@ Reply = ReplyChunks | None
 """None when the client expects no reply."""
 
 MAX_ANSWERED_BEFORE_WRITER = 4
-"""As many answers leave before the replies to who caused them; what thousands wait for must not delay its writer."""
+"""Woken polls that are answered before the request that woke them; thousands of them must not delay that request."""
 
 
 class LongPoll(ABC, Generic[Response]):
-    """What a handler returns instead of a response that is not there yet. All calls come from the event loop."""
+    """What a handler returns instead of a response that is not ready. All calls come from the event loop."""
 
     __slots__ = ()
 
     @abstractmethod
     def begin(self, wake: Callable[[], None]) -> None:
-        """Watch: `wake` is to be called whenever an answer may have become possible. It only takes note of that."""
+        """Start to watch: call `wake` whenever an answer may have become possible. `wake` only schedules a poll."""
 
     @abstractmethod
     def poll(self) -> Response | None:
-        """The answer, or None to go on waiting. Raises what a handler may raise."""
+        """Return the answer, or None to go on waiting. Raises what a handler may raise."""
 
     @abstractmethod
     def end(self) -> None:
-        """Stop watching: it is answered, or its client is gone."""
+        """Stop watching: the request is answered, or its client is gone."""
 
 
 class PendingReply:
-    """The reply to a long poll. Whoever waits for it is told in the very step in which it is made.
+    """The reply to a long poll. `on_reply` is called in the step in which the reply is made.
 
     poll:     makes the reply, or returns None. Raises CloseConnection, and nothing else.
-    on_reply: is called once, with the reply or else the error, unless the poll is cancelled.
+    on_reply: called once, with the reply or else the error, unless the poll is cancelled.
     """
 
     __slots__ = ("_context", "_is_over", "_is_woken", "_poll", "_polls", "_waiting", "on_reply")
@@ -78,12 +77,12 @@ class PendingReply:
         self._polls = polls
         self._waiting = waiting
         self._poll = poll
-        # Whoever wakes it may be about something else: another client, or in a simulation another node.
+        # The waker may run in the context of another client, or in a simulation of another node.
         self._context = copy_context()
         self._is_over = self._is_woken = False
 
     def begin(self) -> None:
-        """Raises what the poll raises."""
+        """Start to wait. Raises what the poll raises."""
         try:
             self._waiting.begin(self.wake)
         except BaseException:
@@ -97,14 +96,14 @@ class PendingReply:
 
     @POLL.handles
     def answer_if_possible(self) -> None:
-        """Let it answer, if it can by now. Raises nothing: others are to be asked after it."""
+        """Poll, and answer if that is possible by now. Raises nothing: other polls follow."""
         try:
             self._context.run(self._answer_if_possible)
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             POLL.failed(error)
 
     def cancel(self) -> None:
-        """Nobody wants the reply any more."""
+        """Stop waiting: the client is gone."""
         if not self._is_over:
             self._end()
 
@@ -126,7 +125,7 @@ class PendingReply:
             on_reply(reply, error)
 
     def _end(self) -> None:
-        """Also lets go of what refers to this: the records of a reply are freed when they are sent."""
+        """Stop watching, and drop the references to this object: the records of a reply are freed once sent."""
         self._is_over = True
         try:
             self._waiting.end()
@@ -135,9 +134,9 @@ class PendingReply:
 
 
 class LongPolls:
-    """Those that were woken and are to be asked again, one after another; one for all connections of a node.
+    """Queue of the woken polls; one for all connections of a node.
 
-    woken_polls: they are, in order.
+    woken_polls: in the order in which they were woken.
     """
 
     __slots__ = ("_is_scheduled", "woken_polls")
@@ -147,14 +146,14 @@ class LongPolls:
         self._is_scheduled = False
 
     def schedule(self, pending: PendingReply) -> None:
-        """Ask this one soon."""
+        """Poll it in this step or the loop's next turn."""
         if not self._is_scheduled:
             asyncio.get_running_loop().call_soon(self._answer_woken)
             self._is_scheduled = True
         self.woken_polls.append(pending)
 
     def answer_first_woken(self) -> None:
-        """Ask a few at once: to be called by who has let things happen, before it answers."""
+        """Answer a few woken polls at once; called after a request that may have woken them, before its reply."""
         woken_polls = self.woken_polls
         for _ in range(MAX_ANSWERED_BEFORE_WRITER):
             if not woken_polls:
@@ -165,5 +164,5 @@ class LongPolls:
     def _answer_woken(self) -> None:
         self._is_scheduled = False
         woken_polls = self.woken_polls
-        for _ in range(len(woken_polls)):  # those that are woken by these come in the turn after it
+        for _ in range(len(woken_polls)):  # polls that these wake come in the next turn
             woken_polls.popleft().answer_if_possible()

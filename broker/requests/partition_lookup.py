@@ -1,4 +1,4 @@
-"""From what a request names to the log that is hosted here, or the error code to answer with."""
+"""Look-up of the partition that a request names: its log on this node, its leader, or the error code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_LEADER = -1
 def find_log(
     topics: Topics, topic: str, partition: int, *, current_leader_epoch: int = NO_LEADER_EPOCH
 ) -> PartitionLog | ErrorCode:
-    """The log of a partition that is to be read.
+    """Find the log of a partition for a read.
 
     current_leader_epoch: the leader epoch the client knows; -1 skips the check.
     Refuses, as a value: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (another node leads it),
@@ -40,8 +40,8 @@ def find_log(
 
 
 class Leadership(NamedTuple):
-    """Who leads a partition, as Metadata shows it. leader_id: -1 with LEADER_NOT_AVAILABLE. leader_epoch: -1 then, and
-    when it is not known yet."""
+    """The leader of a partition, as Metadata reports it. leader_id: -1 with LEADER_NOT_AVAILABLE. leader_epoch: -1
+    then, and while it is unknown."""
 
     error: ErrorCode
     leader_id: int
@@ -51,13 +51,13 @@ class Leadership(NamedTuple):
 
 
 def leadership(services: Services, topic: str, partition: int) -> Leadership:
-    """This node leads every partition whose log it can use; of the others the placement knows.
+    """Find a partition's leader: this node if its log is usable here, else the one that the placement names.
 
-    A leader is the one replica there is. Source: Kafka's KRaftMetadataCache.getPartitionMetadata.
+    The leader is the only replica. Source: Kafka's KRaftMetadataCache.getPartitionMetadata.
     """
     topic_partition = TopicPartition(topic, partition)
     here = services.node_id
-    if services.topics.is_unopened(topic_partition):  # whoever asks for the whole map does not want all of it at once
+    if services.topics.is_unopened(topic_partition):  # Metadata for all topics must not open all logs
         return Leadership(ErrorCode.NONE, here, NO_LEADER_EPOCH, [here], [])
     log = services.topics.log(topic_partition)
     if log is not None and not log.is_offline:

@@ -1,7 +1,7 @@
-"""The batches of one Produce request on their way into their logs: verified, appended and answered together.
+"""Append of the batches of one Produce request: they are verified, appended and answered together.
 
-How they were read, and what the answer is written as, says the request that is served: one that was decoded
-(`produce.py`), or one that is known by its bytes (`produce_topic_templates.py`).
+The subclass has read the batches and writes the reply: of a decoded request (`produce.py`), or of a cached one
+(`produce_topic_cache.py`).
 Source: KIP-98, KIP-890; Kafka's ReplicaManager.handleProduceAppend.
 """
 
@@ -44,31 +44,31 @@ _ANSWERED_WITHOUT_LOG_START = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Refusals of a log that say nothing about it. Source: Kafka's ReplicaManager.appendRecordsToLeader."""
+"""Refusals whose answer leaves out the log start offset. Source: Kafka's ReplicaManager.appendRecordsToLeader."""
 
 
 BlockConnection: TypeAlias = Callable[[asyncio.Future[Any]], None]
-"""Starts no other request of a connection until one is answered."""
+"""Lets no other request of a connection start until one is answered."""
 
 
 def no_connection_to_block(_: asyncio.Future[Any]) -> None:
-    """Where there is no connection."""
+    """Do nothing: there is no connection."""
 
 
 class ProduceRefusal(NamedTuple):
-    """Of a batch that no log has taken, or of the request as a whole."""
+    """Refusal of a batch that was not appended, or of the whole request."""
 
     error: ErrorCode
     message: str | None = None
 
 
 APPENDED_AT_ONCE_COUNT = 200
-"""Batches of a request that are appended in one step: some milliseconds."""
+"""The most batches of a request that are appended in one step: some milliseconds."""
 _NOT_APPENDED_YET = ProduceRefusal(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def refused_partition(partition: int, error: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
-    """The answer for a batch that no log has taken."""
+    """The answer for a batch that was not appended."""
     return PartitionProduceResponse(
         index=partition,
         error_code=error,
@@ -95,14 +95,14 @@ def fill_refusal(answer: PartitionProduceResponse, result: AppendResult, log: Pa
 
 
 def error_of_missing_log(topics: Topics, topic_partition: TopicPartition, log: PartitionLog) -> ErrorCode:
-    """Of a log that has failed, or has gone: to another node, or with its topic."""
+    """The error for a log that has failed, was deleted with its topic, or has moved to another node."""
     return topics.absence(topic_partition) if log.is_deleted else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class PartitionAppend:
-    """One partition's batch, and what has become of it.
+    """The batch of one partition, and the outcome of its append.
 
-    durable_offset: the answer waits until the log is durable up to here, exclusive.
+    durable_offset: the answer waits until the log is durable up to this offset, exclusive.
     """
 
     __slots__ = ("durable_offset", "guard", "header", "log", "outcome", "records")
@@ -130,13 +130,13 @@ class PartitionAppend:
 
 
 class ProduceAppend(ABC, Generic[ResponseT]):
-    """One Produce request being served.
+    """The append of one Produce request.
 
-    first_error:  that any of its batches was refused with.
-    is_appended:  whether nothing is left to be appended, so that the memory that the batches came in is needed no more.
-    has_large_batches: whether some are too large to be checked in one step, or all are too many to be appended in one.
-                       They are appended later, and the requests that follow on the connection must wait for that, or
-                       they would overtake this one.
+    first_error:  of the first batch that was refused.
+    is_appended:  whether nothing is left to be appended, so that the batches' memory is free.
+    has_large_batches: whether a batch is too large to be checked in one step, or there are too many for one step. They
+                       are appended later, and later requests of the connection must wait, or they would overtake this
+                       one.
     """
 
     __slots__ = (
@@ -162,20 +162,20 @@ class ProduceAppend(ABC, Generic[ResponseT]):
         self.first_error = ErrorCode.NONE
         self.is_appended = False
         self.has_large_batches = False
-        self._later: Sequence[PartitionAppend] = ()  # to be appended in later steps, for there are so many
-        self._large: list[PartitionAppend] = []  # to be appended when they have been checked in steps
-        self._leave_queue: Callable[[], None] | None = None  # lets the producer's next request be verified
+        self._later: Sequence[PartitionAppend] = ()  # appended in later steps, as they are too many for one
+        self._large: list[PartitionAppend] = []  # appended when they have been checked in slices
+        self._leave_queue: Callable[[], None] | None = None  # starts the verification of the producer's next request
 
     @abstractmethod
     def answer(self) -> ResponseT:
-        """The reply, when every batch is durable, or refused."""
+        """Build the reply, when every batch is durable or refused."""
 
     def start(
         self, writes: Sequence[PartitionAppend], transactional: Sequence[PartitionAppend]
     ) -> StartedRequest[ResponseT]:
-        """Append, and answer when all of it is durable.
+        """Append, and answer when all batches are durable.
 
-        transactional: of one producer, to be verified where they open a transaction on their partition.
+        transactional: of one producer; those that open a transaction on their partition are verified.
         """
         self._ready = writes
         if len(writes) > APPENDED_AT_ONCE_COUNT and not transactional:
@@ -187,7 +187,7 @@ class ProduceAppend(ABC, Generic[ResponseT]):
             if predecessor is None or predecessor.done():
                 unverified = self._begin_verifications(transactional)
             else:
-                # One that need not be verified any more would overtake those in between.
+                # A batch that needs no verification by now would overtake those in between.
                 unverified = transactional
         self._append()
         if self.has_large_batches:
@@ -198,16 +198,16 @@ class ProduceAppend(ABC, Generic[ResponseT]):
         return self.finish()
 
     def refuse(self, write: PartitionAppend, error: ErrorCode, message: str | None = None) -> None:
-        """ResponseT for a batch that it is not there."""
+        """Record that a batch is refused."""
         if self.first_error is ErrorCode.NONE:
             self.first_error = error
         write.outcome = ProduceRefusal(error, message)
 
-    # Verification: a batch that opens a transaction on its partition needs the coordinator's word
+    # Verification of batches that open a transaction on their partition
 
     def _begin_verifications(self, writes: Sequence[PartitionAppend]) -> list[PartitionAppend]:
-        """Those that need verification, each with the guard that proves, at its append, that no marker came in between;
-        the others are ready, or refused."""
+        """Return the batches that need verification, each with the guard that proves, at its append, that no marker
+        came in between; the others become ready, or are refused."""
         ready = [*self._ready]
         unverified = []
         is_transaction_version_2 = self._version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
@@ -230,12 +230,11 @@ class ProduceAppend(ABC, Generic[ResponseT]):
         return unverified
 
     def _verify_in_order(self, unverified: Sequence[PartitionAppend]) -> StartedRequest[ResponseT]:
-        """Verify, append and answer behind the producer's earlier requests that still wait for the same.
+        """Verify, append and answer after the producer's earlier requests that wait for verification.
 
-        Without that order, a batch whose verification is repeated would be overtaken by the next one, and its sequence
-        refused. Where the coordinator is here and nobody is before this one, all of it happens in this step; else in a
-        task, which goes on when the connection is gone, as an append that needs no verification would have happened
-        too.
+        Without that order, the next batch would overtake one whose verification is retried, and its sequence would be
+        refused. If the coordinator is on this node and no request is ahead, all happens in this step; else in a task,
+        which goes on when the connection is gone, as an append without verification would have happened too.
         """
         producer_id = unverified[0].header.producer_id
         predecessor = self._services.produce_verifications.get(producer_id)
@@ -305,11 +304,11 @@ class ProduceAppend(ABC, Generic[ResponseT]):
         return await self._append_verified(())
 
     async def _append_large(self) -> None:
-        """Check one batch after the other, which takes many steps, and append each in the step after its check.
+        """Check one batch after the other in slices, and append each in the step after its check.
 
-        Before that, what are merely too many batches for one step are appended in several.
+        Before that, append the batches that are merely too many for one step.
         """
-        await asyncio.sleep(0)  # so that the caller, whose memory the batches lie in, can keep it or copy them
+        await asyncio.sleep(0)  # so that the caller can pin the batches' memory, or copy them
         while self._later:
             self._ready, self._later = self._later[:APPENDED_AT_ONCE_COUNT], self._later[APPENDED_AT_ONCE_COUNT:]
             self._append()
@@ -343,7 +342,7 @@ class ProduceAppend(ABC, Generic[ResponseT]):
     # Appending and answering
 
     def _append(self) -> None:
-        """Append what is ready. No await comes between a batch's check and its append."""
+        """Append the ready batches. No await comes between a batch's check and its append."""
         if not self._ready:
             return
         now_ms = self._services.clock.now_ms()
@@ -367,7 +366,7 @@ class ProduceAppend(ABC, Generic[ResponseT]):
         self._ready = ()
 
     def _note_appended(self, write: PartitionAppend, result: AppendResult) -> None:
-        """What `_append` does in place, where a call for each batch would count."""
+        """Record an append. `_append` does this inline, to save a call for each batch."""
         write.outcome = result
         if result.error is ErrorCode.NONE:
             write.durable_offset = result.last_offset + 1
@@ -376,10 +375,10 @@ class ProduceAppend(ABC, Generic[ResponseT]):
             self.first_error = result.error
 
     def finish(self) -> eager.MaybeAwaitable[ResponseT]:
-        """ResponseT when all that is in the logs is durable.
+        """Answer when all appended batches are durable.
 
-        The leader is the only replica, so its word and that of all of them come at the same moment: when the batch can
-        be read.
+        The leader is the only replica, so acks=1 and acks=all are answered at the same moment: when the batch can be
+        read.
         """
         for write in self._appended:
             if write.log.high_watermark < write.durable_offset:

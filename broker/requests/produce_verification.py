@@ -1,5 +1,6 @@
-"""Before a batch may open a transaction on a partition, the transaction coordinator must know of it: how Produce asks,
-what it makes of the answer, and how the requests of a producer keep their order meanwhile.
+"""Verification of Produce: the transaction coordinator confirms a partition before a batch opens a transaction on it.
+
+Also the mapping of its errors to Produce's, and the queue that keeps the requests of a producer in order meanwhile.
 
 Source: KIP-890; Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator and AddPartitionsToTxnManager.
 """
@@ -34,7 +35,7 @@ _PRODUCE_ERRORS = {
 
 
 def produce_error(error: ErrorCode, version: int) -> ErrorCode:
-    """What a Produce of this version answers for an error of the transaction coordinator."""
+    """Map an error of the transaction coordinator to that of a Produce of this version."""
     if error is ErrorCode.NONE:
         return error
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE_ERROR:
@@ -53,13 +54,13 @@ def verify(
     producer_epoch: int,
     version: int,
 ) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
-    """Have the coordinator confirm that the partitions belong to the producer's transaction; from Produce 12 on, have
-    it add them.
+    """Have the coordinator confirm that the partitions belong to the producer's transaction; from Produce 12 on, add
+    them.
 
-    With CONCURRENT_TRANSACTIONS the markers of the last transaction are still on their way. A client of transaction
-    version 2 has nothing to wait for between its transactions, so the broker tries again for it, for a short while.
-    Returns Produce's own error per partition, NONE where the batch may be appended; it is finished at once only where
-    all of them may be.
+    With CONCURRENT_TRANSACTIONS the markers of the last transaction are still being written. A client of transaction
+    version 2 does not wait for them between its transactions, so the broker retries for it, up to
+    `add.partitions.to.txn.retry.backoff.max.ms`. Returns Produce's own error per partition, NONE where the batch may be
+    appended; it is finished at once only if that is so for all of them.
     """
     add = version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
     request = partial(
@@ -82,7 +83,7 @@ async def _verify_with_retries(
     request: Callable[..., eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]] | None,
     version: int,
 ) -> dict[TopicPartition, ErrorCode]:
-    """Wait for the answer; with `request`, ask again about partitions whose markers are on their way."""
+    """Wait for the answer; with `request`, retry the partitions whose markers are still being written."""
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     errors = dict(await begun)
@@ -101,7 +102,7 @@ async def _verify_with_retries(
 
 
 def enter_verification_queue(services: Services, producer_id: int, started: asyncio.Future[Any]) -> Callable[[], None]:
-    """Let the later requests of a producer wait behind one that is being verified, until what is returned is called or
+    """Make later requests of a producer wait for one that is being verified, until the returned function is called or
     `started`, which verifies and appends, is done.
     """
     waiting = services.produce_verifications

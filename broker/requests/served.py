@@ -1,6 +1,6 @@
-"""The table of served APIs: which module of `broker.handlers` answers each, and in which versions.
+"""Table of served APIs: the module of `broker.handlers` that answers each, and its versions.
 
-A module is imported when the first of its APIs is asked for: most brokers are asked for few of them.
+A module is imported at the first request for one of its APIs: most brokers use few of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from fencepost.protocol.api_keys import ApiKey
 
 
 class Served(NamedTuple):
-    """How one API is served.
+    """The handler module and the versions of one API.
 
     module:             the one in `broker.handlers` that declares its handler with `@api`.
     versions:           lowest and highest version served, both inclusive.
-    advertised_minimum: the lowest version that clients are shown.
+    advertised_minimum: the lowest version that ApiVersions reports.
     unstable_from:      from this version on Kafka may still change the message: served, and shown, only with
                         `unstable.api.versions.enable`.
     """
@@ -36,7 +36,7 @@ class Served(NamedTuple):
 def served(
     module: str, versions: str, *, advertised_minimum: int | None = None, unstable_from: int | None = None
 ) -> Served:
-    """versions: `"0-5"`, or `"4"` where it is only one."""
+    """Make a row. versions: `"0-5"`, or `"4"` for a single one."""
     first, _, last = versions.partition("-")
     minimum = int(first)
     return Served(
