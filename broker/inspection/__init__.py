@@ -1,1 +1,1 @@
-"""Looking into a stopped broker's data directory: what is wrong in it, what that costs, and putting it right."""
+"""Inspection of a stopped broker's data directory: what is damaged, what that costs, and its repair."""

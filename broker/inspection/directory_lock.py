@@ -1,4 +1,4 @@
-"""Having a data directory to oneself: a broker that runs on it holds the lock, and is in the way."""
+"""Exclusive use of a data directory: a running broker holds its lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fencepost.broker.storage.disk import StorageError, storage_error
 def exclusive_use(data_directory: str, *, may_create: bool) -> Iterator[None]:
     """Hold the broker's lock on a directory.
 
-    may_create: make the lock's file where there is none; else nothing is written, and no file means that nobody has it.
+    may_create: create the lock's file if it is missing; else nothing is written, and a missing file counts as unlocked.
     Raises StorageError when a broker runs on the directory, or it cannot be read.
     """
     path = os.path.join(data_directory, LOCK_FILE)

@@ -1,4 +1,4 @@
-"""What is in the files of a partition, decoded: batches and records, indexes, producer snapshots, checkpoints.
+"""Dump of a partition's files, decoded: batches and records, indexes, producer snapshots, checkpoints.
 
 Nothing is compared with anything else; `broker.inspection.partition_scan` does that.
 Source: Kafka's DumpLogSegments.
@@ -43,15 +43,15 @@ _DECODERS: dict[str, Sequence[tuple[Callable[[bytes], Any], Callable[[bytes], An
 
 
 def files_of(directory: str) -> list[str]:
-    """The files of a partition that can be dumped, in the order of their names. Raises StorageError."""
+    """Return the files of a partition that can be dumped, by name. Raises StorageError."""
     names = OverlayDisk().list(directory)
     return [f"{directory}/{name}" for name in names if _suffix(name) in _READERS or name in _SMALL]
 
 
 def dump(path: str, *, with_records: bool) -> Iterator[DumpRow]:
-    """What a file holds, a row for each thing in it: `kind` says what it is. Raises StorageError.
+    """Yield the content of a file, one row per item, with its `kind`. Raises StorageError.
 
-    A file that holds something else than its name says gives a row of kind `unreadable`.
+    A file whose content does not match its name gives a row of kind `unreadable`.
     """
     name = os.path.basename(path)
     if name in _SMALL:
@@ -156,7 +156,7 @@ def _record_rows(topic: str, batch: RecordBatch) -> Iterator[DumpRow]:
 
 
 def _decoded(topic: str, key: bytes | None, value: bytes | None) -> DumpRow:
-    """Key and value of a record; what a coordinator has written is decoded."""
+    """Return key and value of a record; a coordinator's are decoded."""
     for decode_key, decode_value in _DECODERS.get(topic, ()):
         if key is None:
             break

@@ -1,4 +1,4 @@
-"""What `fencepost log verify` says: findings in words, what the next start does about each, and what can be done."""
+"""Findings of `fencepost log verify` in words: what is wrong, what the next start does about it, and the choices."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fencepost.broker.log.segment_files import lost_path
 
 
 class Severity(StrEnum):
-    """damage:  something acknowledged cannot be read, or is not there, or is about to be taken for something else.
+    """damage:  something acknowledged cannot be read, is missing, or would be taken for something else.
     cut:     the next start cuts something off that was never acknowledged.
-    rebuilt: a file that is made from others is wrong; the next start makes it anew.
+    rebuilt: a file that is derived from others is wrong; the next start rebuilds it.
     note:    nothing is wrong.
     """
 
@@ -27,7 +27,7 @@ class Severity(StrEnum):
 
 
 class Choice(NamedTuple):
-    """Something that can be done, and what it costs."""
+    """Something that can be done, and its cost."""
 
     action: str
     cost: str
@@ -48,7 +48,7 @@ class Finding(NamedTuple):
     end_offset: int | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the finding for JSON."""
         return {
             "severity": str(self.severity),
             "partition": None if self.partition is None else str(self.partition),
@@ -80,7 +80,7 @@ _SEVERITIES = {
 def finding(
     data_directory: str, name: TopicPartition, problem: DirectoryProblem, at_next_start: str, *, is_offline: bool
 ) -> Finding:
-    """What a problem of a partition's files is in words."""
+    """Return a problem of a partition's files in words."""
     severity = _SEVERITIES[problem.kind]
     if problem.kind is Kind.NOTE:
         at_next_start = "nothing changes"
@@ -101,7 +101,7 @@ def finding(
 
 
 def repair_command(data_directory: str, name: TopicPartition, *options: str) -> str:
-    """The command that repairs one partition."""
+    """Return the command that repairs one partition."""
     return shlex.join(["fencepost", "log", "repair", "--data-dir", data_directory, str(name), *options])
 
 
@@ -155,7 +155,7 @@ def _kept(problem: DirectoryProblem) -> str:
 
 
 def offsets_text(problem: DirectoryProblem) -> str:
-    """`offsets 50 to 99 (at most 50 records)`."""
+    """Return text such as `offsets 50 to 99 (at most 50 records)`."""
     first, end = problem.first_offset, problem.end_offset
     if first is None:
         return "no records are"

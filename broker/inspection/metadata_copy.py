@@ -1,4 +1,4 @@
-"""The topics of a data directory, from a copy of `metadata.sqlite`: SQLite writes beside a file that it only reads."""
+"""Temporary copy of a data directory's metadata: SQLite writes beside a file even when it only reads it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COPIED_SUFFIXES = ("", "-wal", COPY_SUFFIX)
 
 
 class CopiedMetadata(NamedTuple):
-    """A store that may be read and, without effect, written.
+    """A store on the copy: it may be read and, without effect, written.
 
     restored: why, and from a copy of which time, the next start restores the file; None where it does not.
     """
@@ -29,9 +29,9 @@ class CopiedMetadata(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def opened_copy(data_directory: str) -> AsyncIterator[CopiedMetadata]:
-    """The metadata of a directory whose broker is stopped, opened as the next start opens them.
+    """Open the metadata of a stopped broker's directory as the next start opens them.
 
-    Raises StorageError when there are none, or they are damaged, and there is no good copy beside them either.
+    Raises StorageError when they are missing or damaged, and there is no good copy beside them either.
     """
     path = os.path.join(data_directory, FILE_NAME)
 
@@ -59,7 +59,7 @@ async def opened_copy(data_directory: str) -> AsyncIterator[CopiedMetadata]:
 
 
 def _copy(path: str, copy: str) -> None:
-    """With the times of the files: the time of the copy is how old the topics in it are."""
+    """Copy with the file's times: the time of the copy is the age of its topics."""
     for suffix in COPIED_SUFFIXES:
         try:
             shutil.copy2(path + suffix, copy + suffix)

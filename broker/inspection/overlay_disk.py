@@ -1,6 +1,6 @@
-"""A disk that reads what is there and keeps all changes to itself: a start can be tried without one byte being written.
+"""Overlay disk: reads the real files and keeps all changes in memory, so that a start can be tried without a write.
 
-Files are opened for reading only, so that a directory on a read-only file system can be looked at as well.
+Opens files for reading only, so that a read-only file system can be inspected as well.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ OPEN_FILES_LIMIT = 64
 
 
 class ReadOnlyFiles:
-    """The machine's files, a few of them open at a time."""
+    """The machine's files, of which a bounded number is open."""
 
     def __init__(self) -> None:
         self._descriptors: OrderedDict[str, int] = OrderedDict()
 
     def read(self, path: str, position: int, length_bytes: int) -> bytes:
-        """Raises StorageError."""
+        """Read bytes of a file. Raises StorageError."""
         try:
             return os.pread(self._descriptor(path), length_bytes, position)
         except OSError as error:
@@ -39,7 +39,7 @@ class ReadOnlyFiles:
         return descriptor
 
     def file_size(self, path: str) -> int | None:
-        """None where there is no such file. Raises StorageError, also for what is not a file."""
+        """Return the size of a file; None where it is missing. Raises StorageError, also for what is not a file."""
         try:
             found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -75,7 +75,7 @@ class ReadOnlyFiles:
 
 
 class _Content:
-    """What a file holds: the first `kept_bytes` of one on the disk, then `tail`."""
+    """A file's content: the first `kept_bytes` of a file on the disk, then `tail`."""
 
     __slots__ = ("kept_bytes", "last_write_ms", "source", "tail")
 
@@ -83,7 +83,7 @@ class _Content:
         self.source = source
         self.kept_bytes = kept_bytes
         self.tail = bytearray(tail)
-        self.last_write_ms: int | None = None  # as the file on the disk says
+        self.last_write_ms: int | None = None  # None: that of the file on the disk
 
     @property
     def size_bytes(self) -> int:
@@ -152,20 +152,20 @@ class OverlayFile:
         self._content.last_write_ms = time_ms
 
     def release_room(self) -> None:
-        """Nothing was taken."""
+        """Nothing was reserved."""
 
     def close(self) -> None:
-        """What was changed stays known to the disk."""
+        """The disk keeps the changes."""
 
 
 class OverlayDisk:
-    """`Disk` over the machine's file system as it was found; what is written, renamed or deleted is so only here."""
+    """`Disk` over the machine's file system as it was found; writes, renames and deletions exist only in memory."""
 
     def __init__(self) -> None:
         self._files = ReadOnlyFiles()
         self._changed: dict[str, dict[str, _Content | None]] = {}  # by directory and name; None: deleted
-        self._directories: set[str] = set()  # made here
-        self._removed: set[str] = set()  # directories that are gone, with all that they held on the disk
+        self._directories: set[str] = set()  # created here
+        self._removed: set[str] = set()  # directories that were removed, with all that they held on the disk
 
     def open(self, path: str) -> LogFile:
         content = self._find(path)
@@ -234,7 +234,7 @@ class OverlayDisk:
         return Volume(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> bool:
-        """Locks nothing: the command holds the lock on the directory; see `broker.inspection.directory_lock`."""
+        """Locks nothing: the command itself holds the lock; see `broker.inspection.directory_lock`."""
         return True
 
     def unlock(self, path: str) -> None:

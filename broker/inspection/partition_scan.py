@@ -1,6 +1,6 @@
-"""Reading all files of one partition and comparing them with each other, as no start does: every byte of every segment.
+"""Scan of one partition: reads all its files, every byte of every segment, and compares them, which no start does.
 
-Source of what belongs together: `broker.log.recovery`, which does the same for what a crash may have left unfinished.
+`broker.log.recovery` has the same rules, for what a crash may have left unfinished.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _NOTHING = FileRecord(0, 0)
 NOT_WRITTEN = "it is not what was written into it"
 
 CheckRecords = Callable[[RecordBatch], str | None]
-"""Why a coordinator cannot take in a batch of its log; None when it can."""
+"""Returns why a coordinator cannot load a batch of its log; None when it can."""
 
 
 class Expectations(NamedTuple):
-    """What is known of a partition from elsewhere.
+    """What other files state about a partition.
 
     recovery_point:   up to which offset it is known to be on the disk; None where the checkpoint cannot be read.
     log_start_offset: as checkpointed.
-    is_clean:         the last stop was clean: the log ends at its recovery point.
-    topic_id:         as the metadata say; None for a partition of no known topic, or where they cannot be read.
+    is_clean:         whether the last stop was clean: then the log ends at its recovery point.
+    topic_id:         from the metadata; None for an unknown topic, or where they cannot be read.
     topics:           the names of all topics, by id.
-    is_compacted:     offsets may leave gaps.
+    is_compacted:     whether offsets may have gaps.
     """
 
     recovery_point: int | None
@@ -62,7 +62,7 @@ class Expectations(NamedTuple):
 
 
 class _Segment:
-    """A segment as it is read. Of its batches: positions, last offsets, and the greatest time up to each."""
+    """A segment that was read. Of its batches: positions, last offsets, and the greatest timestamp up to each."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -93,7 +93,7 @@ class PartitionScan:
     """One partition's directory, read once.
 
     After `run`: `problems`, in the order of the log; `end_offset` of the log; `size_bytes`, `records_count` and
-    `batches_count` of what can be read.
+    `batches_count` of the readable part.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class PartitionScan:
         self._latest_time_ms = -1
 
     def run(self) -> Iterator[int]:
-        """Read everything; yields how many bytes were read since the last time."""
+        """Read everything; yields the numbers of bytes read."""
         if not self._disk.exists(self._files.directory):
             self._name_missing(self._files.directory, "its directory is missing")
             return
@@ -160,11 +160,11 @@ class PartitionScan:
 
     @property
     def log_paths(self) -> list[str]:
-        """The log files, in order."""
+        """Return the paths of the log files, in order."""
         return [self._path(base_offset, ".log") for base_offset in self.base_offsets]
 
     def _name_missing(self, path: str, what: str) -> None:
-        """Of a log of which nothing is there: what it held, if it is known to have held anything."""
+        """Add the problem of a log without files, if it is known to have held records."""
         first, end = self._known.log_start_offset, self._known.recovery_point or 0
         if end > first:
             what += f"; the log had been on the disk up to offset {end}"
@@ -199,11 +199,11 @@ class PartitionScan:
                 if self._checksums.is_of_another_directory:
                     what = f"{self._files.directory} is the directory of another partition, as this list says"
                     self._add(Kind.NOT_RECORDED, path, what, first_offset=self._known.log_start_offset)
-            if self._disk.read_file(path) != content:  # a list that cannot be believed is begun anew
+            if self._disk.read_file(path) != content:  # a damaged list is begun anew
                 self._add(Kind.STALE, path, "it does not begin or end as it should: what it says is not believed")
 
     def _epochs_reason(self) -> str | None:
-        """How the file of leader epochs differs from the batches; after a crash it may lack the latest."""
+        """Return how the leader epochs' file differs from the batches; after a crash it may lack the latest."""
         if any(problem.kind in (Kind.DAMAGE, Kind.MISSING, Kind.UNREADABLE) for problem in self.problems):
             return None
         written = LeaderEpochs(self._written_epochs)
@@ -266,7 +266,7 @@ class PartitionScan:
                 self._add(Kind.NOTE, path, "no file of a log: the broker leaves it alone")
 
     def _look_at_orphans(self) -> None:
-        """Indexes without a log: of a segment that was being deleted, or of one that is missing."""
+        """Check indexes without a log: of a segment that was being deleted, or of a missing one."""
         missing = {problem.path for problem in self.problems if problem.kind is Kind.MISSING}
         for base_offset, names in self._orphans.items():
             path = self._path(base_offset, ".log")
@@ -319,13 +319,13 @@ class PartitionScan:
         self.end_offset = max(self.end_offset, segment.end_offset)
         problems_count = len(self.problems)
         self._look_for_missing(segment, file.size_bytes, following)
-        segment.is_whole &= len(self.problems) == problems_count  # nothing is compared with a file that is not right
+        segment.is_whole &= len(self.problems) == problems_count  # a damaged file is compared with nothing
         if segment.is_whole and not self._will_be_read_again(base_offset, following):
             self._compare_indexes(segment)
 
     def _epoch_after(self, following: int | None) -> int | None:
-        """The leader epoch of the first batch of the next segment; behind the last one, after a clean stop, the last
-        epoch there is. None where neither is known."""
+        """Return the leader epoch of the first batch of the next segment; for the last one, after a clean stop, the
+        last known epoch. None where neither is known."""
         if following is None:
             return self._epochs[-1].leader_epoch if self._known.is_clean and self._epochs else None
         file = self._disk.open(self._path(following, ".log"))
@@ -338,7 +338,7 @@ class PartitionScan:
         return header.partition_leader_epoch
 
     def _will_be_read_again(self, base_offset: int, following: int | None) -> bool:
-        """Whether the next start makes the indexes of a segment anew in any case; the active one's are never whole."""
+        """Whether the next start rebuilds a segment's indexes in any case; the active one's are never complete."""
         if following is None:
             return True
         return not self._known.is_clean and following > (self._known.recovery_point or 0)
@@ -415,7 +415,7 @@ class PartitionScan:
             segment.end_offset = max(segment.end_offset, end)
 
     def _look_for_missing(self, segment: _Segment, size_bytes: int, following: int | None) -> None:
-        """Whether records are missing between the end of a segment and what follows."""
+        """Check for missing records between the end of a segment and what follows."""
         path = self._path(segment.base_offset, ".log")
         recorded = self._checksums.get(file_name(segment.base_offset, ".log"))
         is_last = following is None
@@ -545,7 +545,8 @@ class PartitionScan:
             self._add(Kind.STALE, path, reason)
 
     def _transaction_reason(self, segment: _Segment, entries: Sequence[TransactionIndexEntry]) -> str | None:
-        """Of a log that was compacted, and of transactions older than the log, an index may know more than the log."""
+        """Return how an index differs; for a compacted log, and transactions before its start, it may have more than
+        the log."""
         listed = {(entry.producer_id, entry.last_offset) for entry in entries}
         replayed = {(entry.producer_id, entry.last_offset) for entry in segment.aborted}
         for producer_id, offset in sorted(replayed - listed):
@@ -577,11 +578,12 @@ class PartitionScan:
         return decode_snapshot(content, offset)
 
     def _compare_snapshot(self, offset: int) -> None:
-        """Before the batch at `offset` is taken in: the snapshots up to it are of now, or of a place in between."""
+        """Compare the snapshots up to `offset`, before its batch is applied: they are of this offset, or of one in
+        between."""
         while self._snapshots and self._snapshots[0] <= offset:
             at = self._snapshots.pop(0)
             if not self._known.is_clean and at > (self._known.recovery_point or 0):
-                continue  # the next start makes it anew
+                continue  # the next start rebuilds it
             path = self._files.snapshot_path(at)
             decoded = self._read_snapshot(at)
             if isinstance(decoded, CorruptSnapshot):
@@ -624,7 +626,7 @@ class PartitionScan:
 
 
 class _EpochJudge:
-    """Decides which leader epochs are true: they never fall. Each batch waits for the next of its file."""
+    """Decides which leader epochs are true: they never fall. Each batch waits for the next one of its file."""
 
     def __init__(self) -> None:
         self.known: Sequence[EpochStart] = ()
@@ -641,7 +643,7 @@ class _EpochJudge:
             yield self._judge(held, found.batch.header.partition_leader_epoch)
 
     def finish(self, following: int | None = None) -> Iterator[tuple[Found, str | None]]:
-        """following: the epoch of what comes next; None when not known."""
+        """Decide the rest. following: the epoch of what comes next; None when not known."""
         held, self._held = self._held, None
         if held is not None:
             yield self._judge(held, following)
@@ -667,7 +669,7 @@ class _EpochJudge:
 
 
 def _prefix(header: BatchHeader) -> bytes:
-    """The bytes before the checksum."""
+    """Return the bytes before the checksum."""
     return (
         header.base_offset.to_bytes(8, "big")
         + header.batch_length.to_bytes(4, "big")
@@ -677,7 +679,7 @@ def _prefix(header: BatchHeader) -> bytes:
 
 
 def _difference(stored: Sequence[ProducerSnapshot], replayed: Sequence[ProducerSnapshot]) -> str | None:
-    """What a snapshot says otherwise than the log; producers that one of the two does not know may have expired."""
+    """Return how a snapshot differs from the log; producers in only one of the two may have expired."""
     by_id = {producer.producer_id: producer for producer in replayed}
     for one in stored:
         other = by_id.get(one.producer_id)

@@ -1,4 +1,4 @@
-"""What can be wrong with a partition's files, as values: where it is, what it concerns, what can be done."""
+"""Problems of a partition's files, as values: the place, what it concerns, and what can be done."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What is the matter with a place in the files of a partition."""
+    """The kind of a problem in a partition's files."""
 
     HEADER = "header"
-    """What no checksum covers is false in a batch's header, and what it was is known: nothing is lost."""
+    """A batch's header has a false field outside the checksum, and the true value is known: nothing is lost."""
     DAMAGE = "damage"
-    """Records that cannot be read, or whose offsets cannot be told, though they were acknowledged."""
+    """Acknowledged records cannot be read, or their offsets are unknown."""
     MISSING = "missing"
-    """Records that were acknowledged are not there: a file, or the end of one."""
+    """Acknowledged records are missing: a file, or its end."""
     NOT_RECORDED = "not recorded"
-    """A file can be read, and is not the one that was written here: another partition's, or an old copy."""
+    """A readable file is not the one that was written here: another partition's, or an old copy."""
     UNREADABLE = "unreadable"
-    """The disk refuses to read a file."""
+    """The disk fails to read a file."""
     REFUSED = "refused"
-    """The start refuses the partition for a reason that is found nowhere else."""
+    """The start refuses the partition for a reason that only the start finds."""
     TAIL = "tail"
-    """What stands behind the last whole batch, above what was known to be on the disk: never acknowledged."""
+    """Bytes behind the last whole batch, above the recovery point: never acknowledged."""
     SUPERFLUOUS = "superfluous"
-    """Bytes between or behind batches to which no offsets belong: nothing is lost without them."""
+    """Bytes between or behind batches, without offsets: nothing is lost without them."""
     STALE = "stale"
-    """A file that is made from the log, and does not agree with it: it can be made again."""
+    """A file that is derived from the log and differs from it: it can be rebuilt."""
     NOTE = "note"
-    """Nothing is wrong; the operator may want to know."""
+    """Nothing is wrong; a note for the operator."""
 
 
 class DirectoryProblem(NamedTuple):
-    """One finding in a partition's directory.
+    """One problem in a partition's directory.
 
-    position, end_position: in the file, in bytes; None where it is about the whole of it.
-    first_offset, end_offset: the offsets that are concerned: from the first to before the end; None where there are
-                   none, or (end) it is not known where they end.
+    position, end_position: in the file, in bytes; None where the whole file is meant.
+    first_offset, end_offset: the affected offsets, end exclusive; None where there are none, or (end) where it is
+        unknown.
     replacement:   for a header: the bytes that belong at `position`.
-    follows_valid: for damage: valid batches stand behind it.
+    follows_valid: for damage: whether valid batches follow.
     leader_epoch, time_ms: of the batches before it.
     """
 

@@ -1,6 +1,6 @@
-"""Repairing a data directory: what verification has found is put right, first on a disk in memory, then for real.
+"""Repair of a data directory: fixes what verification has found, first on a disk in memory, then on the real one.
 
-So nothing is done whose outcome was not seen: a repair after which the log would still be refused is not begun.
+A repair after which the log would still be refused is therefore never begun.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fencepost.broker.storage.disk import Disk, StorageError
 
 @dataclass
 class RepairedPartition:
-    """What was done to one partition. kept: files with what was given up. failed: why nothing, or not all, was done."""
+    """The result for one partition. kept: files with what was given up. failed: why nothing, or not all, was done."""
 
     name: TopicPartition
     plan: Plan
@@ -32,17 +32,17 @@ class RepairedPartition:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing is left but what the next start does by itself."""
+        """Whether the only problems left are those that the next start fixes."""
         return self.failed is None and all(problem.kind is Kind.TAIL for problem, _ in self.plan.left)
 
 
 class Repair:
-    """One repair of a directory that nobody else uses.
+    """One repair of a directory, used exclusively.
 
-    disk:        what is written to.
-    accept_loss: also give up what cannot be saved.
+    disk:        the disk to write to.
+    accept_loss: also give up what cannot be recovered.
     cut:         give up all that follows the first loss.
-    is_dry_run:  say what would be done, and do nothing.
+    is_dry_run:  report what would be done, and do nothing.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Repair:
         self._verification = Verification(data_directory, settings, clock, progress=progress)
 
     async def run(self, wanted: Sequence[TopicPartition] = ()) -> tuple[Report, list[RepairedPartition]]:
-        """Repair the partitions that are wanted, or all that need it.
+        """Repair the named partitions, or all that need it.
 
-        Returns what was found before, and what was done. Raises StorageError, UnknownPartitionError.
+        Returns the report from before, and the results. Raises StorageError, UnknownPartitionError.
         """
         report = await self._verification.run(wanted)
         repaired = []

@@ -1,7 +1,8 @@
-"""Carrying a plan out, in an order in which a crash at any moment leaves what the next repair can go on from.
+"""Application of a repair plan, in an order in which a crash at any moment leaves a state that the next repair
+continues.
 
-What is given up is on the disk in a file of its own before a log file changes. A log file is replaced as a whole, by
-one rename. What is made from the log is made last, by the broker's own recovery.
+What is given up is durable in a file of its own before a log file changes. One rename replaces a log file as a whole.
+The broker's own recovery rebuilds, last, what is derived from the log.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ async def apply_plan(
     topic_id: bytes | None,
     now_ms: int,
 ) -> list[str]:
-    """Put one partition right; returns the files in which what was given up is kept.
+    """Repair one partition; return the files that keep what was given up.
 
-    Raises StorageError; repairing again then does what is left.
+    Raises StorageError; another repair then does the rest.
     """
     directory = f"{data_directory}/{name}"
     disk.make_directory(directory)
@@ -54,7 +55,7 @@ async def apply_plan(
         disk.open(files.path(file_name(plan.restarts_at, ".log"))).close()
     indexes = [path.removesuffix(".log") + suffix for path in plan.edits for suffix in INDEX_SUFFIXES]
     for path in (*plan.deletes, *indexes):
-        # Before the list forgets the log file: without its checksum, a start would take a stale index for right.
+        # Before the list forgets the log file: without its checksum, a start would accept a stale index.
         disk.delete(path)
     _forget_checksums(disk, files, plan)
     if plan.writes_topic_id and topic_id is not None:
@@ -80,7 +81,7 @@ async def apply_plan(
 async def _finish(
     loaded: LoadedLog, plan: Plan, data_directory: str, name: TopicPartition, files: PartitionFiles
 ) -> None:
-    """Have what was read again on the disk, then say so in the checkpoint."""
+    """Sync what was read again, then write the checkpoint."""
     disk, directory = files.disk, files.directory
     try:
         if loaded.offline_reason is not None:
@@ -101,7 +102,7 @@ async def _finish(
 
 
 def _note_recovery_point(data_directory: str, name: TopicPartition, offset: int, disk: Disk) -> None:
-    """Where the checkpoint cannot be read nothing is noted: the next start reads all logs again."""
+    """Write the recovery point; an unreadable checkpoint is left: the next start then reads all logs again."""
     path = f"{data_directory}/{RECOVERY_POINT_FILE}"
     content = disk.read_file(path)
     with contextlib.suppress(CorruptCheckpointError):
@@ -112,7 +113,7 @@ def _note_recovery_point(data_directory: str, name: TopicPartition, offset: int,
 
 
 def _forget_checksums(disk: Disk, files: PartitionFiles, plan: Plan) -> None:
-    """What is said of files that have changed, or are not there any more, must not accuse those that are."""
+    """Remove the checksums of changed and deleted files, which would contradict the new ones."""
     checksums = files.checksums
     names = set(disk.list(files.directory))
     changed = {path.rpartition("/")[2] for path in (*plan.edits, *plan.set_aside, *plan.deletes)}
@@ -138,7 +139,7 @@ async def _set_aside_whole(disk: Disk, directory: str, path: str) -> str:
 
 
 async def _rewrite(disk: Disk, directory: str, path: str, edits: Sequence[Edit]) -> list[str]:
-    """Replace a log file by one with the edits in it; returns where what was cut out of it is kept."""
+    """Replace a log file by one with the edits; return the files that keep what was cut out."""
     kept = [await _keep(disk, directory, path, edit) for edit in edits if edit.is_kept]
     unfinished = path + UNFINISHED_SUFFIX
     before = disk.open(path) if disk.exists(path) else None
@@ -147,11 +148,11 @@ async def _rewrite(disk: Disk, directory: str, path: str, edits: Sequence[Edit])
         for piece in _pieces(before, edits):
             after.append(piece)
         if before is not None:
-            after.set_last_write_ms(before.last_write_ms())  # the age of records without a time is counted from it
+            after.set_last_write_ms(before.last_write_ms())  # the age of records without a timestamp is counted from it
         await disk.sync([after], [directory])
     except StorageError:
         with contextlib.suppress(StorageError):
-            disk.delete(unfinished)  # on a full disk it would be in the way of everything else
+            disk.delete(unfinished)  # on a full disk it would take space from everything else
         raise
     finally:
         after.close()
@@ -183,7 +184,7 @@ def _copied(file: LogFile, position: int, end_position: int) -> Iterator[memoryv
 
 
 async def _keep(disk: Disk, directory: str, path: str, edit: Edit) -> str:
-    """Copy what is cut out of a log file into a file of its own, durably; one that holds the same already stays."""
+    """Copy what is cut out of a log file into a file of its own, durably; an identical one is reused."""
     target = _free_name(disk, path, edit)
     if disk.exists(target):
         return target
@@ -202,7 +203,7 @@ async def _keep(disk: Disk, directory: str, path: str, edit: Edit) -> str:
 
 
 def _free_name(disk: Disk, path: str, edit: Edit) -> str:
-    """A name that is free, or whose file holds just these bytes."""
+    """Return a name that is free, or whose file holds exactly these bytes."""
     first = target = lost_path(path, edit.position)
     number = 1
     while disk.exists(target) and not _is_same(disk, path, edit, target):

@@ -1,7 +1,7 @@
-"""Deciding how a partition is put right: which bytes of which files are replaced by which, and what that gives up.
+"""Plan of a partition's repair: which bytes of which files are replaced, and what that gives up.
 
-Records that are given up leave an empty batch with their offsets, as compaction leaves them: no offset is ever given
-out twice, what follows keeps its place, and readers step over it.
+Records that are given up leave an empty batch with their offsets, as compaction leaves them: no offset is given out
+twice, what follows keeps its place, and readers skip the batch.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fencepost.protocol.record_batch import BatchHeader, sealed_header
 
 LARGEST_OFFSET_DELTA = 2**31 - 2
 LOSING = frozenset({Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.REFUSED})
-"""What cannot be put right without giving something up."""
+"""Problems that cannot be repaired without giving something up."""
 
 
 class Edit(NamedTuple):
-    """A part of a file that is replaced. is_kept: what stood there goes into a file of its own beside it."""
+    """A replaced part of a file. is_kept: whether its old bytes go into a file beside it."""
 
     position: int
     end_position: int
@@ -30,19 +30,18 @@ class Edit(NamedTuple):
 
 @dataclass
 class Plan:
-    """What is done to one partition.
+    """The repair of one partition.
 
-    edits:       by the path of a log file; one that does not exist is made.
+    edits:       by the path of a log file; a missing file is created.
     set_aside:   log files that are given up as a whole, and renamed.
-    deletes:     files that are made anew.
-    repaired:    the problems that are gone afterwards.
-    left:        those that are not, with the reason.
+    deletes:     files that are rebuilt.
+    repaired:    the problems that are solved by it.
+    left:        the other problems, with the reason.
     lost_offsets: how many offsets are given up; each had at most one record.
-    reread_from: the segment from which on the log is read again, and all that is made from it is made anew; None when
-                 nothing is to be done.
-    writes_topic_id: partition.metadata is written anew.
+    reread_from: the first segment that is read again, with all derived files rebuilt; None when nothing is to be done.
+    writes_topic_id: partition.metadata is rewritten.
     raises_epoch: the next records get a new leader epoch.
-    restarts_at: for a log of which nothing is left: the offset at which it begins.
+    restarts_at: for a log of which nothing is left: its first offset.
     """
 
     edits: dict[str, list[Edit]] = field(default_factory=dict)
@@ -62,11 +61,11 @@ class Plan:
 
 
 def make_plan(scan: PartitionScan, *, accept_loss: bool, cut: bool = False, topic_id: bytes | None = None) -> Plan:
-    """How to put a partition right.
+    """Plan the repair of a partition.
 
-    accept_loss: also give up what cannot be saved.
+    accept_loss: also give up what cannot be recovered.
     cut:         give up all that follows the first loss, rather than leave offsets without records.
-    topic_id:    whose partition it is; None when that is not known.
+    topic_id:    of the partition's topic; None when that is not known.
     """
     plan = Plan()
     cut_at = next((one for one in scan.problems if _loses_records(one)), None) if accept_loss and cut else None
@@ -87,9 +86,9 @@ def make_plan(scan: PartitionScan, *, accept_loss: bool, cut: bool = False, topi
 
 
 def _left_alone(plan: Plan) -> Plan:
-    """Of a partition that has lost something nothing is changed before the loss is accepted, or a file restored.
+    """Leave a partition with a loss unchanged, until the loss is accepted or a file restored.
 
-    What other files say of the lost one, its checksum above all, is what the loss is known by.
+    Other files, above all the lost file's checksum, are the evidence of the loss.
     """
     reason = "nothing of the partition is changed while there is damage that takes something else"
     return Plan(left=[*plan.left, *((problem, reason) for problem in plan.repaired)])
@@ -138,7 +137,7 @@ def _plan_one(
     elif kind in (Kind.DAMAGE, Kind.MISSING):
         _give_up(plan, scan, problem)
     elif kind is Kind.REFUSED and problem.position is None and problem.first_offset is not None:
-        # A file before all others is missing: the log begins behind it.
+        # A file before all others is missing: the log begins after it.
         plan.lost_offsets += (problem.end_offset or problem.first_offset) - problem.first_offset
     elif kind is Kind.STALE and problem.path.endswith((LEADER_EPOCH_FILE, ".snapshot", "index")):
         plan.deletes.append(problem.path)
@@ -167,12 +166,12 @@ def _give_up(plan: Plan, scan: PartitionScan, problem: DirectoryProblem) -> None
         plan.raises_epoch = True
     plan.lost_offsets += end_offset - problem.first_offset
     _edit(plan, problem.path, _edit_of(problem, empty_batches(problem, problem.first_offset, end_offset)))
-    # A log whose end is lost may have had more than is known: the next records belong to a new epoch.
+    # A log whose end is lost may have had more than is known: the next records get a new epoch.
     plan.raises_epoch |= end_offset >= scan.end_offset and not problem.follows_valid
 
 
 def _cut(plan: Plan, scan: PartitionScan, problem: DirectoryProblem) -> None:
-    """Give up all from one place on, and keep its offsets."""
+    """Give up everything from a place on, and keep its offsets."""
     assert problem.first_offset is not None
     end_offset = max(scan.end_offset, problem.end_offset or 0)
     filler = empty_batches(problem, problem.first_offset, end_offset)
@@ -193,13 +192,13 @@ def _edit_of(problem: DirectoryProblem, replacement: bytes) -> Edit:
 def _edit(plan: Plan, path: str, edit: Edit) -> None:
     edits = plan.edits.setdefault(path, [])
     inside = [other for other in edits if edit.position <= other.position < edit.end_position]
-    for other in inside:  # a batch whose header would be mended, and that is given up all the same
+    for other in inside:  # a batch with a repairable header that is given up nevertheless
         edits.remove(other)
     edits.append(edit)
 
 
 def _reread(plan: Plan, scan: PartitionScan, problem: DirectoryProblem) -> None:
-    """Have the log read again from the segment before the place on."""
+    """Read the log again from the segment before the place on."""
     offset = problem.first_offset
     if offset is None:
         name = problem.path.rpartition("/")[2]
@@ -212,7 +211,7 @@ def _reread(plan: Plan, scan: PartitionScan, problem: DirectoryProblem) -> None:
 
 
 def empty_batches(problem: DirectoryProblem, first_offset: int, end_offset: int) -> bytes:
-    """Batches without a record that have the offsets from the first to before the end."""
+    """Return batches without records that cover the offsets from the first to before the end."""
     content = b""
     while first_offset < end_offset:
         delta = min(end_offset - first_offset - 1, LARGEST_OFFSET_DELTA)

@@ -1,10 +1,10 @@
-"""Reading the whole of one log file: every batch with its checksum, and every place where no right one stands.
+"""Scan of one log file: every batch with its checksum, and every place without a right batch.
 
-The checksum of a batch covers neither its offset nor its length, leader epoch and format. Where the checksum holds,
-those can often be told from what surrounds the batch; then nothing is lost, and the batch counts as `Mended`.
+A batch's checksum covers neither its offset nor its length, leader epoch and format. Where the checksum is right, the
+surrounding batches often determine these fields; then nothing is lost, and the batch counts as `Mended`.
 
-Offsets are judged by what follows: a batch that jumps ahead has a false offset if the next one has the offset that was
-expected behind it, and a right one if the next one continues it, as after a gap that compaction has left.
+The following batch decides about offsets: a batch that jumps ahead has a false offset if the next one has the expected
+offset, and a right one if the next one continues it, as after a gap that compaction has left.
 """
 
 from __future__ import annotations
@@ -26,25 +26,24 @@ from fencepost.protocol.record_batch import (
 
 READ_BYTES = 1024 * 1024
 DOUBTFUL_LIMIT = 128
-"""Batches that are held back until it is known what is wrong."""
+"""The most batches that wait until the fault is known."""
 
-# Offsets below 2^48, lengths below 2^27 and leader epochs below 2^24: where it may be worth computing a checksum.
+# Offsets below 2^48, lengths below 2^27 and leader epochs below 2^24: where computing a checksum may pay.
 _CANDIDATE = re.compile(rb"(?=\x00\x00.{6}[\x00-\x07].{3}\x00.{3}\x02)", re.DOTALL)
 _CANDIDATE_BYTES = 17
 
 
 class Whole(NamedTuple):
-    """A batch that is as it was written."""
+    """A batch as it was written."""
 
     position: int
     batch: RecordBatch
 
 
 class Mended(NamedTuple):
-    """A batch whose records are as they were written, and whose header is so with `batch.header` in place of what the
-    file says.
+    """A batch with its records as they were written, and its header with `batch.header` in place of the file's.
 
-    reason: what is false in the file, and how the truth is known.
+    reason: what is false in the file, and how the true value is known.
     """
 
     position: int
@@ -53,11 +52,11 @@ class Mended(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """A part of the file that cannot be read, or of which the offsets cannot be told.
+    """A part of the file that cannot be read, or whose offsets are unknown.
 
-    first_offset: of what was in it.
-    end_offset:   of what follows; None where nothing does, and it is not known what was the end.
-    is_tail:      nothing valid follows in this file.
+    first_offset: of its records.
+    end_offset:   of what follows; None where nothing does, and the end is unknown.
+    is_tail:      whether nothing valid follows in this file.
     """
 
     position: int
@@ -72,7 +71,7 @@ Found = Whole | Mended | Damaged
 
 
 class _Raw(NamedTuple):
-    """A batch whose checksum holds. false_fields: of its header; offset and epoch are not judged yet."""
+    """A batch with a right checksum. false_fields: of its header, except offset and epoch, which are not judged yet."""
 
     position: int
     header: BatchHeader
@@ -89,11 +88,11 @@ class _Hole(NamedTuple):
 def scan_segment(
     file: LogFile, base_offset: int, next_base_offset: int | None, *, end_offset: int | None = None
 ) -> Iterator[Found]:
-    """All of a log file, in order.
+    """Yield the content of a log file, in order.
 
     base_offset:      none of its batches may begin below.
-    next_base_offset: of the next segment, at which its last batch ends at the latest; None for the last segment.
-    end_offset:       where the last segment is known to end; None where that is not known.
+    next_base_offset: of the next segment, the bound on its last batch's end; None for the last segment.
+    end_offset:       the known end of the last segment; None where it is unknown.
     Raises StorageError.
     """
     judge = _OffsetJudge(base_offset, next_base_offset, end_offset)
@@ -103,7 +102,7 @@ def scan_segment(
 
 
 class _OffsetJudge:
-    """Decides which offsets are true, with those in doubt held back until the next batch tells."""
+    """Decides which offsets are true; doubtful batches wait until the next one decides."""
 
     def __init__(self, base_offset: int, next_base_offset: int | None, end_offset: int | None) -> None:
         self.expected = base_offset
@@ -148,7 +147,7 @@ class _OffsetJudge:
         self._doubt(raw)
 
     def _doubt(self, raw: _Raw | _Hole) -> None:
-        """Put a decision off. Of a file that is full of doubt not all is kept in memory, and not all decided."""
+        """Defer a decision. Of a file full of doubt only DOUBTFUL_LIMIT batches are kept; the rest stays undecided."""
         doubtful = self._doubtful
         doubtful.append(raw)
         if len(doubtful) > DOUBTFUL_LIMIT:
@@ -157,7 +156,7 @@ class _OffsetJudge:
             doubtful[: DOUBTFUL_LIMIT // 2 + 1] = [_Hole(first.position, _end_position(last), reason)]
 
     def _jumps_on(self, last: _Raw | _Hole, raw: _Raw) -> bool:
-        """Whether two batches in a row leave a gap before them, as in a log that was compacted."""
+        """Whether two consecutive batches leave a gap before them, as in a compacted log."""
         return (
             isinstance(last, _Raw)
             and self.may_be_next(last.header)
@@ -179,7 +178,7 @@ class _OffsetJudge:
             yield from self._resolve(last.header.base_offset, is_tail=False)
             yield self._accept(last)
         elif contiguous_end is not None and self._end_offset is None:
-            # Only the active segment ends where nothing is known: it is appended to without gaps.
+            # Only the active segment has an unknown end: it is appended to without gaps.
             yield from self._mend_all("the batch before it ends there")
         elif self._end_offset is not None:
             yield from self._resolve(self._end_offset, is_tail=True)
@@ -188,7 +187,7 @@ class _OffsetJudge:
         doubtful.clear()
 
     def _may_end_with(self, last: _Raw) -> bool:
-        """Whether a jump in the last batch can be a gap that compaction has left."""
+        """Whether a jump in the last batch can be a gap from compaction."""
         if self._end_offset is None:
             return len(self._doubtful) > 1 and isinstance(self._doubtful[0], _Hole)
         return (
@@ -198,7 +197,7 @@ class _OffsetJudge:
         )
 
     def _contiguous_end(self) -> int | None:
-        """Where the log goes on if those in doubt follow each other without a gap; None if that cannot be."""
+        """Return the end of the doubtful batches if they join without a gap; None if they cannot."""
         offset = self.expected
         for raw in self._doubtful:
             if isinstance(raw, _Hole):
@@ -207,7 +206,7 @@ class _OffsetJudge:
         return offset
 
     def _resolve(self, next_offset: int, *, is_tail: bool) -> Iterator[Found]:
-        """Decide about all in doubt, now that it is known which offset follows them."""
+        """Decide about all doubtful batches, now that the offset after them is known."""
         true = self._true_offsets(next_offset)
         given_up: list[_Raw | _Hole] = []
         for raw, offset in zip(self._doubtful, true, strict=True):
@@ -221,7 +220,7 @@ class _OffsetJudge:
         self._doubtful.clear()
 
     def _true_offsets(self, next_offset: int) -> list[int | None]:
-        """The base offset of each in doubt; None where it cannot be told."""
+        """Return the base offset of each doubtful batch; None where it is unknown."""
         doubtful = self._doubtful
         true: list[int | None] = [None] * len(doubtful)
         start = 0
@@ -250,7 +249,7 @@ class _OffsetJudge:
         self._doubtful.clear()
 
     def _accept(self, raw: _Raw, evidence: str | None = None, true_offset: int | None = None) -> Found:
-        """Take a batch for the next one: with the offset that it has, or (evidence) with another, or that expected."""
+        """Accept a batch as the next one: with its own offset, or (evidence) with another, or the expected one."""
         header = raw.header
         false_fields = raw.false_fields
         true_offset = self.expected if true_offset is None else true_offset
@@ -284,14 +283,14 @@ def _end_position(item: _Raw | _Hole) -> int:
 
 
 def _offsets_of_run(run: list[BatchHeader], before: int | None, after: int | None, bounds: range) -> list[int | None]:
-    """The base offsets of batches that stand side by side; None where they cannot be told.
+    """Return the base offsets of adjacent batches; None where they are unknown.
 
-    before, after: the offsets that the run begins and ends with; None where something unreadable is in between.
-    bounds:        in which all of them are.
+    before, after: the offsets at which the run begins and ends; None where something unreadable is in between.
+    bounds:        the range of all of them.
 
-    Without false offsets and gaps, every batch has the same distance from the offset that it would have in a run that
-    begins at 0. Gaps of compaction make that distance rise. So the longest rising row of distances is true, where two
-    of it confirm each other; and what stands between two that are equal has their distance, too.
+    Without false offsets and gaps, every batch has the same distance from its offset in a run that begins at 0. Gaps
+    from compaction make that distance rise. So the longest rising row of distances is true, where two of them confirm
+    each other; and a batch between two of equal distance has that distance, too.
     """
     ideal, distances = 0, []
     for header in run:
@@ -319,9 +318,9 @@ def _offsets_of_run(run: list[BatchHeader], before: int | None, after: int | Non
 
 
 def _longest_rising_row(row: list[int | None], *, must_end: bool) -> list[int]:
-    """The slots of the longest subsequence that does not fall; of such that has the last slot, where it must.
+    """Return the slots of the longest subsequence that does not fall; with `must_end`, of those with the last slot.
 
-    Of equally long ones that with the most neighbours that are equal.
+    Among equally long ones, that with the most equal neighbours.
     """
     best: list[tuple[int, int, list[int]]] = []  # length, equal neighbours, slots
     for slot, value in enumerate(row):
@@ -373,7 +372,7 @@ def _checked(position: int, header: BatchHeader, buffer: memoryview) -> _Raw:
 
 
 def _with_true_length(file: LogFile, position: int, end_position: int, header: BatchHeader) -> _Raw | None:
-    """The batch between two positions, if all that is wrong with it is what it says of its length."""
+    """Return the batch between two positions, if its length is its only fault."""
     length_bytes = end_position - position
     if length_bytes < HEADER_BYTES or header.size_bytes == length_bytes or header.last_offset_delta < 0:
         return None
@@ -397,7 +396,7 @@ def _what_is_wrong(header: BatchHeader, left_bytes: int) -> str:
 
 
 def _next_batch(file: LogFile, position: int, judge: _OffsetJudge) -> int:
-    """Where the first batch at or after a position begins that can be the next one; the file's end if there is none."""
+    """Return the position of the first possible next batch from a position on; the file's end if there is none."""
     size_bytes = file.size_bytes
     while position + HEADER_BYTES <= size_bytes:
         chunk = bytes(file.read(position, READ_BYTES))
@@ -412,7 +411,7 @@ def _next_batch(file: LogFile, position: int, judge: _OffsetJudge) -> int:
 
 
 def _has_batch_at(file: LogFile, position: int, judge: _OffsetJudge) -> bool:
-    """Whether a batch begins here that may be the next one; one inside of another's records has no neighbour behind."""
+    """Whether a possible next batch begins here; one inside of another's records has no neighbour behind."""
     start = file.read(position, HEADER_BYTES)
     if len(start) < HEADER_BYTES:
         return False

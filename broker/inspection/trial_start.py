@@ -1,6 +1,6 @@
-"""Trying a start out: the very code of a broker's start, over a disk that keeps what it writes to itself.
+"""Trial start: runs a broker's own start code over a disk that keeps its writes in memory.
 
-So what is said of the next start is what it does. Its log lines are collected in place of being written.
+The reported result of the next start is therefore its real one. Its log lines are collected instead of written.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from fencepost.protocol.primitives import DecodeError
 
 @dataclass
 class TriedPartition:
-    """What a start makes of one partition.
+    """The result of a start for one partition.
 
-    topic_id:       as the metadata say; None where they know of no such topic.
-    is_stray:       it is left alone, as it belongs to no topic that is known.
+    topic_id:       from the metadata; None where they have no such topic.
+    is_stray:       whether it is left alone, as it belongs to no known topic.
     offline_reason: None where it is served.
     coordinator_reason: why its coordinator cannot load it; None where it can, or there is none.
     """
@@ -57,10 +57,10 @@ class TriedPartition:
 
 @dataclass
 class TriedStart:
-    """What a start makes of a data directory.
+    """The result of a start for a data directory.
 
-    refused: why it does not come about; None where it does.
-    topics:  the names of the topics that are known, by id.
+    refused: why it fails; None where it does not.
+    topics:  the names of the known topics, by id.
     """
 
     partitions: dict[TopicPartition, TriedPartition] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class TriedStart:
 
 @contextlib.contextmanager
 def collected_events() -> Iterator[list[Event]]:
-    """Take the broker's log lines in place of having them written."""
+    """Collect the broker's log lines instead of writing them."""
     events: list[Event] = []
 
     def collect(_: str, level: str, event: Event) -> None:
@@ -92,7 +92,7 @@ async def try_start(
 ) -> TriedStart:
     """Start the logs and coordinators of a directory, and stop them; nothing is written to the disk.
 
-    as_after_crash: whatever the last stop was.
+    as_after_crash: ignore a clean stop.
     """
     if as_after_crash:
         disk.delete(os.path.join(data_directory, CLEAN_SHUTDOWN_FILE))
@@ -102,7 +102,7 @@ async def try_start(
             await _open(data_directory, disk, store, settings, clock, tried)
         except StorageError as error:
             tried.refused = str(error)
-        except Exception as error:  # noqa: BLE001  # a start must not, and if it does, this is what is to be told
+        except Exception as error:  # noqa: BLE001  # a start must not raise it; if it does, that is the finding
             tried.refused = f"it fails with {type(error).__name__}: {error}"
     for event in events:
         name = _partition_of(event, data_directory)
@@ -158,7 +158,7 @@ async def _tried(partition_log: PartitionLog, topics: Topics) -> TriedPartition:
 
 
 def coordinator_shard(topic: str, topics: Topics | None = None) -> Shard | None:
-    """What a coordinator builds from the log of one of its partitions; None where there is no coordinator."""
+    """Return the shard that a coordinator builds from one of its partitions; None where there is no coordinator."""
     if topic == CONSUMER_OFFSETS_TOPIC:
         return GroupShard(GroupConfig(), MetadataImage() if topics is None else topics.metadata)
     if topic == TRANSACTION_STATE_TOPIC:

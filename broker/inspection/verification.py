@@ -1,4 +1,4 @@
-"""Verifying a data directory: every file is read, and the next start is tried out. Nothing is written into it."""
+"""Verification of a data directory: reads every file, and tries the next start. Writes nothing into it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LOSING = (Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.UNREADABLE, Kind.H
 class ScannedPartition:
     """A partition with all that is known of it.
 
-    tried:       what the next start makes of it; None where it is not known. after_crash: a start after a crash.
+    tried:       the next start's result; None where it is unknown. after_crash: that of a start after a crash.
     refusal:     why one of them refuses it.
     """
 
@@ -72,7 +72,7 @@ class ScannedPartition:
 
 @dataclass
 class Report:
-    """All that was found."""
+    """All results of a verification."""
 
     data_directory: str
     was_clean: bool
@@ -85,11 +85,11 @@ class Report:
 
 
 class UnknownPartitionError(Exception):
-    """A partition that was asked for is not in the directory."""
+    """A named partition is not in the directory."""
 
 
 class Verification:
-    """One look at a directory that nobody else uses.
+    """One verification of a directory, used exclusively.
 
     progress: called with numbers of bytes as they are read.
     """
@@ -110,17 +110,17 @@ class Verification:
         self._log_starts: dict[TopicPartition, int] = {}
 
     def partitions(self) -> list[TopicPartition]:
-        """Those that have a directory, in order."""
+        """Return the partitions that have a directory, in order."""
         disk = OverlayDisk()
         return sorted(partition_directories(disk.list(self._path)))
 
     def total_bytes(self, names: Sequence[TopicPartition]) -> int:
-        """The size of the log files."""
+        """Return the size of the log files."""
         disk = OverlayDisk()
         return sum(PartitionFiles(disk, f"{self._path}/{name}").segments_bytes() for name in names)
 
     async def run(self, wanted: Sequence[TopicPartition] = ()) -> Report:
-        """Look at the partitions that are wanted, or all. Raises StorageError, UnknownPartitionError."""
+        """Verify the named partitions, or all. Raises StorageError, UnknownPartitionError."""
         report = Report(self._path, OverlayDisk().exists(os.path.join(self._path, CLEAN_SHUTDOWN_FILE)))
         self._read_checkpoints(report)
         found = self.partitions()
@@ -240,7 +240,7 @@ class Verification:
     def _refusal(
         self, name: TopicPartition, tried: TriedPartition, expectations: Expectations, *, is_clean: bool
     ) -> RecoveryRefusal | None:
-        """Why the start refuses a partition, with place and offsets; None where it fails in another way."""
+        """Return why the start refuses a partition, with place and offsets; None where it fails in another way."""
         disk = OverlayDisk()
         try:
             loading = LogRecovery(
@@ -275,7 +275,7 @@ class Verification:
 
 
 def _record_check(name: TopicPartition) -> CheckRecords | None:
-    """How a coordinator takes in what is in its log; None where there is no coordinator."""
+    """Return how a coordinator checks its log; None where there is no coordinator."""
     shard = coordinator_shard(name.topic)
     if shard is None:
         return None
@@ -298,11 +298,11 @@ def _record_check(name: TopicPartition) -> CheckRecords | None:
 
 
 def _add_refusal(one: ScannedPartition) -> None:
-    """What only the start knows: why it refuses the partition, unless that was found already."""
+    """Add the reason for which the start refuses the partition, unless it was found already."""
     problems, refusal = one.problems, one.refusal
     other_topic = [problem for problem in problems if _is_of_another_topic(problem)]
     if other_topic:
-        problems[:] = other_topic  # all else is what must be where one log stands in the place of another
+        problems[:] = other_topic  # the other problems follow from one log in the place of another
         return
     reason = next(
         (
@@ -324,7 +324,7 @@ def _add_refusal(one: ScannedPartition) -> None:
         return
     first_offset, end_offset = refusal.expected_offset, refusal.end_offset
     if refusal.is_missing and base_offsets and first_offset > base_offsets[0]:
-        # Between others, or behind them: its offsets can be kept.
+        # Between other segments, or after them: its offsets can be kept.
         problems.append(
             DirectoryProblem(
                 Kind.MISSING,
@@ -363,7 +363,7 @@ def _add_stray(report: Report, one: ScannedPartition) -> None:
 
 
 def _outcome(one: ScannedPartition, problem: DirectoryProblem) -> str:
-    """What the next start makes of the partition."""
+    """Return what the next start does with the partition."""
     tried, crashed = one.tried, one.after_crash
     if tried is None:
         return "not known: the start itself is refused"
@@ -389,7 +389,7 @@ def _outcome(one: ScannedPartition, problem: DirectoryProblem) -> str:
 
 
 def names_of(texts: Sequence[str]) -> list[TopicPartition]:
-    """`TOPIC-PARTITION` as written. Raises UnknownPartitionError."""
+    """Parse `TOPIC-PARTITION` arguments. Raises UnknownPartitionError."""
     names = []
     for text in texts:
         found = partition_directories([text])

@@ -1,7 +1,7 @@
-"""The cleaner: rewrites the sealed segments of compacted logs so that only the newest record of every key is left.
+"""Cleaner: rewrites the sealed segments of compacted logs, so that only the newest record of each key is left.
 
-It runs as one task beside everything else and often gives the event loop back. The log stays readable and writable all
-the time: new segments are written beside the old ones and take their place in one step.
+It runs as one task and often yields to the event loop. The log stays readable and writable: new segments are written
+beside the old ones and replace them in one step.
 Source: Kafka's LogCleaner, Cleaner and LogCleanerManager.
 """
 
@@ -48,12 +48,12 @@ CLEANING = Place("cleaning of a log", Policy.RETRY)
 OFFSET_MAP_BYTES = 128 * 1024 * 1024
 RECORDS_PER_SLICE = 300
 COMPRESSED_AT_ONCE_BYTES = 64 * 1024
-"""Of records that are left of a batch; more of them are compressed on a thread."""
+"""The most bytes left of a batch that are compressed in a step; more are compressed on a thread."""
 T = TypeVar("T")
 
 
 class CleaningAbandonedError(Exception):
-    """The log has changed, or cannot be read as it should; what had been written was thrown away."""
+    """The log has changed, or cannot be read as expected; what had been written was removed."""
 
 
 def _unreadable(segment: Segment, position: int, error: DecodeError) -> CleaningAbandonedError:
@@ -62,10 +62,10 @@ def _unreadable(segment: Segment, position: int, error: DecodeError) -> Cleaning
 
 
 class DirtyRange(NamedTuple):
-    """What a pass may clean: from the first offset after the last pass up to one that is not to be touched yet.
+    """The offsets that a pass may clean: from the end of the last pass to the first offset that must stay.
 
     ratio:  dirty bytes of all that could be cleaned.
-    is_due: the ratio, or the age of what is dirty, asks for a pass.
+    is_due: whether the ratio, or the age of dirty records, requires a pass.
     """
 
     start_offset: int
@@ -75,7 +75,7 @@ class DirtyRange(NamedTuple):
 
 
 def dirty_range(partition_log: PartitionLog, cleaned_offset: int, now_ms: int) -> DirtyRange:
-    """What there is to clean in a log whose last pass ended at `cleaned_offset`.
+    """Return what there is to clean in a log whose last pass ended at `cleaned_offset`.
 
     Never the active segment, nothing at or above the last stable offset, nothing younger than `min.compaction.lag.ms`.
     """
@@ -125,10 +125,9 @@ class LogCleaning:
         self._slice_records = 0
 
     async def run(self) -> int:
-        """Clean; returns the offset up to which the log is clean now.
+        """Clean; return the offset up to which the log is clean now.
 
-        Raises CleaningAbandonedError, and StorageError when writing fails; the log can then still be used, or is
-        offline.
+        Raises CleaningAbandonedError, and StorageError when writing fails; the log is then still usable, or offline.
         """
         candidates = [segment for segment in self._log.segments.sealed if segment.base_offset < self._dirty.end_offset]
         await self._build_map(candidates)
@@ -159,7 +158,7 @@ class LogCleaning:
         return self._map.end_offset
 
     async def _batches(self, segment: Segment) -> AsyncIterator[tuple[int, RecordBatch]]:
-        """All batches of a segment with their positions, a slice of the event loop's time after the other."""
+        """Yield the batches of a segment with their positions, in time slices."""
         end_position = 0
         order = segment.order_from_start()
         for position, batch in checked_batches(segment.log, order):
@@ -174,8 +173,8 @@ class LogCleaning:
             raise CleaningAbandonedError(f"{segment.path('.log')} cannot be read from position {end_position} on")
 
     async def _content(self, batch: RecordBatch) -> bytes | None:
-        """The records of a batch, decompressed: on a thread where that takes long. None where they cannot be, for
-        whoever reads them to say."""
+        """Return the records of a batch, decompressed; on a thread where that takes long. None where they cannot be:
+        the reader of the records then raises."""
         header, compressed = batch.header, batch.buffer[HEADER_BYTES:]
         try:
             codec = header.codec
@@ -191,13 +190,14 @@ class LogCleaning:
 
     @staticmethod
     async def _done(batch: RecordBatch, steps: SlicedWork[T]) -> T:
-        """Work on the records of a batch: at once where they are few, else while others have their turns."""
+        """Work on the records of a batch: in one step where they are few, else in slices."""
         if batch.header.records_count <= RECORDS_PER_SLICE:
             return run_to_end(steps)
         return await run_in_slices(steps, SLICE_S)
 
     def _require_segments(self, segments: Sequence[Segment]) -> None:
-        """The log may have been deleted, taken offline or cut by retention while others had the event loop."""
+        """Require the segments to be unchanged: the log may have been deleted, taken offline or cut by retention
+        meanwhile."""
         if self._log.is_deleted or self._log.is_offline:
             raise CleaningAbandonedError(f"{self._log.topic_partition} is not there any more")
         present = set(self._log.segments)
@@ -229,7 +229,7 @@ class LogCleaning:
         self._map.end_offset = self._dirty.end_offset
 
     def _aborted(self, start_offset: int, end_offset: int) -> list[TransactionIndexEntry]:
-        """The aborted transactions that overlap a range; their markers may be behind it."""
+        """Return the aborted transactions that overlap a range; their markers may be behind it."""
         segments = list(self._log.segments)
         aborted: list[TransactionIndexEntry] = []
         for segment in segments:
@@ -244,7 +244,7 @@ class LogCleaning:
     # Rewriting
 
     def _groups(self, segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-        """Neighbours that fit into one segment, so that what is left of many becomes few."""
+        """Group neighbours that fit into one segment, so that many small remains become few segments."""
         limit_bytes = self._log.config.segment_bytes
         group: list[Segment] = []
         group_bytes = 0
@@ -259,7 +259,7 @@ class LogCleaning:
             yield group
 
     async def _clean_group(self, group: Sequence[Segment], rules: RetentionRules) -> int:
-        """Rewrite some segments into one; returns its size."""
+        """Rewrite some segments into one; return its size."""
         base_offset = group[0].base_offset
         self._disk.delete(self._files.path(file_name(base_offset, CLEANED_SUFFIX)))
         cleaned = Segment(
@@ -279,7 +279,7 @@ class LogCleaning:
                 cleaned.log.set_last_write_ms(max(segment.log.last_write_ms() for segment in group))
                 await self._sync(cleaned, kept_aborted, forgotten=[forget_segments(self._files.checksums, group)])
                 self._require_segments(group)
-                # From here to the replacement in memory nothing comes between: files and segments change together.
+                # From here to the replacement in memory there is no await: files and segments change together.
                 is_swapped = True
                 self._log.sync_files_soon(self._swap(group, cleaned, kept_aborted), cleaned)
         finally:
@@ -296,7 +296,7 @@ class LogCleaning:
         cleaned: Segment,
         kept_aborted: list[TransactionIndexEntry],
     ) -> bool:
-        """Write what is kept; returns whether that differs from what was there."""
+        """Write what is kept; return whether that differs from what was there."""
         is_changed = False
         for segment in group:
             async for position, batch in self._batches(segment):
@@ -326,7 +326,7 @@ class LogCleaning:
     async def _sync(
         self, cleaned: Segment, kept_aborted: Sequence[TransactionIndexEntry], *, forgotten: Sequence[LogFile]
     ) -> None:
-        """Bring the new files to the disk, under names that do not count yet, and close them."""
+        """Sync the new files, under names that do not count yet, and close them."""
         files = [cleaned.log, *forgotten]
         if kept_aborted:
             path = self._files.path(file_name(cleaned.base_offset, TRANSACTIONS_CLEANED_SUFFIX))
@@ -341,9 +341,9 @@ class LogCleaning:
     def _swap(
         self, group: Sequence[Segment], cleaned: Segment, kept_aborted: Sequence[TransactionIndexEntry]
     ) -> list[LogFile]:
-        """Put the new segment in the place of the old ones; `broker.log.swap` says why in this order.
+        """Replace the old segments by the new one; `broker.log.swap` gives the reasons for the order.
 
-        Returns its index files, to be synced and closed.
+        Returns the new index files, to be synced and closed.
         """
         try:
             cleaned.move_log(CLEANED_SUFFIX, SWAP_SUFFIX)
@@ -367,9 +367,9 @@ class LogCleaning:
 
 
 class Cleaner:
-    """Cleans the compacted logs of one directory, the dirtiest first, one at a time.
+    """Cleans the compacted logs of one directory, one at a time, the dirtiest first.
 
-    checkpoint_path: remembers up to which offset each log is clean; without it logs are cleaned from their start again.
+    checkpoint_path: records up to which offset each log is clean; without it logs are cleaned from their start again.
     """
 
     def __init__(self, checkpoint_path: str, *, disk: Disk, clock: Clock) -> None:
@@ -388,25 +388,25 @@ class Cleaner:
             log.warning("checkpoint_corrupt", path=self._checkpoint_path, reason=str(error))
 
     def start(self, logs: Iterable[PartitionLog]) -> None:
-        """Clean what is due, in the background; nothing happens while that still goes on."""
+        """Clean what is due, in the background; does nothing while a pass runs."""
         if self._task is None or self._task.done():
             compacted = [partition_log for partition_log in logs if partition_log.config.is_compacted]
             if self._dirtiest(compacted) is not None:
                 self._task = CLEANER.start(self._clean(compacted))
 
     async def close(self) -> None:
-        """Stop; a pass that is going on is thrown away."""
+        """Stop; a running pass is discarded."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """A deleted partition may come again, with other records."""
+        """Forget a deleted partition: its name may return with other records."""
         self._cleaned_offsets.pop(topic_partition, None)
 
     def _dirtiest(self, logs: list[PartitionLog]) -> tuple[PartitionLog, DirtyRange] | None:
-        """The log to clean next. Removes from `logs` those whose dirty range cannot be computed."""
+        """Return the log to clean next. Removes from `logs` those whose dirty range cannot be computed."""
         now_ms = self._clock.now_ms()
         due: list[tuple[PartitionLog, DirtyRange]] = []
         for partition_log in tuple(logs):

@@ -1,8 +1,8 @@
-"""Group commit: what many partitions have appended becomes durable in one sync, and what arrives meanwhile in the next.
+"""Group commit: one sync makes durable what many partitions have appended; what arrives meanwhile goes with the next.
 
-An idle flusher starts at the end of the current turn of the event loop, so that requests that arrived together share
-a sync and a single one waits for nothing but the disk. At most one sync runs at a time. What nobody waits for does not
-start one: it goes with the next sync of its log, or after a pause with one of its own.
+An idle flusher starts at the end of the current turn of the event loop: requests that arrived together share a sync,
+and a single one waits only for the disk. At most one sync runs at a time. An append that no reply waits for starts
+none: it goes with the next sync of its log, or with its own after a delay.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ SYNC = Place("sync of logs", Policy.FAIL_PARTITION)
 UNAWAITED_SYNC_TIMER = Place("timer of syncs that nobody waits for", Policy.RETRY)
 
 MAX_UNAWAITED_DELAY_S = 0.02
-LOGS_PER_SYNC = 64  # so that one busy turn does not make everybody wait for hundreds of files
+LOGS_PER_SYNC = 64  # so that one busy turn does not make all waiters wait for hundreds of files
 
 
 class FilesToSync(NamedTuple):
-    """What must reach the disk for one log."""
+    """The files of one log that must reach the disk."""
 
     files: Sequence[LogFile]
     directories: Sequence[str]
 
 
 class Syncable(Protocol):
-    """A log, as the flusher sees it."""
+    """The part of a log that the flusher uses."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...
 
     def begin_sync(self) -> FilesToSync:
-        """What is not durable yet; what is appended after this call belongs to the next sync."""
+        """Return what is not durable yet; what is appended after this call belongs to the next sync."""
         ...
 
     def end_sync(self, error: StorageError | None) -> None:
-        """What `begin_sync` returned is durable, or could not be made so."""
+        """Report that what `begin_sync` returned is durable, or the error."""
         ...
 
     def give_up(self, error: StorageError) -> None:
-        """Go offline: nobody knows what of the log is durable."""
+        """Go offline: it is not known what of the log is durable."""
         ...
 
 
@@ -62,14 +62,14 @@ class Flusher:
         self.sync_count = 0
 
     def request(self, log_to_sync: Syncable) -> None:
-        """Have a log synced: with the others of this turn if nothing is being synced, else after the sync that runs."""
+        """Sync a log: with the others of this turn if no sync runs, else after the running one."""
         self._dirty[log_to_sync] = None
         if not self._is_running:
             self._is_running = True
             asyncio.get_running_loop().call_soon(self._start)
 
     def request_unawaited(self, log_to_sync: Syncable) -> None:
-        """Have a log synced for which nobody waits: before `MAX_UNAWAITED_DELAY_S` are over."""
+        """Sync a log that no reply waits for, within `MAX_UNAWAITED_DELAY_S`."""
         self._unawaited[log_to_sync] = None
         if self._unawaited_timer is None:
             self._unawaited_timer = asyncio.get_running_loop().call_later(MAX_UNAWAITED_DELAY_S, self._end_pause)
@@ -90,7 +90,7 @@ class Flusher:
         self._unawaited_timer = asyncio.get_running_loop().call_later(MAX_UNAWAITED_DELAY_S, self._end_pause)
 
     async def drain(self) -> None:
-        """Return when nothing is left to sync."""
+        """Wait until nothing is left to sync."""
         self._end_pause()
         while self._is_running:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -99,14 +99,14 @@ class Flusher:
 
     @SYNC.handles
     def _start(self) -> None:
-        """Begin a sync. A log that cannot take part goes offline; the others are synced."""
+        """Start a sync. A log that fails to take part goes offline; the others are synced."""
         files: list[LogFile] = []
         directories: dict[str, None] = {}
         dirty = self._dirty
         if len(dirty) <= LOGS_PER_SYNC:
             self._dirty = {}
         else:
-            # The longest waiting go first.
+            # The logs that have waited longest go first.
             dirty = dict.fromkeys(list(dirty)[:LOGS_PER_SYNC])
             for log_to_sync in dirty:
                 del self._dirty[log_to_sync]
@@ -134,7 +134,7 @@ class Flusher:
 
     @SYNC.handles
     def _end(self, error: StorageError | None) -> None:
-        """Tell the logs, each whatever the others do with it, and go on."""
+        """Report the result to each log, also when one of them raises; then start the next sync."""
         syncing, self._syncing = self._syncing, []
         for log_to_sync, work in syncing:
             try:

@@ -1,7 +1,7 @@
-"""Checking headers that another process has written, once, before the batches are served.
+"""Check of headers that another process has written: once, before the batches are served.
 
-A batch's length is confirmed by what begins where it ends, so a check goes on to the header behind what it is about.
-Where that leaves a gap of offsets the length may reach over batches; then the checksum tells.
+What begins at the end of a batch confirms its length, so a check reads one header further. Where that leaves a gap of
+offsets the length may reach over batches; then the checksum decides.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fencepost.broker.storage.disk import LogFile
 from fencepost.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, check_crc, read_header
 
 MOST_HEADERS = 4_096
-"""That one check is about, so that it takes some milliseconds; the rest is for the next."""
+"""The most headers of one check, so that it takes some milliseconds; the next check does the rest."""
 BYTES_LIKE_A_HEADER = 4_096
 """Computing the checksum of this many bytes takes about as long as checking one header."""
 _FIELDS = struct.Struct(">qiib6xi")  # base offset, batch length, leader epoch, format, last offset delta
 
 
 class CheckedHeaders(NamedTuple):
-    """What is checked now, and what stands behind it that is no next batch, if the check has met that."""
+    """What is checked now, and the fault behind it, if the check has met one."""
 
     checked: CheckedRange
     fault: HeaderFault | None
@@ -59,7 +59,7 @@ def check_headers(
     chunk = memoryview(b"")
     chunk_position = position = checked.end
     next_offset, leader_epoch = checked.next_offset, checked.leader_epoch
-    confirmed = position, next_offset, leader_epoch  # what `checked` ends with: the length before it is right
+    confirmed = position, next_offset, leader_epoch  # the end of `checked`: the length before it is right
     end_offset = order.end_offset
     batch_bytes = count = 0
     fault: HeaderFault | None = None
@@ -118,7 +118,7 @@ def check_headers(
 
 
 def _is_whole(file: LogFile, position: int, end_position: int) -> bool:
-    """Whether a batch lies between two positions, by its checksum; also where they are the same."""
+    """Whether a batch lies between two positions, by its checksum; also for an empty range."""
     return position == end_position or check_crc(file.read(position, end_position - position))
 
 
@@ -127,7 +127,7 @@ def _wrong_length(position: int, next_offset: int, _: int) -> HeaderFault:
 
 
 def _fault_at(file: LogFile, position: int, header: BatchHeader, order: HeaderPlausibility) -> HeaderFault | None:
-    """What is wrong with a batch that does not simply go on where the one before ends; None when nothing is."""
+    """Return what is wrong with a batch that does not simply continue the one before; None when nothing is."""
     implausible = implausibility(header)
     if implausible is not None:
         order.reject(position, header, implausible)

@@ -1,4 +1,4 @@
-"""What the next batch of a log file must be like: the fields of its header that no checksum covers.
+"""Plausibility of batch headers: the next batch's fields that no checksum covers.
 
 A leader writes base offset, batch length, leader epoch and the format's number without touching the CRC, so a flipped
 bit in one of them leaves a batch that seems whole. Each of them is determined by what surrounds the batch:
@@ -22,7 +22,7 @@ SMALLEST_BATCH_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """The greatest distance from a segment's base offset that its indexes can hold."""
 GREATEST_FIRST_EPOCH = 2**16
-"""Where nothing is known of a log's epochs, a lone batch with a higher one is not believed."""
+"""Where a log's epochs are unknown, a lone batch with a higher one is rejected."""
 NO_EPOCHS = LeaderEpochs()
 
 
@@ -41,16 +41,16 @@ class HeaderFault(NamedTuple):
 
 
 class HeaderPlausibility:
-    """What is expected of the next batch, while a file is read from its start or from an index entry on.
+    """Expectations of the next batch, while a file is read from its start or from an index entry on.
 
     next_offset:    of the next batch.
     end_offset:     no batch reaches it.
     may_skip:       compaction may have left gaps.
-    is_open:        nothing is known of where the log ends, so that a gap needs a batch behind it that confirms it.
+    is_open:        the end of the log is unknown, so that a gap needs a batch behind it that confirms it.
     leader_epoch:   of the batch before; -1 when that is unknown.
-    known_epochs:   what the log's checkpoint says of epochs and offsets.
-    greatest_epoch: in which the partition is led now, as far as is known.
-    fault:          where and why the reading ended; None as long as it goes on.
+    known_epochs:   the log's checkpoint of epochs and offsets.
+    greatest_epoch: the partition's leader epoch now, as far as is known.
+    fault:          where and why the reading ended; None while it goes on.
     """
 
     __slots__ = (
@@ -85,10 +85,10 @@ class HeaderPlausibility:
         self.fault: HeaderFault | None = None
 
     def accept(self, header: BatchHeader, position: int, following: Callable[[], BatchHeader | None]) -> bool:
-        """Take in the batch at a position if it can be the next; else `fault` says why it cannot.
+        """Accept the batch at a position if it can be the next; else set `fault` to the reason.
 
         header:    a plausible one.
-        following: reads the header behind the batch; None when there is none. Called only when something is unusual.
+        following: reads the header behind the batch; None when there is none. Called only for an unusual batch.
         """
         base_offset = header.base_offset
         last_offset = base_offset + header.last_offset_delta
@@ -106,7 +106,7 @@ class HeaderPlausibility:
         return True
 
     def reject(self, position: int, header: BatchHeader | None, reason: str) -> None:
-        """Note why no batch begins at a position, for a reason that lies outside its header."""
+        """Set `fault` for a reason that lies outside the header."""
         self.fault = HeaderFault(position, self.next_offset, None if header is None else header.base_offset, reason)
 
     def _reason_against(self, header: BatchHeader, following: Callable[[], BatchHeader | None]) -> str | None:
@@ -154,7 +154,7 @@ class HeaderPlausibility:
 
 
 def implausibility(header: BatchHeader) -> str | None:
-    """Which field of a header cannot be right; None where its length may be trusted enough to read that much."""
+    """Return which field of a header cannot be right; None where its length is credible enough to read the batch."""
     if header.magic != CURRENT_MAGIC:
         return f"what stands there has format {header.magic}, and batches have {CURRENT_MAGIC}"
     if header.batch_length < SMALLEST_BATCH_LENGTH:

@@ -1,10 +1,9 @@
-"""Batches of producers that take longer to check, or to compress anew, than one step of the event loop may.
+"""Checks of producers' large batches: those that take longer to check or to compress than a step of the event loop may.
 
-A batch of a few KB may hold a million records, or 100 MB. Such a batch is decompressed and compressed on a thread,
-where the libraries let the event loop go on, and its records are checked on the loop, some milliseconds at a stretch.
-Few batches are in work at a time, so that their memory is bounded; the others wait in the order in which they came.
-Small batches never wait for them. While a batch is checked nothing of the log is looked at: that is done, in one step,
-when it is appended.
+A batch of a few KB may hold a million records, or 100 MB. It is decompressed and compressed on a thread, where the
+libraries release the interpreter, and its records are checked on the loop in time slices. At most IN_WORK_COUNT batches
+are in work, which bounds their memory; the others wait in order of arrival. Small batches never wait for them. The
+check does not use the log: the append does that, in one step.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from fencepost.protocol.record_validation import invalid_records, validation_ste
 T = TypeVar("T")
 
 IN_WORK_COUNT = 2
-"""Batches that are in work at a time; each may take `MAXIMUM_DECOMPRESSED_BYTES` of memory, and as much compressed."""
+"""The most batches in work; each may take `MAXIMUM_DECOMPRESSED_BYTES` of memory, and as much compressed."""
 SLICE_S = 0.002
-"""How long records are checked at a stretch, give or take a step."""
+"""The time slice for checking records, plus or minus a step."""
 
 
 class CheckedLargeBatch(NamedTuple):
-    """A batch that has passed, by these rules, all checks that need no log, compressed as they ask.
+    """A batch that has passed all checks that need no log, compressed by the rules it was checked with.
 
-    It may be appended as long as the rules of its log are the same object.
+    It may be appended while the rules of its log are the same object.
     """
 
     rules: AppendRules
@@ -51,7 +50,7 @@ class CheckedLargeBatch(NamedTuple):
 
 
 class LargeBatches:
-    """What is in work, of all partitions and connections of one broker."""
+    """The large batches in work, of all partitions and connections of one broker."""
 
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(IN_WORK_COUNT)
@@ -59,7 +58,7 @@ class LargeBatches:
     async def check(
         self, batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int
     ) -> CheckedLargeBatch | AppendResult:
-        """Go on with a batch at which `prepare_client_batch` raised TooLargeForOneStepError; refuses as that does.
+        """Check a batch at which `prepare_client_batch` raised TooLargeForOneStepError; refuses as that does.
 
         batch: must not change until this returns.
         """
@@ -85,17 +84,17 @@ class LargeBatches:
 
 
 async def on_a_thread(work: Callable[[], T]) -> T:
-    """Do work that does not hold the interpreter for long on a thread of its own. Raises what the work raises.
+    """Run work that releases the interpreter on a thread of its own. Raises what the work raises.
 
-    A thread is started each time: that takes a tenth of a millisecond, and none is left when the broker stops. Where
-    the system has none to give, the work is done here.
+    Starts a thread each time: that takes 0.1 ms, and none is left when the broker stops. Where the system has no
+    thread, the work runs here.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def end(result: T | None, error: BaseException | None) -> None:
         if future.done():
-            return  # nobody waits any more
+            return  # nothing waits any more
         if error is not None:
             future.set_exception(error)
         else:
@@ -106,7 +105,7 @@ async def on_a_thread(work: Callable[[], T]) -> T:
         failure: BaseException | None = None
         try:
             result = work()
-        except BaseException as error:  # noqa: BLE001  # it is for whoever waits
+        except BaseException as error:  # noqa: BLE001  # passed to the waiter
             failure = error
         try:
             loop.call_soon_threadsafe(end, result, failure)

@@ -1,4 +1,4 @@
-"""Which leader epoch wrote which offsets: what OffsetForLeaderEpoch answers from, so that clients notice a cut log.
+"""Leader epochs of a log with their first offsets: OffsetForLeaderEpoch uses them, so that clients notice a cut log.
 
 Source: Kafka's LeaderEpochFileCache.
 """
@@ -37,8 +37,8 @@ class LeaderEpochs:
         self.latest = self._starts[-1].leader_epoch if self._starts else UNKNOWN_EPOCH
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
-        """Take note that records from `start_offset` on are written in this epoch; nothing happens when it is not
-        newer."""
+        """Record that records from `start_offset` on are written in this epoch; an epoch that is not newer changes
+        nothing."""
         if leader_epoch > self.latest:
             while self._starts and self._starts[-1].start_offset >= start_offset:
                 self._starts.pop()
@@ -47,7 +47,7 @@ class LeaderEpochs:
             self.changed = True
 
     def forget_above(self, leader_epoch: int, end_offset: int) -> bool:
-        """Forget epochs above that of the records before `end_offset`, where they are said to begin before it.
+        """Remove epochs above that of the records before `end_offset`, where they are recorded to begin before it.
 
         Returns whether there were any.
         """
@@ -62,14 +62,14 @@ class LeaderEpochs:
         return True
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget the epochs that begin at or after the end of the log."""
+        """Remove the epochs that begin at or after the end of the log."""
         while self._starts and self._starts[-1].start_offset >= end_offset:
             self._starts.pop()
             self.changed = True
         self._find_latest()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that end at or before the start of the log; the one in force there begins there."""
+        """Remove the epochs that end at or before the start of the log; the one in force there begins there."""
         before = bisect_right(self._starts, start_offset, key=lambda start: start.start_offset)
         if before and (before > 1 or self._starts[0].start_offset < start_offset):
             in_force = EpochStart(self._starts[before - 1].leader_epoch, start_offset)
@@ -77,12 +77,12 @@ class LeaderEpochs:
             self.changed = True
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that wrote an offset; -1 when unknown."""
+        """Return the epoch that wrote an offset; -1 when unknown."""
         slot = bisect_right(self._starts, offset, key=lambda start: start.start_offset)
         return self._starts[slot - 1].leader_epoch if slot else UNKNOWN_EPOCH
 
     def end_offset_for(self, leader_epoch: int, current_epoch: int, log_end_offset: int) -> EpochEndOffset:
-        """The largest epoch that is not above the asked one, and where the next one begins; (-1, -1) when unknown.
+        """Return the largest epoch up to the given one, and where the next one begins; (-1, -1) when unknown.
 
         For the leader's current epoch that is the log end offset.
         """

@@ -1,5 +1,5 @@
-"""The settings of one log, with Kafka's names, units and defaults. The settings table in `broker.config` fills it
-from topic configs."""
+"""Settings of one log, with Kafka's names, units and defaults. The settings table in `broker.config` fills them from
+topic configs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""All logs of this broker, in one directory: opened, created, deleted, swept and closed.
+"""Directory of all logs of this broker: it opens, creates, deletes, sweeps and closes them.
 
-Beside the partitions' directories it holds Kafka's files: `.lock` while a broker runs on it, `.kafka_cleanshutdown`
-after a clean stop, and two checkpoints. Deleting the latter costs time at the next start and, for what DeleteRecords
-hid, its effect.
+Besides the partitions' directories it holds Kafka's files: `.lock` while a broker runs, `.kafka_cleanshutdown` after a
+clean stop, and two checkpoints. Deleting a checkpoint costs time at the next start and, for DeleteRecords, shows hidden
+records again.
 Source: Kafka's LogManager.
 """
 
@@ -55,17 +55,17 @@ CHECKPOINT_INTERVAL_MS = 60_000
 SWEPT_LOGS_PER_TURN = 100
 FLUSHED_LOGS_PER_TURN = 1_000
 COLLECTED_PER_STEP = 1_000
-"""Logs whose offsets are put together at a stretch, for a checkpoint."""
+"""Logs per step when a checkpoint is collected."""
 MOVED_PER_TURN = 100
-"""Logs of which DeleteRecords moves the start at a stretch."""
-FEWEST_SWEPT_LOGS = 1_000  # by one sweep, if there are as many
+"""Logs per step whose start DeleteRecords moves."""
+FEWEST_SWEPT_LOGS = 1_000  # by one sweep, if there are that many
 LONGEST_NAME_BYTES = 255
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 _DELETED_NAME = re.compile(r".+\.[0-9a-f]{32}-delete")
 
 
 def partition_directories(names: Iterable[str]) -> list[TopicPartition]:
-    """The partitions whose directories are among the names in a log directory."""
+    """Return the partitions among the names in a log directory."""
     found = []
     for name in names:
         match = _PARTITION_NAME.fullmatch(name)
@@ -81,8 +81,8 @@ def _topic_ids_agree(_: TopicPartition) -> int:
 class LogDirectory:
     """The logs under `path`. Use begins with `open` and ends with `close`.
 
-    cleaner_backoff_ms: how long the cleaner rests between looks for compacted logs that are due; None switches it off.
-                        May be changed at any time.
+    cleaner_backoff_ms: how long the cleaner rests between searches for compacted logs that are due; None switches it
+        off. May change at any time.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class LogDirectory:
         self._cleaner_started_ms = 0
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed: list[str] = []
-        self._unswept: list[PartitionLog] = []  # whose turn in this round has not come
-        self._share_count = 0  # of logs that this sweep still takes
-        self._unflushed: list[PartitionLog] = []  # that this sweep has not asked yet whether their time has come
+        self._unswept: list[PartitionLog] = []  # not yet swept in this round
+        self._share_count = 0  # logs that this sweep still takes
+        self._unflushed: list[PartitionLog] = []  # not yet checked for a flush by this sweep
         self._is_sweeping = False
         self._checkpointed_ms = 0
         self._checkpointing: asyncio.Task[None] | None = None
@@ -129,23 +129,24 @@ class LogDirectory:
         return self._path
 
     def volume(self) -> Volume:
-        """The file system that the directory is on. Raises StorageError."""
+        """Return the file system of the directory. Raises StorageError."""
         return self._disk.volume(self._path)
 
     @property
     def unopened(self) -> DeferredLogs:
-        """The logs that are there and that `open` has left for `open_next` and `open_now`."""
+        """The logs that `open` deferred, for `open_next` and `open_now`."""
         return self._opening.unopened
 
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        """The log of a partition, if it is open."""
+        """Return the log of a partition, if it is open."""
         return self._logs.get(topic_partition)
 
     def logs(self) -> Iterable[PartitionLog]:
         return self._logs.values()
 
     async def sizes_bytes(self, is_wanted: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
-        """The sizes of logs; where one is not open yet, that of its files. Those that cannot be read are left out."""
+        """Return the sizes of logs; of a log that is not open, that of its files. Leaves out those that cannot be
+        read."""
         sizes = {}
         for count, name in enumerate([name for name in self.unopened if is_wanted(name)]):
             if count % LOADS_PER_TURN == 0:
@@ -169,14 +170,13 @@ class LogDirectory:
         *,
         patience_s: float | None = None,
     ) -> None:
-        """Take the directory and open the logs in it; after an unclean stop, recover them.
+        """Lock the directory and open the logs in it; after an unclean stop, recover them.
 
-        leader_epoch_of: the epoch that a partition is led in from now on, unless its log has a higher one; None for a
-                         partition that is led by another node, whose directory is left alone.
-        patience_s:      how long to go on before the rest is left `unopened`; internal topics never are. None: all of
-                         them are opened.
-        A partition that cannot be recovered is there, but offline. Raises StorageError when the directory itself cannot
-        be used, also because another process has it.
+        leader_epoch_of: the leader epoch of a partition from now on, unless its log has a higher one; None for a
+            partition that another node leads, whose directory is left alone.
+        patience_s:      after how long the rest is left `unopened`; internal topics never are. None: open all.
+        A partition that cannot be recovered is added offline. Raises StorageError when the directory itself cannot be
+        used, also because another process has it.
         """
         self._disk.make_directory(self._path)
         if not self._disk.lock(self._join(LOCK_FILE)):
@@ -186,7 +186,7 @@ class LogDirectory:
             )
         self._is_locked = True
         is_clean = self._disk.exists(self._join(CLEAN_SHUTDOWN_FILE))
-        # From here on a crash is a crash, whatever the last stop was: the mark must be gone from the disk too.
+        # A crash from here on must count as one, whatever the last stop was: the mark must be gone from the disk, too.
         self._disk.delete(self._join(CLEAN_SHUTDOWN_FILE))
         await self._disk.sync((), (self._path,))
         is_clean = self._recovery_points.read() and is_clean
@@ -203,7 +203,7 @@ class LogDirectory:
             self.report_opened()
 
     def report_opened(self) -> None:
-        """Tell the user how many logs are open, and how many are not yet."""
+        """Log how many logs are open, and how many are not yet."""
         offline_count = sum(1 for partition_log in self._logs.values() if partition_log.is_offline)
         counts = {"partitions": len(self._logs), "offline": offline_count}
         if self.unopened:
@@ -229,15 +229,15 @@ class LogDirectory:
     # Create and delete
 
     async def remove_leftovers(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """Before names are used that deleted partitions may have had: have the checkpoints say nothing of them.
+        """Remove partitions from the checkpoints before new ones take their names.
 
-        After a crash it would be taken for something about the new ones. Raises StorageError.
+        After a crash the old lines would be applied to the new logs. Raises StorageError.
         """
         for checkpoint, write in (
             (self._recovery_points, self._write_recovery_points),
             (self._log_starts, self._write_log_starts),
         ):
-            async with checkpoint.changing:  # what is being written counts, too
+            async with checkpoint.changing:  # a write that is going on counts, too
                 is_named = any(name in checkpoint.offsets for name in topic_partitions)
             if is_named:
                 await write(durable=True)
@@ -250,9 +250,9 @@ class LogDirectory:
         *,
         leader_epoch: int = OWN_LEADER_EPOCH,
     ) -> PartitionLog:
-        """Make a new, empty log. Raises StorageError, also when there is a directory of that name already.
+        """Create a new, empty log. Raises StorageError, also when the directory exists.
 
-        Where the checkpoints say that there were records, their directory has been lost: the log is then offline.
+        Where the checkpoints mention records, their directory has been lost: the log is then offline.
         """
         directory = self._join(str(topic_partition))
         if topic_partition in self._logs or self._disk.exists(directory):
@@ -274,7 +274,7 @@ class LogDirectory:
             files, first_segment, metadata_file = self._make_directory(directory, topic_id, config)
         except StorageError:
             with contextlib.suppress(StorageError):
-                self._disk.delete(directory)  # or it would be in the way when this is tried again
+                self._disk.delete(directory)  # or it would block the next attempt
             raise
         partition_log = PartitionLog(
             topic_partition,
@@ -302,19 +302,19 @@ class LogDirectory:
         self._disk.make_directory(directory)
         files = PartitionFiles(self._disk, directory)
         metadata_file = files.write_topic_id(topic_id)
-        files.checksums.add({}).close()  # says whose directory it is
+        files.checksums.add({}).close()  # records whose directory it is
         return files, files.new_segment(0, config.index_interval_bytes), metadata_file
 
     def open_arrived(self, partition_log: PartitionLog, topic_id: bytes) -> None:
-        """Note whose log it is where its own note of that could not be read. Raises StorageError."""
+        """Record the topic id of an arrived log whose own record could not be read. Raises StorageError."""
         partition_log.topic_id = topic_id
         if partition_log.is_offline:
-            return  # its directory is left as it is
+            return  # its directory is left unchanged
         partition_log.add_to_next_sync([partition_log.files.write_topic_id(topic_id)])
         log.warning("partition_metadata_rewritten", path=partition_log.files.directory, topic_id=topic_id.hex())
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Let a log go: at once for everybody, its files with one of the next sweeps. Raises StorageError."""
+        """Delete a log: it is gone now, its files with one of the next sweeps. Raises StorageError."""
         partition_log = self._logs.pop(topic_partition, None)
         if partition_log is None:
             return
@@ -331,10 +331,10 @@ class LogDirectory:
         self._doomed.append(doomed)
 
     async def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
-        """Let nothing below an offset be read any more, in many partitions at once; durable when this returns.
+        """Move the starts of many logs, so that nothing below is read any more; durable when this returns.
 
         Per partition: see `PartitionLog.move_log_start`; UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises
-        StorageError where it could not be noted for any.
+        StorageError where no start could be recorded.
         """
         errors = {}
         for count, (name, before_offset) in enumerate(before_offsets.items(), 1):
@@ -357,7 +357,7 @@ class LogDirectory:
     ) -> PartitionLog | None:
         """Open the log of a partition that this node leads from now on; None when it has no directory.
 
-        It is read as after an unclean stop: nothing is known of how its last leader left it. Raises StorageError.
+        It is read as after an unclean stop, as it is not known how its last leader left it. Raises StorageError.
         """
         if topic_partition in self._logs:
             return self._logs[topic_partition]
@@ -368,7 +368,7 @@ class LogDirectory:
         return self._logs.get(topic_partition)
 
     def release(self, topic_partition: TopicPartition) -> None:
-        """Let a log go to another node: nobody here reads or writes it any more. Its files stay as they are."""
+        """Release a log to another node: this one no longer reads or writes it. Its files stay."""
         partition_log = self._logs.pop(topic_partition, None)
         if partition_log is not None:
             self._cleaner.forget(topic_partition)
@@ -376,7 +376,7 @@ class LogDirectory:
             partition_log.mark_deleted("is led by another node now")
 
     def delete_renamed_directories(self, topic_partition: TopicPartition, topic_id: bytes) -> bool:
-        """Delete what is left here of a partition that another node led last; whether there was anything.
+        """Delete the directory of a partition that another node led last; return whether there was one.
 
         Raises StorageError.
         """
@@ -392,14 +392,14 @@ class LogDirectory:
     # Sweep and close
 
     def sweep(self, now_ms: int, *, sweeps_per_round: int = 1, retention_interval_ms: int = 0) -> None:
-        """Do what time asks for: retention, rolling, expiry, compaction, checkpoints; remove what was deleted.
+        """Do the regular work: retention, rolling, expiry, compaction, checkpoints; remove deleted files.
 
-        sweeps_per_round: after so many sweeps every log has had its turn; with few logs each time. Flushes are not put
-                          off like that.
-        retention_interval_ms: retention and rolling by time leave a log alone for so long after it was opened or looked
-                               at by them last.
+        sweeps_per_round: after how many sweeps each log has been swept; with few logs each sweep takes all. Flushes are
+            not delayed.
+        retention_interval_ms: the least time between two passes of retention and rolling by time over a log, and after
+            its opening.
         Raises StorageError.
-        Many logs are gone through in shares, between which the event loop does other things.
+        Many logs are swept in portions, between which the event loop runs other things.
         """
         if not self._unswept:
             self._unswept = list(self._logs.values())
@@ -443,7 +443,7 @@ class LogDirectory:
             asyncio.get_running_loop().call_soon(share, now_ms, retention_interval_ms)
 
     def _flush_share(self, now_ms: int) -> None:
-        """Flush some of the logs whose time it is, and the others when the event loop has done other things."""
+        """Flush some of the logs that are due, and the others in later turns of the event loop."""
         share = self._unflushed[-FLUSHED_LOGS_PER_TURN:]
         del self._unflushed[-FLUSHED_LOGS_PER_TURN:]
         for partition_log in share:
@@ -461,21 +461,21 @@ class LogDirectory:
             log.error("checkpoint_failed", path=self._path, reason=str(error))  # noqa: TRY400  # the reason says it all
 
     def _end_sweep(self) -> None:
-        """The rest of this sweep's logs have their turn in the next one."""
+        """Leave the rest of this sweep's logs to the next one."""
         self._is_sweeping = False
 
     async def close(self) -> None:
-        """Bring everything to the disk, mark the directory as cleanly closed, and let it go. Raises StorageError.
+        """Sync everything, mark the directory as cleanly closed, and release it. Raises StorageError.
 
-        With a partition offline the stop is not clean: what was on its way to the disk is judged by the next start.
-        Nor is it when logs are left that the stop before had left uncleanly.
+        With an offline partition the stop is not clean: the next start judges what was being written. Nor is it with
+        logs still deferred since an unclean stop.
         """
         if not self._is_locked:
             return
         self._unflushed.clear()
         try:
             if not self._is_open:
-                return  # opening failed half-way: what the checkpoints say stays true
+                return  # opening failed half-way: the checkpoints stay true
             await self._cleaner.close()
             if self._checkpointing is not None:
                 await asyncio.wait([self._checkpointing])
@@ -510,17 +510,17 @@ class LogDirectory:
         return (yield from self._collect(self._recovery_points, lambda partition_log: partition_log.recovery_point))
 
     async def _write_log_starts(self, *, durable: bool) -> None:
-        """At once, or deleted records would come back."""
+        """Write the log starts now, or deleted records would come back."""
         await self._log_starts.write(self._collect_log_starts, durable=durable)
 
     def _collect_log_starts(self) -> SlicedWork[dict[TopicPartition, int]]:
-        """Only those that the files do not say by themselves."""
+        """Collect the log starts above the first offset of the files."""
         return (yield from self._collect(self._log_starts, _log_start_beyond_files))
 
     def _collect(
         self, checkpoint: OffsetCheckpoint, offset_of: Callable[[PartitionLog], int | None]
     ) -> SlicedWork[dict[TopicPartition, int]]:
-        """What a checkpoint is to say. Of what is not open yet, or not synced, as it was when this began."""
+        """Collect a checkpoint's content. A log that is not served yet keeps its old line."""
         known = checkpoint.offsets
         kept = {name: known.get(name) for name in self.unopened}
         offsets = {name: offset for name, offset in kept.items() if offset is not None}

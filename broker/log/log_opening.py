@@ -1,6 +1,6 @@
-"""Opening the logs that are found in a log directory: at the start, and later while clients are served.
+"""Opening of the logs in a log directory: at the start, and in the background while clients are served.
 
-What a crash left is recovered, and synced before it may be served.
+What a crash left is recovered, and synced before it is served.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ OPENING_SYNC = Place("sync of logs that were recovered", Policy.FAIL_PARTITION)
 OF_THE_WHOLE_DIRECTORY = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
-"""Errors that would meet every other log of the directory too, so they are not about one partition."""
+"""Errors that every other log of the directory would meet, too; so they do not concern one partition."""
 OWN_LEADER_EPOCH = 0
-"""Where nobody else tells in which epoch a partition is led: its log's own is never below."""
+"""The leader epoch where no other source gives one: the log's own is never below."""
 LOADS_PER_TURN = 16
 LOGS_PER_SYNC = 64
 WRITTEN_BACK_TOGETHER_COUNT = 256
-"""Logs from which on all that they wrote goes to the disk in one pass, before their files are synced one by one."""
+"""From this many logs on, all that they wrote goes to the disk in one pass before their files are synced one by one."""
 SLICE_S = 0.005
-"""How long logs are opened at a stretch while clients are served."""
+"""The time slice for opening logs while clients are served."""
 READ_NOW_BYTES = 128 * 1024
-"""Of a snapshot of producers that is read in one step: up to 700 producers with five batches each."""
+"""The largest snapshot of producers that is read in one step: up to 700 producers with five batches each."""
 
 
 def report_unopened(directory: str, topic_partition: TopicPartition, error: StorageError) -> None:
-    """Tell the user of a log that could not be opened while clients are served. directory: in which all logs are."""
+    """Log that a log could not be opened while clients are served. directory: the log directory."""
     log.error(
         "partition_not_opened",
         topic=topic_partition.topic,
@@ -62,11 +62,11 @@ def report_unopened(directory: str, topic_partition: TopicPartition, error: Stor
 
 
 class LogOpening:
-    """Which logs are there, which of them are open, and in what state the last stop left them.
+    """The logs of a directory: which are open, and how the last stop left them.
 
-    opened:    told of every log that has been opened.
-    unopened:  those that are left for `open_next` and `open_now`.
-    was_clean: whether the last stop of the directory was.
+    opened:    called with each opened log.
+    unopened:  the deferred logs, for `open_next` and `open_now`.
+    was_clean: whether the last stop of the directory was clean.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class LogOpening:
         was_clean: bool,
         patience_s: float | None,
     ) -> None:
-        """Open the coordinators' logs, on which every transaction and group waits, and as many others as there is time
-        for. See `LogDirectory.open`. Raises StorageError."""
+        """Open the coordinators' logs, which all transactions and groups wait for, and others until the time is over.
+        See `LogDirectory.open`. Raises StorageError."""
         self.was_clean = was_clean
         self._config_for_topic, self._leader_epoch_of = config_for_topic, leader_epoch_of
         self.unopened.add(name for name in found if leader_epoch_of(name) is not None)
@@ -128,9 +128,9 @@ class LogOpening:
                 self.unopened.discard(name)
 
     async def open_next(self) -> list[TopicPartition]:
-        """Open some of the logs that are left: those that were asked for, else any. Returns whose may be served now.
+        """Open some deferred logs, first those that were asked for. Returns those that may be served now.
 
-        They are `unopened` until whoever serves them takes them out. One that cannot be opened is reported.
+        They stay `unopened` until the caller removes them. A log that cannot be opened is reported.
         """
         loop = asyncio.get_running_loop()
         started_s = loop.time()
@@ -150,10 +150,11 @@ class LogOpening:
         return [*opened, *(name for name in await self._sync_opened() if name not in opened)]
 
     def open_now(self, topic_partition: TopicPartition) -> bool:
-        """Open a log that is left, if that takes no waiting; whether it may be served now. Else it is the next.
+        """Open a deferred log, if that takes no waiting; return whether it may be served now. Otherwise it is opened
+        next.
 
-        After an unclean stop there is something to be waited for: the disk. The state of very many producers is read
-        while others are served. Raises StorageError.
+        After an unclean stop opening has to wait for the disk. A large state of producers is read while others are
+        served. Raises StorageError.
         """
         if (
             not self.was_clean
@@ -179,13 +180,13 @@ class LogOpening:
         return bool(offsets) and self._disk.size_bytes(files.snapshot_path(offsets[-1])) > READ_NOW_BYTES
 
     async def open_uncleanly(self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int) -> None:
-        """Open a log that somebody else has written last: nothing is known of how it was left. Raises StorageError."""
+        """Open a log that another node has written last: it is not known how that node left it. Raises StorageError."""
         loading = self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=False)
         await run_in_slices(loading, SLICE_S)
         await self._sync_opened()
 
     def _failed(self, topic_partition: TopicPartition, error: BaseException) -> None:
-        """It is not served, and all others are. It is tried again when somebody asks for it."""
+        """Report a log that cannot be opened; others are served. It is tried again when a client asks for it."""
         OPENING.failed(error, concerns=topic_partition, on_failure=lambda _: self.unopened.fail(topic_partition))
 
     def _open(self, topic_partition: TopicPartition) -> SlicedWork[None]:
@@ -205,7 +206,7 @@ class LogOpening:
     def _open_offline(
         self, topic_partition: TopicPartition, config: LogConfig, leader_epoch: int, error: StorageError
     ) -> None:
-        """Have a log that cannot be opened there all the same: clients are told, and the other logs are served."""
+        """Add an offline log in place of one that cannot be opened: clients get an error, and other logs are served."""
         files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
         log_start_offset = self._log_starts.offsets.get(topic_partition, 0)
         recovery_point = max(self._recovery_points.offsets.get(topic_partition, 0), log_start_offset)
@@ -233,7 +234,7 @@ class LogOpening:
         files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
         now_ms = self._clock.now_ms()
         if is_clean and leader_epoch > OWN_LEADER_EPOCH and leader_epoch > files.read_epochs().latest:
-            is_clean = False  # another node may have written here since this one's clean stop
+            is_clean = False  # another node may have written here since this node's clean stop
         loaded = yield from LogRecovery(
             files,
             config,
@@ -245,7 +246,7 @@ class LogOpening:
         ).load()
         topic_id = files.read_topic_id()
         if topic_id == ZERO_TOPIC_ID and loaded.segments.size_bytes == 0 and loaded.offline_reason is None:
-            # Created just before the power went: nothing is in it, and it will be created again if its topic exists.
+            # Created just before a loss of power: it is empty, and is created again if its topic exists.
             for segment in loaded.segments:
                 segment.close()
             self._disk.delete(files.directory)
@@ -282,9 +283,9 @@ class LogOpening:
         )
 
     async def _sync_opened(self) -> list[TopicPartition]:
-        """Recovered records were in the page cache, perhaps nowhere else: they count when they are on the disk.
+        """Sync recovered records, which may be in the page cache only: they count when they are on the disk.
 
-        Returns whose are now.
+        Returns the partitions whose records are.
         """
         recovered, self._unsynced = self._unsynced, []
         if len(recovered) >= WRITTEN_BACK_TOGETHER_COUNT:

@@ -1,4 +1,4 @@
-"""The segments of one log in order of their offsets, and what is found by going through them."""
+"""Segments of one log in order of their offsets, and searches over them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fencepost.broker.log.segment import NO_RECORDS, Segment, SegmentRead
 
 
 class LogSegments:
-    """At least one segment; the last is the active one, the only one that is appended to.
+    """At least one segment; only the last, the active one, is appended to.
 
-    departures_count: how often segments were taken out, or others put in their place.
+    departures_count: how often segments were removed or replaced.
     """
 
     __slots__ = ("_base_offsets", "_segments", "active", "departures_count", "sealed_bytes")
@@ -47,7 +47,7 @@ class LogSegments:
         return self.sealed_bytes + self.active.size_bytes
 
     def add(self, segment: Segment) -> None:
-        """A new active segment, above all others."""
+        """Add a new active segment, above all others."""
         segment.known_epochs = self.active.known_epochs
         self.sealed_bytes += self.active.size_bytes
         self._segments.append(segment)
@@ -55,7 +55,7 @@ class LogSegments:
         self.active = segment
 
     def remove_first(self) -> Segment:
-        """Take the oldest segment out; the active one stays."""
+        """Remove the oldest segment; the active one stays."""
         self.departures_count += 1
         segment = self._segments.pop(0)
         del self._base_offsets[0]
@@ -63,26 +63,26 @@ class LogSegments:
         return segment
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put a cleaned segment in the place of sealed neighbours."""
+        """Replace sealed neighbours by a cleaned segment."""
         new.known_epochs = old[0].known_epochs
         slot = self._segments.index(old[0])
         self._segments[slot : slot + len(old)] = [new]
         self.replace_all(self._segments)
 
     def next_base_offset(self, segment: Segment) -> int | None:
-        """Where the following segment begins; None for the active one."""
+        """Return where the following segment begins; None for the active one."""
         slot = bisect_right(self._base_offsets, segment.base_offset)
         return self._base_offsets[slot] if slot < len(self._base_offsets) else None
 
     def from_offset(self, offset: int) -> Sequence[Segment]:
-        """The segment whose range an offset falls into, and all after it."""
+        """Return the segment whose range an offset falls into, and all after it."""
         slot = max(0, bisect_right(self._base_offsets, offset) - 1)
         return self._segments[slot:] if slot else self._segments
 
     def read(
         self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool = False
     ) -> tuple[Segment, SegmentRead]:
-        """Batches of one segment, as `Segment.read` says; of the next one where compaction left a gap."""
+        """Read batches of one segment, as `Segment.read` does; of the next one where compaction left a gap."""
         active = self.active
         if offset >= active.base_offset:
             found = active.read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
@@ -94,9 +94,10 @@ class LogSegments:
         return active, SegmentRead(NO_RECORDS, 0)
 
     def aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedRange]:
-        """The aborted transactions with records from `offset` to a position in the segment: by first offset and marker.
+        """Return the aborted transactions with records from `offset` to a position in the segment: by first offset and
+        marker.
 
-        May name some that begin a little later. Raises CorruptIndexError.
+        May include some that begin a little later. Raises CorruptIndexError.
         """
         aborted: list[AbortedRange] = []
         upper_offset: int | None = None

@@ -1,4 +1,4 @@
-"""What a partition's log is asked with and what it answers: the enums and result classes of `PartitionLog`."""
+"""Argument and result types of `PartitionLog`: enums and result classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencepost.protocol.errors import ErrorCode
 
 
 class AppendOrigin(Enum):
-    """Who wrote a batch. COORDINATOR batches (offset commits, transaction states) carry no sequence and skip the
+    """The writer of a batch. COORDINATOR batches (offset commits, transaction states) carry no sequence and skip the
     duplicate and sequence checks."""
 
     CLIENT = "client"
@@ -39,7 +39,7 @@ class RecordError:
 
 
 class AppendResult(NamedTuple):
-    """What became of one batch.
+    """The result of one batch's append.
 
     base_offset, last_offset: inclusive; those of the original when `is_duplicate`; -1 when refused.
     log_append_time_ms:       -1 on CreateTime topics.
@@ -57,7 +57,8 @@ class AppendResult(NamedTuple):
 
 
 class AppendedRun(NamedTuple):
-    """Batches that were appended together: how many, and the offset of the first; each has `records_count` records."""
+    """Batches that were appended together: their number, and the offset of the first; each has `records_count`
+    records."""
 
     batches_count: int
     base_offset: int
@@ -82,12 +83,12 @@ class AbortedRange(NamedTuple):
 
 @dataclass(slots=True)
 class LogRead:
-    """What one read found: whole batches as they lie on disk, and the offsets that a Fetch response carries.
+    """Result of one read: whole batches as they lie on disk, and the offsets of a Fetch response.
 
     aborted_transactions: None unless READ_COMMITTED, or where nothing fits.
     error:                NONE, or OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR; then `records` is empty.
-    slice:                what was found, in place of `records`, where much was found and the read was lazy.
-    is_cut_off:           whether something was found, and the next batch left out, by `max_bytes`.
+    slice:                in place of `records`, for a lazy read that found much.
+    is_cut_off:           whether something was found, and `max_bytes` cut off the next batch.
     """
 
     records: memoryview
@@ -128,6 +129,6 @@ class ActiveProducer(NamedTuple):
 
 
 class MarkerObserver(Protocol):
-    """Is told of every marker, in log order, in the same step that appends it."""
+    """Called with every marker, in log order, in the step that appends it."""
 
     def marker_appended(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None: ...

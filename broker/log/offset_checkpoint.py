@@ -1,4 +1,4 @@
-"""One of the files that say an offset for each partition of a log directory, and what it said last.
+"""Offset checkpoint: a file with an offset for each partition of a log directory, and its content in memory.
 
 Source: Kafka's OffsetCheckpointFile.
 """
@@ -21,19 +21,19 @@ log = get_logger(__name__)
 LOG_START_FILE = "log-start-offset-checkpoint"
 
 SLICE_S = 0.005
-"""How long the content of a file is put together at a stretch, while clients are served."""
+"""The time slice for collecting a file's content, while clients are served."""
 
 
 class OffsetCheckpoint:
-    """offsets: what the file says.
+    """offsets: the content of the file.
 
-    changing: held while the file is written, as one after another does: by then `offsets` is what it says.
+    changing: held during a write, as writes run one after another: `offsets` matches the file when it is free.
     """
 
     __slots__ = ("_disk", "_path", "_reserve", "changing", "offsets")
 
     def __init__(self, disk: Disk, path: str, *, reserve: RoomReserve | None = None) -> None:
-        """reserve: given back for a durable write that finds no room."""
+        """reserve: released for a durable write that finds no room."""
         self._reserve = reserve
         self._disk = disk
         self._path = path
@@ -41,7 +41,7 @@ class OffsetCheckpoint:
         self.offsets: dict[TopicPartition, int] = {}
 
     def read(self) -> bool:
-        """Take over what the file says, nothing if there is none; False if it cannot be read. Raises StorageError."""
+        """Read the file, empty if there is none; return False if it cannot be read. Raises StorageError."""
         self.offsets = {}
         content = self._disk.read_file(self._path)
         if content is None:
@@ -56,9 +56,9 @@ class OffsetCheckpoint:
     async def write(
         self, collect: Callable[[], SlicedWork[dict[TopicPartition, int]]], *, durable: bool, only_changes: bool = True
     ) -> None:
-        """Replace the file by what `collect` collects; others get their turn meanwhile.
+        """Replace the file by what `collect` collects, in time slices.
 
-        durable:      on the disk when this returns. only_changes: nothing is written that the file says already.
+        durable:      on the disk when this returns. only_changes: write only if the content differs.
         Raises StorageError.
         """
         async with self.changing:

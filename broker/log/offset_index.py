@@ -1,8 +1,8 @@
-"""The `.index` file of a segment: which batch stands at which position of the log file, one entry every few kilobytes.
+"""Offset index, the `.index` file of a segment: positions of batches in the log file, one entry every few kilobytes.
 
 An entry is 8 bytes, big-endian: the last offset of a batch relative to the segment's base offset (int32), and the
-position of that batch's first byte (int32). Entries are kept in memory once they are needed and written to the file
-when the segment is rolled, swept or closed: an index is never needed to recover, it is rebuilt from the log.
+position of that batch's first byte (int32). Entries are loaded on first use and written when the segment is rolled,
+swept or closed: recovery never needs an index, it is rebuilt from the log.
 Source: Kafka's OffsetIndex.
 """
 
@@ -17,7 +17,7 @@ ENTRY_BYTES = 8
 
 
 class CorruptIndexError(Exception):
-    """An index file holds what the log cannot have led to; it is rebuilt from the log."""
+    """An index file has entries that the log cannot have led to; it is rebuilt from the log."""
 
 
 class OffsetIndex:
@@ -67,12 +67,12 @@ class OffsetIndex:
         self.positions.append(position)
 
     def extend(self, last_offsets: Iterable[int], positions: Iterable[int]) -> None:
-        """Add several batches, in their order."""
+        """Add several batches, in order."""
         self.last_offsets.extend(last_offsets)
         self.positions.extend(positions)
 
     def position_before(self, offset: int) -> int:
-        """The position of a batch at or before the one that holds `offset` (relative): where a search starts."""
+        """Return the position of a batch at or before the one that holds `offset` (relative): the start of a search."""
         # The batch of an entry whose last offset is below may be skipped, but where it ends is not in the index.
         slot = bisect_left(self.last_offsets, offset)
         if slot < len(self.last_offsets) and self.last_offsets[slot] == offset:
@@ -80,31 +80,31 @@ class OffsetIndex:
         return self.positions[slot - 1] if slot else 0
 
     def last_offset_at(self, position: int) -> int:
-        """The last offset (relative) of the batch that the entry with this position is about."""
+        """Return the last offset (relative) of the batch whose entry has this position."""
         return self.last_offsets[bisect_left(self.positions, position)]
 
     def batch_at_or_before(self, position: int) -> int:
-        """The greatest indexed position of a batch that is not above `position`; 0 when there is none."""
+        """Return the greatest indexed position of a batch up to `position`; 0 when there is none."""
         slot = bisect_right(self.positions, position)
         return self.positions[slot - 1] if slot else 0
 
     def last_position_below(self, offset: int) -> int:
-        """The position of the last indexed batch whose last offset is below `offset` (relative); 0 when there is
+        """Return the position of the last indexed batch whose last offset is below `offset` (relative); 0 when there is
         none."""
         slot = bisect_left(self.last_offsets, offset)
         return self.positions[slot - 1] if slot else 0
 
     def first_offset_from(self, position: int) -> int | None:
-        """The last offset (relative) of the first indexed batch at or after `position`."""
+        """Return the last offset (relative) of the first indexed batch at or after `position`."""
         slot = bisect_left(self.positions, position)
         return self.last_offsets[slot] if slot < len(self.positions) else None
 
     def to_bytes(self) -> bytes:
-        """The whole file."""
+        """Return the content of the whole file."""
         return _to_bytes(self.last_offsets, self.positions)
 
     def unwritten_bytes(self) -> bytes:
-        """The entries that the file does not hold yet, as they go into it."""
+        """Return the entries that the file does not hold yet, encoded."""
         return _to_bytes(self.last_offsets[self.written_count :], self.positions[self.written_count :])
 
 

@@ -1,4 +1,4 @@
-"""The directory of one partition: what is in it besides the segments, and the names of everything.
+"""Directory of one partition: its files besides the segments, and the names of all files.
 
 Source: Kafka's LogFileUtils, ProducerStateManager (which snapshots are kept) and LeaderEpochFileCache.
 """
@@ -41,7 +41,7 @@ class SnapshotAt(NamedTuple):
 
 
 class PartitionFiles:
-    """One partition's directory. `snapshot_offsets` are those of the snapshot files in it, rising."""
+    """One partition's directory. `snapshot_offsets` are those of its snapshot files, rising."""
 
     __slots__ = ("checksums", "directory", "disk", "snapshot_offsets")
 
@@ -55,7 +55,7 @@ class PartitionFiles:
         return f"{self.directory}/{name}"
 
     def numbered(self) -> dict[str, list[int]]:
-        """The offsets that files are named after, by suffix (`.log`), rising."""
+        """Return the offsets in file names, by suffix (`.log`), rising."""
         offsets: dict[str, list[int]] = {}
         for name in self.disk.list(self.directory):
             match = _NUMBERED.fullmatch(name)
@@ -64,7 +64,7 @@ class PartitionFiles:
         return offsets
 
     def segments_bytes(self) -> int:
-        """The size of all segments as they lie on the disk, their indexes left out. Raises StorageError."""
+        """Return the size of all segments on the disk, without their indexes. Raises StorageError."""
         return sum(
             self.disk.size_bytes(self.path(file_name(offset, ".log"))) for offset in self.numbered().get(".log", ())
         )
@@ -85,11 +85,11 @@ class PartitionFiles:
         return self.path(file_name(offset, ".snapshot"))
 
     def write_snapshot(self, offset: int, producers: Sequence[ProducerSnapshot]) -> LogFile:
-        """Write the state after all records below `offset`; the file returned is to be synced and closed."""
+        """Write the state after all records below `offset`; the caller syncs and closes the returned file."""
         return self.write_encoded_snapshot(offset, encode_snapshot(producers))
 
     def write_encoded_snapshot(self, offset: int, content: bytes) -> LogFile:
-        """As `write_snapshot`, where the content of the file is there already."""
+        """Write a snapshot as `write_snapshot` does, from its encoded content."""
         path = self.snapshot_path(offset)
         self.disk.write_file(path, content, durable=False)
         self.checksums.add({file_name(offset, ".snapshot"): content_record(content)}).close()
@@ -99,11 +99,11 @@ class PartitionFiles:
         return self.disk.open(path)
 
     def latest_snapshot(self, at_most: int) -> SnapshotAt | None:
-        """The newest readable snapshot of `at_most` or less. One that cannot be read is deleted, with a warning."""
+        """Return the newest readable snapshot of `at_most` or less. Deletes one that cannot be read, with a warning."""
         return run_to_end(self.latest_snapshot_in_steps(at_most))
 
     def latest_snapshot_in_steps(self, at_most: int) -> SlicedWork[SnapshotAt | None]:
-        """As `latest_snapshot`."""
+        """Find the snapshot as `latest_snapshot` does, in steps."""
         for offset in reversed(self.snapshot_offsets):
             if offset > at_most:
                 continue
@@ -126,14 +126,14 @@ class PartitionFiles:
         self.snapshot_offsets.remove(offset)
 
     def keep_snapshots(self, base_offsets: Sequence[int]) -> None:
-        """Delete all snapshots but those at the base of a segment and the newest."""
+        """Delete all snapshots except those at the base of a segment and the newest."""
         bases = set(base_offsets)
         for offset in self.snapshot_offsets[:-1]:
             if offset not in bases:
                 self.delete_snapshot(offset)
 
     def tidy_checksums(self, base_offsets: Sequence[int]) -> None:
-        """Let the list of checksums be about the files that there are. Raises StorageError."""
+        """Limit the list of checksums to the files that exist. Raises StorageError."""
         names = {file_name(offset, suffix) for offset in base_offsets for suffix in NOTED_SUFFIXES}
         names |= {file_name(offset, ".snapshot") for offset in self.snapshot_offsets}
         self.checksums.tidy(names)
@@ -156,13 +156,13 @@ class PartitionFiles:
             epochs.changed = False
 
     def write_epochs_anew(self, epochs: LeaderEpochs) -> LogFile:
-        """Write the epochs; the file returned is to be synced and closed."""
+        """Write the epochs; the caller syncs and closes the returned file."""
         epochs.changed = True
         self.write_epochs(epochs)
         return self.disk.open(self.path(LEADER_EPOCH_FILE))
 
     def read_topic_id(self) -> bytes:
-        """The id of the topic that the directory belongs to; all zeros when that cannot be told."""
+        """Return the topic id of the directory; all zeros when it cannot be read."""
         content = self.disk.read_file(self.path(METADATA_FILE))
         if content is None:
             return ZERO_TOPIC_ID
@@ -173,7 +173,7 @@ class PartitionFiles:
             return ZERO_TOPIC_ID
 
     def write_topic_id(self, topic_id: bytes) -> LogFile:
-        """Write the topic id; the file returned is to be synced and closed."""
+        """Write the topic id; the caller syncs and closes the returned file."""
         path = self.path(METADATA_FILE)
         self.disk.write_file(path, encode_partition_metadata(topic_id), durable=False)
         return self.disk.open(path)

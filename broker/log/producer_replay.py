@@ -1,6 +1,6 @@
-"""Taking into the producers' state what a log already holds: for recovery, and to rebuild transaction indexes.
+"""Replay of a log's batches into the producers' state: for recovery, and to rebuild transaction indexes.
 
-Nothing is refused here: what is in the log has happened.
+Replay refuses nothing: what is in the log has happened.
 Source: Kafka's UnifiedLog.rebuildProducerState and ProducerStateManager.update.
 """
 
@@ -26,7 +26,7 @@ NEVER_EXPIRE_MS = 2**63 - 1
 def replay_batch(
     producers: ProducerState, header: BatchHeader, read_batch: Callable[[], RecordBatch], *, now_ms: int
 ) -> TransactionIndexEntry | None:
-    """Take in one batch; `read_batch` is called only for markers. Returns the transaction that it aborted, if any."""
+    """Apply one batch; `read_batch` is called only for markers. Returns the transaction that it aborted, if any."""
     if header.is_control:
         marker = read_end_transaction_marker(read_batch())
         if marker is None:
@@ -50,9 +50,9 @@ def replay_batch(
 def replay(
     segments: Sequence[Segment], producers: ProducerState, start_offset: int, end_offset: int, *, now_ms: int
 ) -> Iterator[TransactionIndexEntry | None]:
-    """Take in the batches between two offsets; yields the transactions aborted there, and None every now and then.
+    """Apply the batches between two offsets; yields the transactions aborted there, and None from time to time.
 
-    Raises DamagedLogError: without what is behind a damage, transactions would seem open, or committed.
+    Raises DamagedLogError: without the batches behind damage, transactions would seem open, or committed.
     """
     count = 0
     for segment in segments:
@@ -73,7 +73,7 @@ def replay(
 def usable_transaction_index(
     files: PartitionFiles, segments: Sequence[Segment], segment: SegmentFiles
 ) -> TransactionIndex:
-    """A segment's index, made anew first if its file cannot be right. Raises StorageError."""
+    """Return a segment's index, rebuilt first if its file cannot be right. Raises StorageError."""
     try:
         return segment.transaction_index
     except CorruptTransactionIndexError as error:
@@ -83,8 +83,7 @@ def usable_transaction_index(
 
 
 def rebuild_transaction_index(files: PartitionFiles, segments: Sequence[Segment], segment: SegmentFiles) -> None:
-    """Make the index of one segment anew, from the log and the state before it, and put it in place. Raises
-    StorageError."""
+    """Rebuild the index of one segment from the log and the state before it, and set it. Raises StorageError."""
     producers = ProducerState()
     start_offset = segments[0].base_offset
     snapshot = files.latest_snapshot(segment.base_offset)

@@ -1,4 +1,4 @@
-"""The `.snapshot` file: what a partition knew of its producers up to an offset, so that only the tail is replayed.
+"""Producer snapshot, the `.snapshot` file: the producers' state up to an offset, so that only the tail is replayed.
 
 Layout: int16 version, uint32 CRC-32C of all that follows, int32 count, 46 bytes per producer; Kafka's, which keeps only
 the newest batch of each producer. Behind that, where Kafka's reader does not look though its checksum does, come the
@@ -32,7 +32,7 @@ _BATCH = struct.Struct(">qiqiq")
 
 
 class ProducerBatch(NamedTuple):
-    """One appended batch of a producer, as it is remembered to recognise a retry.
+    """One appended batch of a producer, kept to recognise a retry.
 
     last_sequence:    -1 for a coordinator's batch, which carries none.
     max_timestamp_ms: the greatest timestamp of its records.
@@ -66,18 +66,18 @@ class ProducerSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CorruptSnapshot:
-    """Why a file is no snapshot; the one before it is tried instead."""
+    """Why a file is no snapshot; the caller tries the one before it."""
 
     reason: str
 
 
 def encode_snapshot(producers: Sequence[ProducerSnapshot]) -> bytes:
-    """The content of a snapshot file."""
+    """Encode the content of a snapshot file."""
     return _result_of(encoding_steps(producers, len(producers)))
 
 
 def encoding_steps(producers: Iterable[ProducerSnapshot], count: int) -> Generator[None, None, bytes]:
-    """As `encode_snapshot`, of `count` producers; a step is `PRODUCERS_PER_SLICE`."""
+    """Encode `count` producers as `encode_snapshot` does; a step is `PRODUCERS_PER_SLICE`."""
     body = bytearray(_PREAMBLE.size) + _COUNT.pack(count)
     earlier = bytearray()
     earlier_count = 0
@@ -120,9 +120,9 @@ _NO_BATCH = ProducerBatch(last_sequence=-1, last_offset=NO_OFFSET, offset_delta=
 
 
 def decode_snapshot(content: bytes, end_offset: int | None = None) -> list[ProducerSnapshot] | CorruptSnapshot:
-    """What a snapshot file says, in its order; or why it cannot be read.
+    """Decode a snapshot file, in its order; or return why it cannot be read.
 
-    end_offset: after the last record it may know of; None when that is not known.
+    end_offset: after the last record that it may cover; None when that is not known.
     """
     return _result_of(decoding_steps(content, end_offset))
 
@@ -130,7 +130,7 @@ def decode_snapshot(content: bytes, end_offset: int | None = None) -> list[Produ
 def decoding_steps(
     content: bytes, end_offset: int | None = None
 ) -> Generator[None, None, list[ProducerSnapshot] | CorruptSnapshot]:
-    """As `decode_snapshot`; a step is `PRODUCERS_PER_SLICE`."""
+    """Decode as `decode_snapshot` does; a step is `PRODUCERS_PER_SLICE`."""
     if len(content) < _PREAMBLE.size + _COUNT.size:
         return CorruptSnapshot(f"{len(content)} bytes are too few")
     version, checksum = _PREAMBLE.unpack_from(content)
@@ -161,7 +161,7 @@ def decoding_steps(
 
 
 def _decode_earlier_batches(content: bytes, position: int) -> Generator[None, None, dict[int, list[ProducerBatch]]]:
-    """The section behind the producers. One that is missing, or of another make, is as good as empty."""
+    """Decode the section behind the producers. A missing section, or one of another format, counts as empty."""
     earlier: dict[int, list[ProducerBatch]] = {}
     if len(content) - position < _SECTION.size:
         return earlier
@@ -177,7 +177,7 @@ def _decode_earlier_batches(content: bytes, position: int) -> Generator[None, No
 
 
 def _result_of(steps: Generator[None, None, T]) -> T:
-    """Do all steps at once."""
+    """Run all steps; return the result."""
     while True:
         try:
             next(steps)

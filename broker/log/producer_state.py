@@ -1,7 +1,7 @@
-"""What a partition knows of its producers: which batch must come next, which transactions are open, what is stable.
+"""State of a partition's producers: which batch must come next, which transactions are open, what is stable.
 
 Decide, then apply: the `check_…` methods change nothing and the `apply_…` methods refuse nothing, so recovery applies
-what the log holds without checking it again. Pure: time comes in as `now_ms`, nothing is read or written here.
+the log without checking it again. Pure: callers pass the time as `now_ms`; nothing is read or written here.
 Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendInfo and ProducerStateEntry.
 """
 
@@ -23,11 +23,11 @@ NO_OFFSET: Final = -1
 NO_COORDINATOR_EPOCH: Final = -1
 MAXIMUM_PRODUCER_EPOCH: Final = 32767
 RECENT_BATCHES_COUNT: Final = 5
-"""As many batches as a client may have in flight, so that a retry of any of them is recognised."""
+"""The most batches that a client may have in flight; a retry of any of them is recognised."""
 
 
 class Duplicate(NamedTuple):
-    """The batch was appended before; these are the original's offsets, inclusive, and its greatest timestamp."""
+    """The batch was appended before: the original's offsets, inclusive, and its greatest timestamp."""
 
     base_offset: int
     last_offset: int
@@ -35,12 +35,11 @@ class Duplicate(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer, as this partition knows it.
+    """One producer of this partition.
 
     recent_batches:    of the current epoch, at most five, oldest first.
     last_timestamp_ms: greatest record timestamp of its last batch, or that of its last marker.
-    last_activity_ms:  the greater of that and the time of the append, so that backdated records keep their producer
-    alive.
+    last_activity_ms:  the greater of that and the time of the append, so that backdated records keep the producer.
     current_transaction_first_offset: NO_OFFSET where no transaction is open.
     """
 
@@ -70,7 +69,7 @@ class ProducerEntry:
         return self.current_transaction_first_offset != NO_OFFSET
 
     def find_duplicate(self, header: BatchHeader) -> Duplicate | None:
-        """The original of a batch that has the same epoch, first and last sequence."""
+        """Return the original of a batch: the same epoch, first and last sequence."""
         recent = self.recent_batches
         if header.producer_epoch != self.producer_epoch or not recent:
             return None
@@ -81,12 +80,13 @@ class ProducerEntry:
         return None
 
     def is_ended(self, offset: int) -> bool:
-        """Whether a transactional batch at `offset`, one of the recent ones, is of a transaction that has ended."""
+        """Whether a transactional batch at `offset`, one of the recent ones, belongs to a transaction that has
+        ended."""
         first_offset = self.current_transaction_first_offset
         return first_offset == NO_OFFSET or offset < first_offset
 
     def wraps_to_used_sequence(self, header: BatchHeader) -> bool:
-        """Whether a transactional batch begins with the sequence of one that an ended transaction has written."""
+        """Whether a transactional batch begins with a sequence that an ended transaction has used."""
         if header.producer_epoch != self.producer_epoch:
             return False
         base_sequence = header.base_sequence
@@ -97,7 +97,7 @@ class ProducerEntry:
         )
 
     def move_to_epoch(self, producer_epoch: int) -> None:
-        """Another epoch starts its sequences anew."""
+        """Enter another epoch: its sequences start anew."""
         self.producer_epoch = producer_epoch
         self.recent_batches.clear()
 
@@ -107,14 +107,14 @@ class ProducerEntry:
 
 
 class ProducerCapture:
-    """The producers of one moment. Who changes an entry later keeps what it was here first."""
+    """The producers of one moment. Before an entry changes, the capture gets a copy of it."""
 
     __slots__ = ("_entries", "_kept", "_producer_ids")
 
     def __init__(self, producers: Mapping[int, ProducerEntry]) -> None:
         self._producer_ids = list(producers)
         self._entries = list(producers.values())
-        # By the entry itself: a producer that was forgotten and writes again has another one.
+        # By the entry itself: a producer that was removed and writes again has another one.
         self._kept: dict[ProducerEntry, ProducerSnapshot] = {}
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ class ProducerCapture:
             self._kept[entry] = _snapshot_of(producer_id, entry)
 
     def producers(self) -> Iterator[ProducerSnapshot]:
-        """What `ProducerState.snapshot` returned at that moment."""
+        """Yield what `ProducerState.snapshot` returned at that moment."""
         for producer_id, entry in zip(self._producer_ids, self._entries, strict=True):
             kept = self._kept.get(entry)
             yield _snapshot_of(producer_id, entry) if kept is None else kept
@@ -151,8 +151,8 @@ class ProducerState:
         # First offset -> producer id. Transactions open in offset order, so the first item is the earliest; unlike a
         # dict, an OrderedDict finds it in constant time after any number of removals.
         self._open_transactions: OrderedDict[int, int] = OrderedDict()
-        # In the order of their markers, and so of their leaving. One that began later than one behind it can never be
-        # the earliest, so it is not kept: first offsets rise from left to right and the leftmost is the earliest.
+        # In the order of their markers, in which they also leave. One that began later than one behind it can never be
+        # the earliest, so it is dropped: first offsets rise from left to right and the leftmost is the earliest.
         self._unreplicated_transactions: deque[_UndurableTransaction] = deque()
 
     def __len__(self) -> int:
@@ -172,10 +172,11 @@ class ProducerState:
         transaction_version_2: bool,
         in_this_step: bool = False,
     ) -> VerificationGuard | ErrorCode | None:
-        """The guard to append a transactional batch with, once verified; None when its transaction is open here.
+        """Return the guard for the append of a transactional batch, once verified; None when its transaction is open
+        here.
 
-        in_this_step: whether the answer may be there at once: the guard is then ANSWERED_AT_ONCE, but for a transaction
-                      of version 2, which the question opens, and unless a verification of the producer is pending.
+        in_this_step: whether the answer may come in this step: the guard is then ANSWERED_AT_ONCE, except for a
+            transaction of version 2, which verification opens, and while a verification of the producer is pending.
         Refuses with INVALID_PRODUCER_EPOCH.
         """
         entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
@@ -199,12 +200,12 @@ class ProducerState:
         guard: VerificationGuard | None = None,
         verification_is_enabled: bool = True,
     ) -> Duplicate | ErrorCode:
-        """Whether a batch that carries a producer id may be appended.
+        """Check whether a batch with a producer id may be appended.
 
         Returns ErrorCode.NONE when it may; the original's offsets when it was appended already. Refuses with
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID (the sequence of an ended transaction
-        is used again), or INVALID_TXN_STATE (not verified, or outside the transaction that this producer has open).
-        Batches of coordinators carry no sequence, so for them neither duplicates nor sequences are looked at.
+        is used again), or INVALID_TXN_STATE (not verified, or outside the producer's open transaction). Coordinators'
+        batches carry no sequence: neither duplicates nor sequences are checked for them.
         guard: ANSWERED_AT_ONCE proves nothing while a verification of the producer is pending.
         """
         producer_id = header.producer_id
@@ -221,7 +222,7 @@ class ProducerState:
             and producer_epoch == entry.producer_epoch
         )
         verification = self.verifications.get(producer_id)
-        if follows and verification is None:  # most batches: of all rules, one is left
+        if follows and verification is None:  # most batches: one rule of all is left to check
             if not is_transactional:
                 return ErrorCode.INVALID_TXN_STATE if has_open_transaction else NO_ERROR
             is_confirmed = has_open_transaction or guard is ANSWERED_AT_ONCE or not verification_is_enabled
@@ -239,8 +240,8 @@ class ProducerState:
                 return ErrorCode.INVALID_TXN_STATE
         if is_client and not self._is_in_sequence(header, entry, verification):
             if is_transactional and entry.wraps_to_used_sequence(header):
-                # Another record under the number of one that has met its marker: taken for a repeat, it would be lost,
-                # though its transaction commits. Clients answer this error by an abort and a new epoch.
+                # A new record with a sequence that was used before the marker: as a duplicate it would be lost, though
+                # its transaction commits. Clients answer this error by an abort and a new epoch.
                 return ErrorCode.UNKNOWN_PRODUCER_ID
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if has_open_transaction and not is_transactional:
@@ -248,7 +249,7 @@ class ProducerState:
         return NO_ERROR
 
     def may_append_run(self, header: BatchHeader) -> bool:
-        """Whether batches of a client that follow each other in sequence may be appended together, without a guard.
+        """Whether consecutive batches of a client may be appended together, without a guard.
 
         header: of the first one; the others are of the same producer, epoch and attributes.
         """
@@ -262,17 +263,17 @@ class ProducerState:
             if verification.is_transaction_version_2 and not entry.recent_batches and base_sequence != 0:
                 return False
             if base_sequence > verification.lowest_sequence:
-                return False  # an earlier batch of the same transaction is still being verified, or failed to be
+                return False  # an earlier batch of the same transaction is still being verified, or failed verification
         if entry.producer_epoch == NO_PRODUCER_EPOCH:
-            return True  # perhaps all it wrote was deleted by retention: any sequence will do
+            return True  # retention may have deleted all it wrote: any sequence will do
         if header.producer_epoch != entry.producer_epoch or not entry.recent_batches:
             return base_sequence == 0
         return base_sequence == advance_sequence(entry.last_sequence, 1)
 
     def apply_data_batch(self, header: BatchHeader, *, base_offset: int, max_timestamp_ms: int, now_ms: int) -> None:
-        """Take note of an appended batch that carries a producer id.
+        """Apply an appended batch that carries a producer id.
 
-        base_offset, max_timestamp_ms: as stored, which is not what `header` says where the broker has changed them.
+        base_offset, max_timestamp_ms: as stored; `header` differs where the broker has changed them.
         """
         producer_id = header.producer_id
         entry = self._producers.get(producer_id)
@@ -300,7 +301,7 @@ class ProducerState:
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> ErrorCode:
-        """Whether a marker may be appended: NONE, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """Check whether a marker may be appended: NONE, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
 
         From transaction version 2 on a marker's epoch is above that of the data, unless the marker is a repeated one.
         """
@@ -329,9 +330,9 @@ class ProducerState:
         now_ms: int,
         is_replicated: bool = False,
     ) -> TransactionIndexEntry | None:
-        """Take note of an appended marker; return the transaction that it aborted, None where there was none.
+        """Apply an appended marker; return the transaction that it aborted, None where there was none.
 
-        is_replicated: whether it is below the high watermark in the same step, as all that was appended before it.
+        is_replicated: whether the marker, with all before it, is below the high watermark in the same step.
         """
         entry = self._producers.get(producer_id)
         if entry is None:
@@ -392,17 +393,18 @@ class ProducerState:
     # Snapshots, expiry, views
 
     def snapshot(self) -> list[ProducerSnapshot]:
-        """All producers, in the order in which they first wrote. Which markers are replicated yet is not part of it."""
+        """Return all producers, in the order of their first writes. Leaves out which markers are replicated."""
         return [_snapshot_of(producer_id, entry) for producer_id, entry in self._producers.items()]
 
     def capture(self) -> ProducerCapture:
-        """Hold on to what `snapshot` would return now, in little time; until `release` it is kept from changes."""
+        """Capture what `snapshot` would return now, in constant time; entries are copied as they change, until
+        `release`."""
         capture = ProducerCapture(self._producers)
         self._captures.append(capture)
         return capture
 
     def release(self, capture: ProducerCapture) -> None:
-        """Let go of a capture, which need not be held any more."""
+        """Drop a capture that is no longer needed."""
         if capture in self._captures:
             self._captures.remove(capture)
 
@@ -410,19 +412,19 @@ class ProducerState:
         self._captures.clear()
 
     def _keep(self, producer_id: int, entry: ProducerEntry) -> None:
-        """Before an entry changes: keep what it was for the captures."""
+        """Copy an entry to the captures before it changes."""
         for capture in self._captures:
             capture.keep(producer_id, entry)
 
     def restore(self, producers: Iterable[ProducerSnapshot], *, now_ms: int, expiration_ms: int) -> None:
-        """Become what a snapshot says, without the producers that have expired meanwhile."""
+        """Restore a snapshot, without the producers that have expired meanwhile."""
         for _ in self.restoring_steps(producers, now_ms=now_ms, expiration_ms=expiration_ms):
             pass
 
     def restoring_steps(
         self, producers: Iterable[ProducerSnapshot], *, now_ms: int, expiration_ms: int
     ) -> Generator[None, None, None]:
-        """As `restore`; nothing may be done with the state before the last step."""
+        """Restore as `restore` does, in steps; do not use the state before the last one."""
         self._producers.clear()
         self._open_transactions.clear()
         self._unreplicated_transactions.clear()
@@ -445,14 +447,14 @@ class ProducerState:
             self._open_transactions[first_offset] = open_transactions[first_offset]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget the producers silent for so long, unless they have a transaction open; return how many."""
+        """Remove producers silent for `expiration_ms` without an open transaction; return how many."""
         count_before = len(self._producers)
         for _ in self.expiring_steps(now_ms, expiration_ms):
             pass
         return count_before - len(self._producers)
 
     def expiring_steps(self, now_ms: int, expiration_ms: int) -> Generator[None, None, None]:
-        """As `expire`; between two steps others may do anything with the state."""
+        """Expire as `expire` does, in steps; the state may change between two of them."""
         latest_ms = now_ms - expiration_ms
         producers = self._producers
         producer_ids = list(producers)
@@ -466,11 +468,11 @@ class ProducerState:
         self.verifications.expire(now_ms, expiration_ms)
 
     def producer_ids(self) -> list[int]:
-        """All producers, in the order in which they first wrote."""
+        """Return all producer ids, in the order of their first writes."""
         return list(self._producers)
 
     def active_producers(self, producer_ids: Iterable[int] | None = None) -> Iterator[ActiveProducer]:
-        """Some producers, or all, as DescribeProducers shows them; those that have been forgotten are left out."""
+        """Yield producers, all or those named, as DescribeProducers shows them; unknown ones are left out."""
         for producer_id in self._producers if producer_ids is None else producer_ids:
             entry = self._producers.get(producer_id)
             if entry is None:

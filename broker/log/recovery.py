@@ -1,16 +1,15 @@
-"""Opening a partition's directory: after a clean stop by what was written then, else by reading the log again.
+"""Recovery of a partition's directory: after a clean stop from what it wrote, else by reading the log again.
 
-What an unclean stop leaves behind is judged by the recovery point, up to which the log was known to be on the disk:
-- From there on, everything up to the first batch that is not whole and valid, or not the next one, is kept. The rest is
-  cut, as Apache Kafka does: it was never acknowledged, or only by the page cache. If whole batches stand at or behind
-  the bad place, they are not thrown away but kept in a file beside the log (`….log.lost-<position>`), and that is an
-  error in the log.
-- A bad batch before it is damage to records that had been acknowledged. Cutting there would lose all that follow, and
-  going over it would hide the hole. Such a partition is refused: it is offline, with every byte as it is, until
-  somebody restores the file, or gives the records up.
-A bad place is before the recovery point when its own offset is, or that of any valid batch behind it: the offset of a
-batch is not covered by its checksum, so a false one must not move what is judged by offsets.
-Either way the indexes of every segment that was read again are rebuilt, and the producers' state is replayed.
+The recovery point, up to which the log was known to be on the disk, decides about what an unclean stop left:
+- From there on, recovery keeps everything up to the first batch that is not whole and valid, or not the next one. It
+  cuts the rest, as Apache Kafka does: that was never acknowledged, or only by the page cache. Whole batches at or
+  behind the bad place are kept in a file beside the log (`….log.lost-<position>`), and an error is logged.
+- A bad batch before it is damage to acknowledged records. Cutting there would lose all that follow, and skipping it
+  would hide the gap. Recovery refuses such a partition: it is offline, with every byte unchanged, until an operator
+  restores the file or gives the records up.
+A bad place is before the recovery point when its own offset is, or that of any valid batch behind it: a batch's
+checksum does not cover its offset, so a false one must not move what is judged by offsets.
+In both cases the indexes of every segment that was read again are rebuilt, and the producers' state is replayed.
 Source: Kafka's LogRecovery, LogSegment.recover and ProducerStateManager.truncateAndReload.
 """
 
@@ -53,14 +52,14 @@ STEP_BATCHES = 64
 class RecoveryRefusal(NamedTuple):
     """Why a partition is offline, and what giving up the records behind the bad place would cost.
 
-    path:            of the file that is damaged or missing; of the directory where none is to blame alone.
-    what:            is wrong, in words, with path and position.
-    position:        in that file; None where a file as a whole is meant.
-    expected_offset: that should be there: from it on records are lost if they are given up.
-    found_offset:    that a batch there has; None when no header can be read.
-    end_offset:      of what is known to be lost, or to be given up, from `expected_offset` on; there may be more.
+    path:            of the damaged or missing file; of the directory where no single file is at fault.
+    what:            what is wrong, in words, with path and position.
+    position:        in that file; None for a whole file.
+    expected_offset: that should be there: giving up loses records from it on.
+    found_offset:    of a batch there; None when no header can be read.
+    end_offset:      of what is lost or given up from `expected_offset` on, as far as is known; there may be more.
     lost_bytes:      of it, in this file and those behind it.
-    is_missing:      whether the file is not there, so that nothing more is given up than what it held.
+    is_missing:      whether the file is missing, so that nothing more than its content is given up.
     """
 
     path: str
@@ -74,7 +73,7 @@ class RecoveryRefusal(NamedTuple):
 
     @property
     def cost(self) -> str:
-        """What is lost for good by giving up, in words."""
+        """Return what giving up loses for good, in words."""
         if self.is_missing:
             return f"the offsets {self.expected_offset} to {self.end_offset - 1}, which are not there any more"
         offsets = f"the offsets from {self.expected_offset} on (up to {self.end_offset - 1} they were on the disk)"
@@ -82,12 +81,12 @@ class RecoveryRefusal(NamedTuple):
 
 
 class LoadedLog(NamedTuple):
-    """What was found in a partition's directory.
+    """Result of loading a partition's directory.
 
-    unsynced:   files of segments that were read again: to be synced before anything in them counts as durable.
-    side_files: other files that were written; to be synced as well, and closed.
+    unsynced:   files of segments that were read again: sync them before anything in them counts as durable.
+    side_files: other files that were written; sync and close them, too.
     epochs:     the last of them is the epoch of the next records, also where none has been written in it yet.
-    recovery_point: up to which the log will be on the disk when these have been synced.
+    recovery_point: the recovery point once these files are synced.
     refusal:   why the log is refused; None when it may be used.
     """
 
@@ -106,11 +105,11 @@ class LoadedLog(NamedTuple):
 
 
 class LogRecovery:
-    """Loads one partition.
+    """Recovers one partition.
 
     log_start_offset: as checkpointed; 0 when it never moved.
     recovery_point:   as checkpointed; after a clean stop also the log end offset.
-    leader_epoch:     in which the partition is led, as far as others than its log know.
+    leader_epoch:     of the partition, as far as is known outside its log.
     """
 
     def __init__(
@@ -134,17 +133,17 @@ class LogRecovery:
         self._leader_epoch = leader_epoch
         self._producers = ProducerState()
         self._epochs = LeaderEpochs()
-        self._known_epochs = self._epochs  # as the checkpoint says, while `_epochs` follows what is read
-        self._read_epoch = UNKNOWN_EPOCH  # of the batch that was read last
+        self._known_epochs = self._epochs  # from the checkpoint, while `_epochs` follows what is read
+        self._read_epoch = UNKNOWN_EPOCH  # of the last batch read
         self._unsynced: list[LogFile] = []
         self._side_files: list[LogFile] = []
-        self._orphans: list[str] = []  # index files of no segment
+        self._orphans: list[str] = []  # index files without a segment
         self._was_cut = False
         self._was_recovered = False
         self._refusal: RecoveryRefusal | None = None
 
     def load(self) -> SlicedWork[LoadedLog]:
-        """In steps of a millisecond or less, whatever there is to be read. Raises StorageError."""
+        """Load the log, in steps of a millisecond or less. Raises StorageError."""
         numbered = yield from self._finish_swaps()
         segments = self._open_segments(numbered)
         if self._refusal is None:
@@ -168,7 +167,7 @@ class LogRecovery:
         except StorageError:
             raise
         except Exception as error:
-            # Not foreseen, so it is not known what it leaves. It is about this partition; others are to be served.
+            # Unexpected, so the state it leaves is unknown. It concerns this partition; others must be served.
             log.exception("log_unreadable", path=self._files.directory)
             self._refuse(self._of_directory(f"{self._files.directory} cannot be read: {error!r}", segments))
         if self._refusal is None and segments[-1].next_offset < self._log_start_offset:
@@ -179,7 +178,7 @@ class LogRecovery:
         self._begin_epoch(segments[-1].next_offset)
         self._epochs.truncate_from_start(self._log_start_offset)
         if self._was_recovered and self._refusal is None and self._epochs.changed:
-            # By what the checkpoint says the next recovery judges the epochs that it finds.
+            # The next recovery judges the epochs that it finds by the checkpoint.
             self._side_files.append(self._files.write_epochs_anew(self._epochs))
         return LoadedLog(
             LogSegments(segments),
@@ -193,10 +192,10 @@ class LogRecovery:
         )
 
     def _start_after(self, segments: list[Segment]) -> SlicedWork[list[Segment]]:
-        """The log ends before it starts, by the checkpoint of DeleteRecords, which deletes nothing that is not there.
+        """Start a log at its checkpointed start, which is after its end; DeleteRecords never moves a start so far.
 
-        Either that checkpoint is false, or the disk has lost what had not been synced; that only a log whose records
-        are acknowledged before they are on the disk can have lost. It then goes on at the offset that readers know.
+        Either that checkpoint is false, or the disk has lost what had not been synced; only a log whose records are
+        acknowledged before they are on the disk can lose that. It then continues at the offset that readers know.
         """
         if not self._was_recovered or self._config.is_durable:
             directory, _, name = self._files.directory.rpartition("/")
@@ -224,9 +223,9 @@ class LogRecovery:
         return [self._files.new_segment(self._log_start_offset, self._config.index_interval_bytes)]
 
     def _begin_epoch(self, end_offset: int) -> None:
-        """Forget the epochs of what was cut; where anything was, what comes next belongs to one above them all.
+        """Remove the epochs of what was cut; if anything was, the next records get a new epoch above all.
 
-        An epoch that begins at the end of the log stays: it was begun for what comes next.
+        An epoch that begins at the end of the log stays: it was begun for the next records.
         """
         latest = self._epochs.latest
         self._epochs.truncate_from_end(end_offset + 1)
@@ -234,7 +233,7 @@ class LogRecovery:
             self._epochs.assign(max(latest, 0) + 1, end_offset)
 
     def _finish_swaps(self) -> SlicedWork[dict[str, list[int]]]:
-        """Finish what the cleaner was about to do. Returns the files that there are then."""
+        """Finish the cleaner's swaps. Returns the files that exist afterwards."""
         numbered = self._files.numbered()
         try:
             have_changed = yield from finish_swaps(self._files, numbered)
@@ -269,14 +268,14 @@ class LogRecovery:
                 next_offset=next_base_offset,
                 index_interval_bytes=self._config.index_interval_bytes,
                 has_transaction_index=base_offset in with_aborted,
-                # The cleaner leaves the active segment alone; Kafka's may have left gaps where it was copied from.
+                # The cleaner never cleans the active segment; Kafka's may have left gaps in a copied log.
                 may_skip=is_cleaned or base_offset != base_offsets[-1],
                 checksums=self._files.checksums,
             )
             for base_offset, next_base_offset in zip(base_offsets, [*base_offsets[1:], base_offsets[-1]], strict=True)
         ]
-        # Every closed segment that holds something has an .index. Where that was removed, a .txnindex may have been,
-        # too; without that aborted records would be taken for committed ones.
+        # Every sealed segment with records has an .index. Where it was removed, a .txnindex may have been, too; without
+        # that, aborted records would count as committed.
         indexed = set(numbered.get(".index", []))
         for segment in segments:
             if segment.base_offset not in indexed and segment.size_bytes and not segment.has_transaction_index:
@@ -284,7 +283,7 @@ class LogRecovery:
         return segments
 
     def _possible(self, base_offsets: Sequence[int]) -> Sequence[int]:
-        """The offsets that log files are named after; the log is refused where one cannot be an offset."""
+        """Return the offsets in names of log files; refuse the log where one cannot be an offset."""
         possible = [offset for offset in base_offsets if offset <= GREATEST_NUMBER]
         if len(possible) < len(base_offsets) and self._refusal is None:
             path = self._files.path(file_name(base_offsets[-1], ".log"))
@@ -297,10 +296,10 @@ class LogRecovery:
     # Files that are missing
 
     def _refuse_if_one_is_missing(self, segments: Sequence[Segment]) -> None:
-        """Refuse the log if a segment is not there that has not been deleted by this broker.
+        """Refuse the log if a segment is missing that this broker has not deleted.
 
-        What lies below the log's start is of no use to anybody. In the middle, and behind the last segment that is
-        there, a line counts where it joins its neighbours: of what a recovery cut, earlier versions left lines behind.
+        Segments below the log's start are not needed. In the middle, and behind the last existing segment, a line
+        counts where it joins its neighbours: earlier versions left lines of what a recovery cut.
         """
         checksums = self._files.checksums
         present = {segment.base_offset: segment for segment in segments}
@@ -326,7 +325,7 @@ class LogRecovery:
                 return
 
     def _refuse_what_is_of_another(self, segments: Sequence[Segment]) -> None:
-        """Refuse files that are right in themselves, and another partition's, or this one's of another time."""
+        """Refuse valid files that belong to another partition, or to another time of this one."""
         directory = self._files.directory
         if self._files.checksums.is_of_another_directory:
             what = f"{directory} is the directory of another partition, as {self._files.path(CHECKSUMS_FILE)} says"
@@ -349,7 +348,7 @@ class LogRecovery:
     # After a clean stop
 
     def _resume(self, segments: Sequence[Segment]) -> SlicedWork[bool]:
-        """Whether the log ends as the clean stop left it; then everything else is as it was left, too."""
+        """Whether the log ends as the clean stop left it; then everything else is unchanged, too."""
         active = segments[-1]
         order = active.resume()
         fault = order.fault
@@ -365,18 +364,18 @@ class LogRecovery:
             self._correct_epochs(order.leader_epoch, active.next_offset)
         yield from self._load_producers(segments, active.next_offset)
         if active.has_transaction_index:
-            usable_transaction_index(self._files, segments, active)  # before markers are to be added to it
+            usable_transaction_index(self._files, segments, active)  # before markers are added to it
         return True
 
     def _correct_epochs(self, leader_epoch: int, end_offset: int) -> None:
-        """Believe a batch of the log rather than the checkpoint, where that puts a higher epoch before its end."""
+        """Correct the checkpoint by a batch of the log, where the checkpoint puts a higher epoch before its end."""
         if self._epochs.forget_above(leader_epoch, end_offset):
             path = self._files.path(LEADER_EPOCH_FILE)
             reason = f"it has epochs above {leader_epoch}, in which the log was written before offset {end_offset}"
             log.warning("leader_epochs_corrupt", path=path, reason=reason)
 
     def _are_as_recorded(self, segments: Sequence[Segment], end_offset: int) -> bool:
-        """Whether the log files are as long as they were when they were left, and none is missing between them."""
+        """Whether the log files have their recorded sizes, and none is missing between them."""
         following_offsets = [*(segment.base_offset for segment in segments[1:]), end_offset]
         for slot, (segment, following_offset) in enumerate(zip(segments, following_offsets, strict=False)):
             recorded = self._files.checksums.get(file_name(segment.base_offset, ".log"))
@@ -404,7 +403,7 @@ class LogRecovery:
         return True
 
     def _load_producers(self, segments: Sequence[Segment], end_offset: int) -> SlicedWork[None]:
-        """The producers' state before `end_offset`: from the newest snapshot, and what the log holds after it."""
+        """Load the producers' state before `end_offset`: from the newest snapshot, and the log after it."""
         snapshot = yield from self._files.latest_snapshot_in_steps(end_offset)
         start_offset = self._log_start_offset
         if snapshot is not None:
@@ -413,7 +412,7 @@ class LogRecovery:
             )
             start_offset = max(start_offset, snapshot.offset)
         for _ in replay(segments, self._producers, start_offset, end_offset, now_ms=self._now_ms):
-            yield  # aborted transactions of these segments stand in their indexes already
+            yield  # aborted transactions of these segments are in their indexes already
 
     def _write_snapshot(self, offset: int) -> SlicedWork[None]:
         if len(self._producers) <= PRODUCERS_PER_SLICE:
@@ -427,7 +426,7 @@ class LogRecovery:
     # After an unclean stop
 
     def _recover(self, segments: Sequence[Segment]) -> SlicedWork[list[Segment]]:
-        """Read every segment from the recovery point on again. Returns the segments that are left."""
+        """Read every segment from the recovery point on again. Returns the remaining segments."""
         first = max(
             (slot for slot, segment in enumerate(segments) if segment.base_offset <= self._recovery_point), default=0
         )
@@ -467,10 +466,10 @@ class LogRecovery:
                 break
         last = recovered[-1]
         for start in self._known_epochs.starts:
-            if start.start_offset >= last.next_offset:  # begun for what came next, or for what is lost now
+            if start.start_offset >= last.next_offset:  # begun for the next records, or for what is lost now
                 self._epochs.assign(start.leader_epoch, start.start_offset)
         if last.next_offset < self._recovery_point:
-            # Nothing is damaged, but whole batches that had been on the disk are not there any more.
+            # Nothing is damaged, but whole batches that had been on the disk are missing.
             self._refuse_damage(
                 last, HeaderFault(last.size_bytes, last.next_offset, None, "the file ends there"), (), 0
             )
@@ -481,7 +480,7 @@ class LogRecovery:
         return max(self._epochs.latest, self._known_epochs.latest, self._leader_epoch, 0)
 
     def _order_of(self, segment: Segment, later: Sequence[Segment], before: Sequence[Segment]) -> HeaderPlausibility:
-        """What is expected of the batches of a segment that is read again."""
+        """Return the expectations of a segment's batches that are read again."""
         end_offset = segment.base_offset + MAX_RELATIVE_OFFSET + 1
         if later:
             end_offset = min(end_offset, later[0].base_offset)
@@ -496,13 +495,13 @@ class LogRecovery:
         )
 
     def _hole_behind(self, segment: Segment, later: Sequence[Segment]) -> HeaderFault | None:
-        """The end of a segment that has been read to its end, where records are missing before the next one begins."""
+        """Return the fault at the end of a whole segment, where records are missing before the next one."""
         if not later or segment.next_offset == later[0].base_offset:
             return None
         following_offset = later[0].base_offset
         recorded = self._files.checksums.get(file_name(segment.base_offset, ".log"))
         if recorded is None:
-            return None  # compaction, by Kafka perhaps, leaves gaps there, too
+            return None  # compaction, also by Kafka, leaves gaps there, too
         if segment.size_bytes == recorded.size_bytes and recorded.check < following_offset:
             self._refuse_missing(recorded.check, following_offset, 0)
             return None
@@ -512,7 +511,7 @@ class LogRecovery:
         return HeaderFault(segment.size_bytes, segment.next_offset, None, reason)
 
     def _is_known_to_be_lost(self, fault: HeaderFault, behind: BatchesAfterDamage, later: Sequence[Segment]) -> bool:
-        """Whether a bad place lies before the recovery point: by its own offset, or by what stands behind it."""
+        """Whether a bad place is before the recovery point: by its own offset, or by what follows."""
         return (
             fault.expected_offset < self._recovery_point
             or (behind.batches_count > 0 and behind.least_offset < self._recovery_point)
@@ -520,7 +519,7 @@ class LogRecovery:
         )
 
     def _read_again(self, segment: Segment, order: HeaderPlausibility) -> SlicedWork[None]:
-        """Take in what a segment's log file holds, up to its last valid batch."""
+        """Load a segment's log file, up to its last valid batch."""
         segment.reset_indexes()
         aborted = TransactionIndex()
         step_end = 0
@@ -544,7 +543,8 @@ class LogRecovery:
         segment.replace_transaction_index(aborted)
 
     def _refuse_damage(self, segment: Segment, fault: HeaderFault, later: Sequence[Segment], found_end: int) -> None:
-        """found_end: the end offset of the valid batches behind the bad place; 0 where there are none."""
+        """Refuse the log. found_end: the end offset of the valid batches behind the bad place; 0 where there are
+        none."""
         path = segment.path(".log")
         end_offset = max(self._recovery_point, found_end)
         self._refuse(
@@ -580,7 +580,7 @@ class LogRecovery:
     def _cut(
         self, segment: Segment, fault: HeaderFault, behind: BatchesAfterDamage, later: Sequence[Segment]
     ) -> SlicedWork[None]:
-        """Drop what stands at a bad place and after it; keep it aside if there is a valid batch in it."""
+        """Cut a log at a bad place; keep what is cut if it contains a valid batch."""
         position = fault.position
         end_offset = behind.end_offset if behind.batches_count else fault.expected_offset
         holds_batches = behind.batches_count > 0 or valid_batch_at(segment.log, position) is not None
@@ -634,10 +634,10 @@ def _bytes_from(segment: Segment, position: int, later: Sequence[Segment]) -> in
 
 
 def _is_whole_with_a_false_header(file: LogFile, fault: HeaderFault) -> bool:
-    """Whether a valid batch stands at a bad place, behind which the log goes on as it would behind the right one.
+    """Whether a valid batch is at a bad place, and the log continues after it as it would after the right one.
 
-    No torn write looks like that: a field that the checksum does not cover has changed later. Nothing is cut for it,
-    wherever the recovery point is, as the right value is known.
+    No torn write looks like that: a field outside the checksum has changed later. Nothing is cut for it, wherever the
+    recovery point is, as the right value is known.
     """
     batch = valid_batch_at(file, fault.position)
     if batch is None:

@@ -1,4 +1,4 @@
-"""Which segments retention lets go, and when the active segment is old enough to be rolled.
+"""Retention rules: which segments are deleted, and when the active segment is old enough to be rolled.
 
 Source: Kafka's UnifiedLog.deleteOldSegments and LogSegment.shouldRoll.
 """
@@ -18,10 +18,10 @@ UNLIMITED = -1
 def expired_count(
     segments: LogSegments, config: LogConfig, *, log_start_offset: int, stable_offset: int, now_ms: int
 ) -> int:
-    """How many of the oldest segments may go: below the log start, too old, or too much.
+    """Count the oldest segments that may go: below the log start, too old, or too much.
 
     stable_offset: nothing that reaches beyond it goes (the high watermark).
-    The active segment is counted only when it is the last that is left, holds records, and all of them are too old or
+    Counts the active segment only when it is the last that is left, holds records, and all of them are too old or
     `retention.bytes` is 0 (KAFKA-16385); the caller rolls it first. Raises StorageError.
     """
     excess_bytes = segments.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
@@ -42,7 +42,7 @@ def expired_count(
 
 
 def is_too_old(segment: Segment, config: LogConfig, now_ms: int) -> bool:
-    """Whether all records of a segment are past `retention_ms`: by their timestamps, else by the last write of it.
+    """Whether all records of a segment are past `retention_ms`: by their timestamps, else by its last write.
 
     Raises StorageError.
     """
@@ -50,7 +50,7 @@ def is_too_old(segment: Segment, config: LogConfig, now_ms: int) -> bool:
 
 
 def roll_age_ms(topic_partition: TopicPartition, config: LogConfig) -> int:
-    """The age at which this partition's active segment is rolled.
+    """Return the age at which this partition's active segment is rolled.
 
     The jitter is fixed per partition, so that partitions created together do not all roll at once.
     """

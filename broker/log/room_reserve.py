@@ -1,4 +1,4 @@
-"""A file that only keeps some of the disk for the moment when it is full: for the writes that let room be made."""
+"""Reserve of disk space: a file whose space is released on a full disk, for the writes that free more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RESERVE_BYTES = 256 * 1024
 
 
 class RoomReserve:
-    """One such file."""
+    """One reserve file."""
 
     __slots__ = ("_disk", "_path")
 
@@ -20,7 +20,7 @@ class RoomReserve:
         self._path = path
 
     def take(self) -> None:
-        """Keep some of the disk, where there is enough of it; otherwise the next call tries again."""
+        """Reserve space, where there is enough; otherwise the next call tries again."""
         try:
             if self._disk.size_bytes(self._path) < RESERVE_BYTES:
                 self._disk.write_file(self._path, bytes(RESERVE_BYTES), durable=False)
@@ -28,7 +28,7 @@ class RoomReserve:
             log.debug("reserve_not_taken", path=self._path, reason=str(error))
 
     def release(self) -> bool:
-        """Give it back for a write that found no room; whether there was any."""
+        """Release the space for a write that found no room; return whether there was any."""
         try:
             if not self._disk.size_bytes(self._path):
                 return False

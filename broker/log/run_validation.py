@@ -1,8 +1,7 @@
-"""Several batches of one producer that are to be appended with one write: which of them need no closer look.
+"""Validation of a run: batches of one producer that are appended with one write, without a closer look at each.
 
-What `batch_preparation` asks of each batch is asked of all of them together. Where it cannot be told of all that they
-are right, and that the log takes them as they are, the run ends before the first one in doubt: that one goes the way of
-a single batch, which finds out what is to be said of it.
+The checks of `batch_validation` are made on all of them together. A run ends before the first batch that is perhaps not
+right, or not stored unchanged: that one is validated as a single batch, which finds the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fencepost.protocol.record_validation import NO_LIMIT_MS
 
 
 class PreparedRun(NamedTuple):
-    """Batches that may be written as soon as they have their offsets."""
+    """Batches that may be written once they have their offsets."""
 
     run: BatchRun
     max_timestamps_ms: tuple[int, ...]
@@ -28,7 +27,7 @@ class PreparedRun(NamedTuple):
 def form_for(
     run: BatchRun, header: BatchHeader, known: BatchShape | None, rules: AppendRules, now_ms: int
 ) -> BatchShape | None:
-    """The form of the first batch of a run: the known one, or one that is found out; None where it has none."""
+    """Return the shape of a run's first batch: the known one, or a computed one; None where it has none."""
     first = run.first_batch
     if known is not None and known.is_of(first):
         return known
@@ -41,7 +40,7 @@ def form_for(
 
 
 def prepare_run(run: BatchRun, form: BatchShape, rules: AppendRules, now_ms: int) -> PreparedRun | None:
-    """As many batches from the first on as are in no doubt; None where that is not even one."""
+    """Return the longest valid beginning of a run; None where it is empty."""
     record_rules = rules.record_rules
     if (
         form.size_bytes > rules.largest_batch_bytes

@@ -1,14 +1,14 @@
-"""`segment-checksums`: what the files beside and before the active segment were like when they were last written.
+"""List of segment checksums, the file `segment-checksums`: how the files of a partition were last written.
 
 One line per file: name, size in bytes, a check value, and a CRC-32C of the line. The check value of a `.log` file is
-the offset at which the next segment begins, that of every other file the CRC-32C of its content. Lines are appended,
-the last one about a file counts; a size and check of `-` forget it. So a file of another partition or of another time,
-one that was cut at a batch's end, or deleted, is noticed at the next start or read without reading the log. A file that
-no line is about is taken as it is: logs of Apache Kafka have no such list, and it may be deleted.
+the offset at which the next segment begins, that of every other file the CRC-32C of its content. Lines are appended; a
+file's last line counts; a size and check of `-` remove it. So the next start or read notices, without reading the log,
+a file of another partition or time, and one that was deleted or cut at a batch's end. A file without a line is
+accepted: logs of Apache Kafka have no such list, and it may be deleted.
 
-Two kinds of lines are about no whole file. `….log.start` has the size and CRC-32C of what a log file begins with, so
-that one of another partition is noticed, also where the file has grown since. `directory` has the number of the
-partition and the CRC-32C of the topic's name, so that a whole directory of another partition is.
+Two kinds of lines concern no whole file. `….log.start` has the size and CRC-32C of a log file's beginning, which
+reveals one of another partition, also after the file has grown. `directory` has the number of the partition and the
+CRC-32C of the topic's name, which reveals the directory of another partition.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FileRecord(NamedTuple):
 
 
 def content_record(content: bytes | memoryview | None) -> FileRecord:
-    """The record of a side file with this content; an empty one and none at all are the same."""
+    """Return the record of a side file with this content; an empty and a missing one are the same."""
     return FileRecord(len(content), crc32c(content)) if content else FileRecord(0, 0)
 
 
@@ -64,7 +64,7 @@ class SegmentChecksums:
 
     @property
     def knows_deletions(self) -> bool:
-        """Whether segments that were deleted have no line any more. Raises StorageError."""
+        """Whether lines of deleted segments have been removed. Raises StorageError."""
         self._load()
         return self._knows_deletions
 
@@ -75,7 +75,7 @@ class SegmentChecksums:
         return bool(self._records)
 
     def segments(self) -> list[tuple[int, FileRecord]]:
-        """What is known of log files that hold something, by base offset, rising. Raises StorageError."""
+        """Return the records of log files that hold something, by base offset, rising. Raises StorageError."""
         self._load()
         found = []
         for name, record in self._records.items():
@@ -85,9 +85,10 @@ class SegmentChecksums:
         return sorted(found)
 
     def starts(self) -> list[tuple[int, FileRecord]]:
-        """What log files begin with, by base offset, rising: their first batches are on the disk. Raises StorageError.
+        """Return the beginnings of log files, by base offset, rising: their first batches are on the disk. Raises
+        StorageError.
 
-        A file that a line is about as a whole is left out.
+        Leaves out files that have a line as a whole.
         """
         self._load()
         found = []
@@ -104,24 +105,24 @@ class SegmentChecksums:
         return self._records.get(DIRECTORY_NAME, self._directory) != self._directory
 
     def get(self, name: str) -> FileRecord | None:
-        """What is known of a file. Raises StorageError."""
+        """Return the record of a file. Raises StorageError."""
         self._load()
         return self._records.get(name)
 
     def names(self) -> list[str]:
-        """The files that something is known of. Raises StorageError."""
+        """Return the names of files with a record. Raises StorageError."""
         self._load()
         return list(self._records)
 
     def matches(self, name: str, content: bytes | memoryview | None) -> bool:
-        """Whether a side file holds what was written into it, as far as that is known. Raises StorageError."""
+        """Whether a side file has its recorded content; True without a record. Raises StorageError."""
         known = self.get(name)
         return known is None or known == content_record(content)
 
     def add(self, records: Mapping[str, FileRecord | None]) -> LogFile:
-        """Note files that were written, or (None) are not to be judged any more.
+        """Add records of written files; None removes one.
 
-        Returns the list's file, to be synced if that matters, and closed. Raises StorageError.
+        Returns the list's file; the caller closes it, and syncs it if that matters. Raises StorageError.
         """
         self._load()
         file = self._disk.open(self._path)
@@ -138,15 +139,16 @@ class SegmentChecksums:
         return file
 
     def drop(self) -> None:
-        """Delete the list: all files are taken as they are from now on. Raises StorageError."""
+        """Delete the list: from now on all files are accepted. Raises StorageError."""
         self._disk.delete(self._path)
         self._records.clear()
         self._line_count = 0
         self._is_loaded = self._knows_deletions = True
 
     def tidy(self, names: Collection[str]) -> None:
-        """Write the list anew when it has become much longer than what it has to say about `names`, the files that are
-        there. Raises StorageError.
+        """Rewrite the list when it is much longer than its lines about the existing files, `names`.
+
+        Raises StorageError.
         """
         if not self._is_loaded:
             return
@@ -182,7 +184,7 @@ class SegmentChecksums:
             else:
                 self._records[name] = record
         if not is_whole:
-            # A line that was being written when the power went, or damage. A list with gaps could accuse the innocent.
+            # A line cut by a loss of power, or damage. A list with gaps could contradict sound files.
             log.warning("segment_checksums_dropped", path=self._path, reason="it does not end, or begin, as it should")
             self._records.clear()
             self._line_count = 0
@@ -201,7 +203,7 @@ def _encode(name: str, record: FileRecord | None) -> bytes:
 
 
 def _decode(line: bytes) -> tuple[str, FileRecord | None] | None:
-    """None for a line that is not as it was written."""
+    """Decode a line; None for a damaged one."""
     start, _, checksum = line.rpartition(b" ")
     if checksum != b"%08x" % crc32c(start):
         return None

@@ -1,4 +1,4 @@
-"""How the cleaner puts a rewritten segment in the place of those it was made from: a crash leaves one or the others.
+"""Swap of a rewritten segment for those it was made from, by the cleaner: a crash leaves one or the others.
 
 The new log file is written as `<base>.log.cleaned`, what is left of the transaction indexes as `.txnindex.cleaned`.
 When both are on the disk, renaming the first to `<base>.log.swap` decides that they count. Then the old segments are
@@ -30,10 +30,10 @@ STEP_BATCHES = 16
 
 
 def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -> SlicedWork[bool]:
-    """At a start: drop what was not decided, finish what was. Returns whether files have changed.
+    """At a start: remove undecided swaps, finish decided ones. Returns whether files have changed.
 
-    Raises StorageError, and DamagedLogError where a swap file cannot be believed: nothing that it may stand for is
-    deleted then.
+    Raises StorageError, and DamagedLogError for a swap file that is not credible: then nothing that it may replace is
+    deleted.
     """
     undecided = numbered.get(CLEANED_SUFFIX, ())
     transaction_indexes = numbered.get(TRANSACTIONS_CLEANED_SUFFIX, ())
@@ -45,7 +45,7 @@ def finish_swaps(files: PartitionFiles, numbered: Mapping[str, Sequence[int]]) -
     swaps = numbered.get(SWAP_SUFFIX, ())
     for base_offset in swaps:
         swap = files.disk.open(files.path(file_name(base_offset, SWAP_SUFFIX)))
-        # Segments are deleted by what it says, so it is read with its checksums.
+        # The segments to delete depend on it, so its checksums are checked.
         order = HeaderPlausibility(base_offset, base_offset + MAX_RELATIVE_OFFSET + 1, may_skip=True)
         for count, _ in enumerate(checked_batches(swap, order)):
             if count % STEP_BATCHES == 0:
@@ -80,7 +80,7 @@ def _require_forgotten(
 
 
 def finish_swap(files: PartitionFiles, base_offset: int, replaced: Sequence[int]) -> None:
-    """Delete the segments that were replaced, and give the swap file their first one's name. Raises StorageError."""
+    """Delete the replaced segments, and rename the swap file to the first of them. Raises StorageError."""
     for offset in sorted({*replaced, base_offset}):
         for suffix in (".log", *INDEX_SUFFIXES):
             if not (offset == base_offset and suffix == ".log"):

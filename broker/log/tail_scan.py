@@ -1,4 +1,4 @@
-"""Reading a log file batch by batch with every checksum, and judging what stands where the first bad batch begins.
+"""Scan of a log file's tail: reads batch by batch with every checksum, and judges what is at the first bad place.
 
 After an unclean stop the end of a log may hold half a batch, zeros, or whole batches behind a hole: what had not been
 synced reaches the disk in any order or not at all.
@@ -29,7 +29,7 @@ from fencepost.protocol.record_batch import (
     read_header,
 )
 
-READ_BYTES = 1024 * 1024  # what stays in the processor's cache, and is not mapped anew from the system for every read
+READ_BYTES = 1024 * 1024  # fits the processor's cache, and is not mapped anew by the system for every read
 SMALL_EPOCH = 2**16 - 1
 _LEADER_EPOCH_POSITION = 12
 _EPOCH_BYTES = 4
@@ -37,7 +37,7 @@ _NO_EPOCH_PATTERN = re.escape((-1).to_bytes(_EPOCH_BYTES, "big", signed=True))
 
 
 class TailBatch(NamedTuple):
-    """A batch with a right checksum, and where in the file it starts."""
+    """A batch with a right checksum, and its position in the file."""
 
     position: int
     batch: RecordBatch
@@ -55,9 +55,9 @@ class BatchesAfterDamage(NamedTuple):
 
 
 def checked_batches(file: LogFile, order: HeaderPlausibility) -> Iterator[TailBatch]:
-    """The batches of a file, from its start up to the first that is not whole, not valid, or not the next one.
+    """Yield the batches of a file, from its start to the first that is not whole, not valid, or not the next one.
 
-    Where that is not the end of the file `order.fault` says what is wrong.
+    If that is not the end of the file, `order.fault` has the reason.
     """
     position = 0
     chunk = memoryview(b"")
@@ -101,10 +101,10 @@ def checked_batches(file: LogFile, order: HeaderPlausibility) -> Iterator[TailBa
 def batches_after_damage(
     file: LogFile, position: int, base_offset: int, greatest_epoch: int
 ) -> SlicedWork[BatchesAfterDamage]:
-    """The valid batches that begin after `position`, wherever that is, with offsets that the segment can hold.
+    """Return the valid batches that begin anywhere after `position`, with offsets that the segment can hold.
 
-    They are looked for by what is known to stand at fixed places of them: a leader epoch of `greatest_epoch` or less
-    (there may be epochs that no checkpoint has been told of yet, so small ones always count), and the format's number.
+    The search looks for their fixed places: a leader epoch of `greatest_epoch` or less (checkpoints may lack recent
+    epochs, so small ones always count), and the format's number.
     """
     pattern = _batch_pattern(greatest_epoch)
     count, least_offset, end_offset = 0, base_offset + MAX_RELATIVE_OFFSET, base_offset
@@ -122,7 +122,7 @@ def batches_after_damage(
             count += 1
             least_offset = min(least_offset, batch.header.base_offset)
             end_offset = max(end_offset, batch.header.last_offset + 1)
-            # What lies in a valid batch is its own content, whatever it looks like.
+            # Bytes inside a valid batch are its content, whatever they look like.
             start += batch.header.size_bytes - 1
             if start >= len(chunk):
                 next_position = candidate + batch.header.size_bytes
@@ -133,9 +133,9 @@ def batches_after_damage(
 
 
 def valid_batch_at(file: LogFile, position: int) -> RecordBatch | None:
-    """The whole batch with a right checksum that begins at a position; None when none does.
+    """Return the whole batch with a right checksum that begins at a position; None when there is none.
 
-    What the checksum does not cover may be false, but for the length.
+    The fields that the checksum does not cover may be false, except the length.
     """
     header = header_at(file, position)
     if header is None or header.batch_length < SMALLEST_BATCH_LENGTH or position + header.size_bytes > file.size_bytes:
@@ -145,7 +145,8 @@ def valid_batch_at(file: LogFile, position: int) -> RecordBatch | None:
 
 
 def _batch_pattern(greatest_epoch: int) -> re.Pattern[bytes]:
-    """Matches every leader epoch up to the greatest, perhaps more, and none; with the format's number behind it."""
+    """Return a pattern that matches leader epochs up to the greatest, perhaps more, and none; then the format's
+    number."""
     greatest = max(greatest_epoch, SMALL_EPOCH).to_bytes(_EPOCH_BYTES, "big")
     zeros = len(greatest) - len(greatest.lstrip(b"\x00"))
     highest = re.escape(greatest[zeros : zeros + 1])

@@ -1,4 +1,4 @@
-"""The `.timeindex` file of a segment: up to which offset all records are at most how old.
+"""Time index, the `.timeindex` file of a segment: the greatest timestamp of all records up to an offset.
 
 An entry is 12 bytes, big-endian: the greatest timestamp of all records so far (int64, ms), and the last offset of the
 batch that holds it, relative to the segment's base offset (int32). Timestamps rise from entry to entry.
@@ -68,22 +68,22 @@ class TimeIndex:
         return len(self.last_offsets)
 
     def append(self, timestamp_ms: int, last_offset: int) -> None:
-        """Add an entry; left out unless its timestamp is above all before, and above -1, which is no time."""
+        """Add an entry, if its timestamp is above all before and above -1, which is no time."""
         if timestamp_ms > self.greatest_timestamp_ms:
             self.greatest_timestamp_ms = timestamp_ms
             self.timestamps_ms.append(timestamp_ms)
             self.last_offsets.append(last_offset)
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """An offset (relative) below which no record has a timestamp of `timestamp_ms` or later."""
+        """Return an offset (relative) below which no record has a timestamp of `timestamp_ms` or later."""
         slot = bisect_left(self.timestamps_ms, timestamp_ms)
         return self.last_offsets[slot - 1] + 1 if slot else 0
 
     def to_bytes(self) -> bytes:
-        """The whole file."""
+        """Return the content of the whole file."""
         return b"".join(map(TIME_INDEX_ENTRY.pack, self.timestamps_ms, self.last_offsets))
 
     def unwritten_bytes(self) -> bytes:
-        """The entries that the file does not hold yet, as they go into it."""
+        """Return the entries that the file does not hold yet, encoded."""
         start = self.written_count
         return b"".join(map(TIME_INDEX_ENTRY.pack, self.timestamps_ms[start:], self.last_offsets[start:]))

@@ -1,8 +1,8 @@
-"""How a log is searched for the records of a time: a step at a time, so that the event loop serves others meanwhile.
+"""Search of a log for the records of a time, in steps, so that the event loop serves others meanwhile.
 
-Records of one batch may be a million, and a batch as long as the largest message. So a search asks, between two steps,
-for a turn of others, for memory, or for a thread to decompress on. Few searches have memory at a time; those that need
-none, nearly all, never wait for them.
+A batch may hold a million records, and be as long as the largest message. So between two steps a search asks for a turn
+of the event loop, for memory, or for a thread to decompress on. At most IN_WORK_COUNT searches hold memory; those that
+need none, nearly all, never wait for them.
 Source: Kafka's LogSegment.findOffsetByTimestamp and FileRecords.searchForTimestamp.
 """
 
@@ -33,16 +33,16 @@ from fencepost.protocol.record_batch import (
 T = TypeVar("T")
 
 IN_WORK_COUNT: Final = 2
-"""Searches that hold a large batch at a time."""
+"""The most searches that hold a large batch."""
 SLICE_S: Final = 0.005
-"""How long searches go on at a stretch."""
+"""The time slice of searches."""
 HEADERS_PER_STEP: Final = 500
 RECORDS_PER_STEP: Final = 2_000
 READ_AT_ONCE_BYTES: Final = 512 * 1024
 
 
 class Need(Enum):
-    """What a search asks for between two steps. NEXT: a turn of others; the memory is not needed any more."""
+    """What a search asks for between two steps. NEXT: a turn of the event loop; its memory is free again."""
 
     TURN = 1
     MEMORY = 2
@@ -51,7 +51,7 @@ class Need(Enum):
 
 Work: TypeAlias = Callable[[], "Buffer | DecodeError"]
 Search: TypeAlias = Generator[Need | Work, Buffer | DecodeError | None, T]
-"""Each `send` does a step; work that it asks for is done elsewhere, and its result is what is sent next."""
+"""Each `send` does a step; work that it yields is done elsewhere, and the result is sent next."""
 
 
 class Searches:
@@ -61,7 +61,7 @@ class Searches:
         self._slots = asyncio.Semaphore(IN_WORK_COUNT)
 
     async def finish(self, search: Search[T]) -> T:
-        """Search while others have their turns. Raises what the search raises."""
+        """Run a search while other things run. Raises what the search raises."""
         loop = asyncio.get_running_loop()
         slice_end_s = loop.time() + SLICE_S
         result: Buffer | DecodeError | None = None
@@ -95,7 +95,7 @@ class Searches:
 
 
 def searched_at_once(search: Search[T]) -> T:
-    """Do all steps of a search in this one. Raises what the search raises."""
+    """Run all steps of a search now. Raises what the search raises."""
     result: Buffer | DecodeError | None = None
     while True:
         try:
@@ -107,10 +107,10 @@ def searched_at_once(search: Search[T]) -> T:
 
 
 def find_first(segments: LogSegments, timestamp_ms: int, start_offset: int) -> Search[TimestampedOffset | None]:
-    """Look for the first record from `start_offset` on whose timestamp is `timestamp_ms` or later.
+    """Find the first record from `start_offset` on whose timestamp is `timestamp_ms` or later.
 
-    The segments must be the same ones after every step; what is appended to them meanwhile is perhaps not seen. Raises
-    StorageError; DamagedLogError where a batch on the way cannot be read.
+    The segments must stay the same between steps; records appended meanwhile may be missed. Raises StorageError;
+    DamagedLogError where a batch on the way cannot be read.
     """
     for segment in segments.from_offset(start_offset):
         if segment.max_timestamp_ms >= timestamp_ms:
@@ -123,9 +123,9 @@ def find_first(segments: LogSegments, timestamp_ms: int, start_offset: int) -> S
 
 
 def find_latest(segments: LogSegments, start_offset: int) -> Search[TimestampedOffset | None]:
-    """Look for the first record that bears the greatest timestamp of the log; None when the log is empty.
+    """Find the first record with the greatest timestamp of the log; None when the log is empty.
 
-    As `find_first`, and raises the same.
+    Same conditions and exceptions as `find_first`.
     """
     latest: Segment | None = None
     for segment in segments.from_offset(start_offset):
@@ -141,7 +141,7 @@ def find_latest(segments: LogSegments, start_offset: int) -> Search[TimestampedO
 def _find_in_segment(
     segment: Segment, relative_offset: int, timestamp_ms: int, start_offset: int
 ) -> Search[TimestampedOffset | None]:
-    """Look through the batches from the one that holds an offset on."""
+    """Search the batches from the one that holds an offset on."""
     for count, (position, header) in enumerate(segment.scan_from(relative_offset), 1):
         if header.max_timestamp_ms >= timestamp_ms and header.last_offset - segment.base_offset >= relative_offset:
             try:
@@ -161,12 +161,12 @@ def _find_in_segment(
 def _find_in_batch(
     segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
 ) -> Search[TimestampedOffset | None]:
-    """Look through the records of a batch, which this process has perhaps not written. Raises DecodeError."""
+    """Search the records of a batch, which another process may have written. Raises DecodeError."""
     header, buffer = yield from _checked_batch(segment, position, header)
     content = yield from _content(header, buffer[HEADER_BYTES:])
     least_delta_ms = timestamp_ms - header.base_timestamp_ms
     if header.is_log_append_time:
-        least_delta_ms = LEAST_DELTA_MS  # what the records themselves say is of no account
+        least_delta_ms = LEAST_DELTA_MS  # the records' own timestamps do not count
     least_offset_delta = start_offset - header.base_offset
     record_position = 0
     for skipped in range(0, header.records_count, RECORDS_PER_STEP):
@@ -184,7 +184,7 @@ def _find_in_batch(
 
 
 def _checked_batch(segment: Segment, position: int, header: BatchHeader) -> Search[RecordBatch]:
-    """As `Segment.checked_batch`, a piece in a step."""
+    """Check a batch as `Segment.checked_batch` does, in steps."""
     size_bytes = header.size_bytes
     if size_bytes <= READ_AT_ONCE_BYTES:
         return segment.checked_batch(position, header)
@@ -207,7 +207,7 @@ def _checked_batch(segment: Segment, position: int, header: BatchHeader) -> Sear
 
 
 def _content(header: BatchHeader, section: memoryview) -> Search[Buffer]:
-    """The records of a batch, decompressed. Raises DecodeError."""
+    """Return the records of a batch, decompressed. Raises DecodeError."""
     codec = header.codec
     if codec is Codec.NONE and header.size_bytes > READ_AT_ONCE_BYTES:
         return section

@@ -1,8 +1,7 @@
-"""The `.txnindex` file of a segment: the aborted transactions whose marker lies in the segment.
+"""Transaction index, the `.txnindex` file of a segment: the aborted transactions whose marker lies in the segment.
 
-A read_committed consumer is told of them, with the data, so that it leaves their records out. An entry is 34 bytes,
-big-endian: int16 version, producer id, first offset, last offset (the marker's), last stable offset (all int64). Last
-offsets rise.
+A read_committed consumer gets them with the data and skips their records. An entry is 34 bytes, big-endian: int16
+version, producer id, first offset, last offset (the marker's), last stable offset (all int64). Last offsets rise.
 Source: Kafka's TransactionIndex and AbortedTxn.
 """
 
@@ -34,7 +33,7 @@ class TransactionIndexEntry(NamedTuple):
     last_stable_offset: int
 
     def to_bytes(self) -> bytes:
-        """The 34 bytes of the file."""
+        """Return the entry's 34 bytes."""
         return TRANSACTION_INDEX_ENTRY.pack(ENTRY_VERSION, *self)
 
 
@@ -53,7 +52,7 @@ class TransactionIndex:
     def from_bytes(cls, content: bytes | memoryview, *, base_offset: int, end_offset: int) -> TransactionIndex:
         """Read the file of the segment with the offsets from `base_offset` to before `end_offset`.
 
-        Raises CorruptIndexError if it cannot be right.
+        Raises CorruptIndexError if its content cannot be right.
         """
         if len(content) % TRANSACTION_INDEX_ENTRY.size:
             raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {TRANSACTION_INDEX_ENTRY.size}")
@@ -87,7 +86,7 @@ class TransactionIndex:
         )
 
     def append(self, entry: TransactionIndexEntry) -> None:
-        """Add a transaction whose marker is after all before."""
+        """Add a transaction; its marker must be after all before."""
         self._producer_ids.append(entry.producer_id)
         self._first_offsets.append(entry.first_offset)
         self._last_offsets.append(entry.last_offset)
@@ -96,7 +95,7 @@ class TransactionIndex:
     def collect(self, fetch_offset: int, upper_offset: int, into: list[AbortedRange]) -> bool:
         """Add the transactions that overlap the offsets from `fetch_offset` to before `upper_offset`.
 
-        Returns whether that is all of them: when False, the next segment's index is to be looked at as well.
+        Returns whether these are all: if False, the caller continues in the next segment's index.
         """
         for slot in range(bisect_left(self._last_offsets, fetch_offset), len(self._last_offsets)):
             first_offset = self._first_offsets[slot]
@@ -107,12 +106,13 @@ class TransactionIndex:
         return False
 
     def truncate(self, log_end_offset: int) -> int:
-        """Drop the transactions whose marker is at or after `log_end_offset`; return how many bytes the file keeps."""
+        """Remove the transactions whose marker is at or after `log_end_offset`; return how many bytes the file
+        keeps."""
         count = bisect_left(self._last_offsets, log_end_offset)
         for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._last_stable_offsets):
             del column[count:]
         return count * TRANSACTION_INDEX_ENTRY.size
 
     def to_bytes(self) -> bytes:
-        """The whole file."""
+        """Return the content of the whole file."""
         return b"".join(self[slot].to_bytes() for slot in range(len(self)))

@@ -1,6 +1,6 @@
-"""The log of a partition whose directory could not be opened: it is there, so that clients are told, but offline.
+"""Log of a partition whose directory could not be opened: present, so that clients get an error, but offline.
 
-Nothing in its directory is opened, written or deleted; it is tried again at the next start.
+Nothing in its directory is opened, written or deleted; the next start tries again.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class UnreadableFile:
 
 
 def is_unreadable(segment: Segment) -> bool:
-    """Whether a segment stands for files that could not be opened, of which not even the size is known."""
+    """Whether a segment stands for files that could not be opened, of unknown size."""
     return isinstance(segment.log, UnreadableFile)
 
 
 def unreadable_segment(files: PartitionFiles, end_offset: int, index_interval_bytes: int) -> Segment:
-    """What stands for all segments of the log, the last of which ended at `end_offset`, as far as is known."""
+    """Return the segment that stands for the whole log, which ended at `end_offset` as far as is known."""
     return Segment(
         files.disk,
         files.directory,

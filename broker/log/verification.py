@@ -1,10 +1,10 @@
-"""Verification guards: proof, at the append, that no marker came between asking the coordinator and writing.
+"""Verification guards: proof, at the append, that no marker came between the question to the coordinator and the write.
 
-Before the first transactional batch of a transaction is appended, the coordinator is asked whether the partition
+Before the first transactional batch of a transaction is appended, the leader asks the coordinator whether the partition
 belongs to it.
-While that answer travels the transaction may end; a batch written after its marker would hang for ever. So the asker
-takes a guard first, a marker withdraws it, and the append insists that the guard it was given is still the current one.
-In memory only: a restart withdraws all.
+Meanwhile the transaction may end; a batch written after its marker would hang for ever. So the caller takes a guard
+before it asks, a marker withdraws it, and the append requires that its guard is still current. Guards are in memory
+only: a restart withdraws all.
 Source: KIP-890; Kafka's VerificationGuard, VerificationStateEntry and ProducerStateManager.
 """
 
@@ -14,11 +14,11 @@ from typing import Final
 
 
 class VerificationGuard:
-    """A token equal to nothing but itself, for ids and epochs would not tell a transaction from the one after it; and
-    what is known of a producer's pending verification.
+    """A token equal only to itself, as ids and epochs do not distinguish a transaction from the next; with the state of
+    a producer's pending verification.
 
-    lowest_sequence: of the batches that wait for it; a later one may not be appended before it.
-    first_swept_at_ms: when `expire` first met it.
+    lowest_sequence: of the waiting batches; a later one may not be appended before it.
+    first_swept_at_ms: when `expire` first found it.
     """
 
     __slots__ = ("first_swept_at_ms", "is_transaction_version_2", "lowest_sequence", "producer_epoch")
@@ -31,9 +31,9 @@ class VerificationGuard:
 
 
 ANSWERED_AT_ONCE: Final = VerificationGuard(-1, -1, False)
-"""The guard of a batch that is confirmed and appended in one step: no marker can come in between, so nothing is noted.
+"""The guard of a batch that is verified and appended in one step: no marker can come between, so nothing is recorded.
 
-It counts only where no verification of the producer is pending, for that one knows which sequence comes first.
+It counts only while no verification of the producer is pending, as that one knows which sequence comes first.
 """
 
 
@@ -45,7 +45,7 @@ class PendingVerifications(dict[int, VerificationGuard]):
     def begin(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
     ) -> VerificationGuard:
-        """The producer's guard: the one it has, or a new one. A higher epoch starts its lowest sequence anew."""
+        """Return the producer's guard, an existing one or a new one. A higher epoch starts its lowest sequence anew."""
         guard = self.get(producer_id)
         if guard is None:
             guard = self[producer_id] = VerificationGuard(producer_epoch, base_sequence, transaction_version_2)
@@ -59,7 +59,7 @@ class PendingVerifications(dict[int, VerificationGuard]):
     def transactional_batch_appended(self, producer_id: int, producer_epoch: int, *, is_control: bool) -> None:
         """Withdraw the producer's guard: its transaction is open now, or has ended.
 
-        It stays where the marker of a version 2 transaction carries the guard's epoch: that one is of the next
+        The guard stays when the marker of a version 2 transaction has its epoch: the guard is then of the next
         transaction.
         """
         guard = self.get(producer_id)
@@ -70,7 +70,7 @@ class PendingVerifications(dict[int, VerificationGuard]):
         del self[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Withdraw the guards met by a sweep at least `expiration_ms` ago already; return how many."""
+        """Withdraw guards that a sweep first found at least `expiration_ms` ago; return how many."""
         expired = []
         for producer_id, guard in self.items():
             if guard.first_swept_at_ms is None:

@@ -1,4 +1,4 @@
-"""Who waits for a log: replies for durability, long polls for anything that moves."""
+"""Waiters of a log: replies that wait for durability, long polls that wait for any progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WATCHER = Place("watcher of a log", Policy.REPORT)
 
 
 class _NothingToAwait:
-    """An awaitable that has nothing to wait for."""
+    """An awaitable that is done."""
 
     __slots__ = ()
 
@@ -25,7 +25,7 @@ ALREADY_DURABLE = _NothingToAwait()
 
 
 class DurabilityWaiters:
-    """Futures that wait for the log to be durable up to an offset. Each waiter has its own, so that one may be
+    """Futures that wait for the log to be durable up to an offset. Each waiter has its own, so that it can be
     cancelled."""
 
     __slots__ = ("_waiting",)
@@ -39,7 +39,7 @@ class DurabilityWaiters:
         return future
 
     def resolve_up_to(self, offset: int) -> None:
-        """All that wait for this offset or a lower one go on."""
+        """Resolve all that wait for this offset or a lower one."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -50,7 +50,7 @@ class DurabilityWaiters:
                 future.set_result(None)
 
     def fail(self, reason: str) -> None:
-        """All get a StorageError, each its own: what awaits one adds to its traceback."""
+        """Fail all with a StorageError, one for each: awaiting adds to its traceback."""
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if not future.done():
@@ -58,9 +58,9 @@ class DurabilityWaiters:
 
 
 class Watchers:
-    """Callbacks without arguments; quick ones, for they run inside the step that moved the log.
+    """Callbacks without arguments; they must be quick, as they run in the step that moved the log.
 
-    has_any: whether there are any; who moves a log often asks before it calls `notify`.
+    has_any: whether there are any; checked often before `notify` is called.
     """
 
     __slots__ = ("_callbacks", "has_any")
@@ -74,12 +74,12 @@ class Watchers:
         self.has_any = True
 
     def remove(self, callback: Callable[[], None]) -> None:
-        """Nothing happens when it is not there."""
+        """Remove a callback; a missing one is no error."""
         self._callbacks.pop(callback, None)
         self.has_any = bool(self._callbacks)
 
     def notify(self) -> None:
-        """Call all of them; one that fails is no failure of the log, nor of the others."""
+        """Call all callbacks; an exception of one fails neither the log nor the others."""
         for callback in tuple(self._callbacks):
             try:
                 callback()
