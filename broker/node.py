@@ -1,4 +1,4 @@
-"""The composition root: makes the parts of one broker, starts them in order and stops them in the opposite one."""
+"""Composition root of one broker: `Node` makes its parts, starts them in order and stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class Node:
 
     disk, store: the machine's file system and an SQLite file in the data directory, unless given. The caller closes a
                  disk that it passes in.
-    bind:        takes the address of a listener: a socket of this machine, unless given.
-    randomness:  where ids come from that nobody may guess: the machine's, unless given.
-    placement:   which partitions are led here, and where the others are: all of them here, unless given.
-    connect:     with a placement, how other nodes are connected to: over TCP, unless given.
-    peers:       with a placement, the way to the other nodes: connections opened by `connect`, unless given.
-    Between `start` and `stop`, `services` is what handlers work with, `address` where the first listener accepts.
-    failure:   why it serves nobody any more, after something unexpected that it cannot go on from; else None.
+    bind:        binds the address of a listener: a socket of this machine, unless given.
+    randomness:  the source of unguessable ids: the machine's, unless given.
+    placement:   the leaders of all partitions: this node leads them, unless given.
+    connect:     with a placement, opens connections to other nodes: over TCP, unless given.
+    peers:       with a placement, the channel to the other nodes: connections opened by `connect`, unless given.
+    Between `start` and `stop`, handlers use `services`, and `address` is that of the first listener.
+    failure:   the reason why the node stopped after an unexpected failure; else None.
     on_failed: the node calls it in that same step; set by the code that then ends the process.
     """
 
@@ -90,7 +90,7 @@ class Node:
         peers: Peers | None = None,
         loggers: Loggers | None = None,
     ) -> None:
-        # Its own: what is set while the broker runs changes it.
+        # A copy: settings that are changed while the broker runs change it.
         self.settings = settings = dataclasses.replace(settings, layers=DynamicLayers())
         self.data_directory = os.path.abspath(settings.log_dirs)
         self.cluster_id = ""
@@ -120,17 +120,17 @@ class Node:
 
     @property
     def address(self) -> Endpoint:
-        """Where the first listener accepts connections, with the port that it really has."""
+        """The address of the first listener, with its actual port."""
         return self._servers[0].bound.address
 
     @property
     def addresses(self) -> list[Endpoint]:
-        """Where each listener accepts connections, in the order of `listeners`."""
+        """The address of each listener, in the order of `listeners`."""
         return [server.bound.address for server in self._servers]
 
     @property
     def advertised_addresses(self) -> list[Endpoint]:
-        """What clients that came in by each listener are told to connect to."""
+        """The address that each listener advertises to its clients."""
         return [server.bound.advertised for server in self._servers]
 
     @property
@@ -138,11 +138,11 @@ class Node:
         return sum(server.connection_count for server in self._servers)
 
     async def start(self) -> None:
-        """Bring everything up; when this returns, clients are served.
+        """Start all parts; when this returns, clients are served.
 
-        Order: ports, data directory, metadata, recovery of the logs, listeners. Coordinators load meanwhile: clients
-        that only produce and fetch need not wait for them, and requests to one that is loading do.
-        Raises StartError or StorageError, each with one line for the user; nothing is left behind then.
+        Order: ports, data directory, metadata, recovery of the logs, listeners. Coordinators load meanwhile: produce
+        and fetch do not wait for them; requests to a coordinator wait while it loads.
+        Raises StartError or StorageError, each with one line for the user; all parts are closed then.
         """
         started_s = time.perf_counter()
         CURRENT.set(Supervisor(self._fail))
@@ -154,7 +154,7 @@ class Node:
         self.start_duration_s = time.perf_counter() - started_s
 
     async def ensure_loaded(self) -> None:
-        """Wait until all logs are open and the coordinators have loaded all that they coordinate, or could not."""
+        """Wait until all logs are open and all coordinators have loaded, or failed to."""
         await self.services.topics.ensure_opened()
         await self.services.transactions.ensure_loaded()
         await self.services.groups.ensure_loaded()
@@ -162,16 +162,15 @@ class Node:
             await self._shares.ensure_loaded()
 
     async def stop(self) -> None:
-        """Answer what is in flight, bring everything to disk and mark the data directory as cleanly closed."""
+        """Answer requests in flight, sync all logs and mark the data directory as cleanly closed."""
         await self._cleanup.aclose()
         self._services = None
         self._servers = []
 
     async def crash(self) -> None:
-        """End as `kill -9` ends a process: connections break without an answer, and nothing more is written to a file.
+        """End as `kill -9` ends a process: connections break without an answer, and no file is written any more.
 
-        For nodes on a disk and a store of their own. What the node has on the event loop is left to the caller, who
-        ends the loop.
+        For nodes with their own disk and store. The caller ends the event loop, with the node's tasks on it.
         """
         for server in self._servers:
             server.abort()
@@ -182,7 +181,7 @@ class Node:
         self._cleanup.pop_all()
 
     def _fail(self, reason: str) -> None:
-        """Serve nobody any more, at once: what is acknowledged from here on might not be true."""
+        """Stop serving clients at once: later acknowledgements might be false."""
         self.failure = reason
         for server in self._servers:
             server.abort()
@@ -282,11 +281,11 @@ class Node:
         cleanup.callback(request_memory.close)
         reply_memory = ReplyMemory(loop, settings.fencepost_queued_max_response_bytes)
         cleanup.callback(reply_memory.close)
-        connection_quotas.take_over_settings()
-        broker_configs.on_changed.append(connection_quotas.take_over_settings)
+        connection_quotas.settings_changed()
+        broker_configs.on_changed.append(connection_quotas.settings_changed)
         cleanup.callback(connection_quotas.close)
         for bound in bound_listeners:
-            # A client is sent to the addresses of the listener that it came in by.
+            # A client gets the advertised address of the listener that it has connected to.
             seen = dataclasses.replace(services, host=bound.advertised.host, port=bound.advertised.port)
             dispatcher = Dispatcher(seen, loop=loop, quotas=client_quotas)
             server = Server(
@@ -306,9 +305,9 @@ class Node:
     def _coordinate_transactions(
         self, topics: Topics, producer_ids: ProducerIds
     ) -> tuple[TransactionService, TransactionVerifier]:
-        """The coordinator, and how partition leaders here ask it; in a cluster either may have to do with other nodes.
+        """Make the transaction coordinator and the verifier; in a cluster, both send requests to other nodes.
 
-        What sends requests to them is closed after the coordinator.
+        The senders of these requests are closed after the coordinator.
         """
         settings, clock, peers = self.settings, self._clock, self._peers
         if peers is None:
@@ -330,7 +329,7 @@ class Node:
     def _sqlite_store(self) -> SqliteMetadataStore:
         path = os.path.join(self.data_directory, FILE_NAME)
 
-        def insist_on_no_partitions() -> None:
+        def require_no_partitions() -> None:
             found = partition_directories(self._disk.list(self.data_directory))
             if found:
                 raise StorageError(
@@ -340,22 +339,22 @@ class Node:
                 )
 
         return SqliteMetadataStore(
-            path, before_founding=insist_on_no_partitions, on_restoring={BLOCK_KEY: above_reserved_blocks}
+            path, before_founding=require_no_partitions, on_restoring={BLOCK_KEY: above_reserved_blocks}
         )
 
     async def _stop_servers(self) -> None:
         drain_s = self.settings.fencepost_shutdown_drain_ms / 1000
         stopping = asyncio.gather(*(server.stop(drain_s) for server in self._servers))
-        await asyncio.sleep(0)  # from here on no request is read any more
-        self.services.groups.refuse_parked()  # a rebalance would take longer than anybody lets a broker drain
+        await asyncio.sleep(0)  # from here on no request is read
+        self.services.groups.refuse_parked()  # a rebalance may take longer than the drain time
         await stopping
 
     def _sweep_regularly(self, logs: LogDirectory) -> None:
-        """Retention, rolling by time and expiry of producers.
+        """Start the timer of the sweeps: retention, rolling by time and expiry of producers.
 
-        A sweep takes a share of the logs and of the deleted files, so it comes round more often than
-        `log.retention.check.interval.ms`; within that, or within a minute, all have had their turn. Retention and
-        rolling wait for the interval all the same, counted for each log from when it was made or looked at last.
+        A sweep covers a share of the logs and of the deleted files, so sweeps run more often than
+        `log.retention.check.interval.ms`; all logs are covered within that time, and within a minute. Retention and
+        rolling still wait for the interval, counted for each log from its creation, opening or last check.
         """
         loop = asyncio.get_running_loop()
         retention_interval_ms = self.settings.log_retention_check_interval_ms
@@ -366,7 +365,7 @@ class Node:
 
         def sweep() -> None:
             nonlocal timer
-            timer = loop.call_later(interval_s, swept)  # first, so that it goes on whatever comes of this one
+            timer = loop.call_later(interval_s, swept)  # first, so that the sweeps go on if this one fails
             try:
                 logs.sweep(
                     self._clock.now_ms(),
@@ -382,11 +381,11 @@ class Node:
 
 
 def _watch_settings(settings: Settings, broker_configs: BrokerConfigs, topics: Topics, logs: LogDirectory) -> None:
-    """Tell those who took something over from the settings when it changes."""
+    """Notify the parts that keep values of settings when these change."""
 
     def changed() -> None:
         logs.cleaner_backoff_ms = settings.log_cleaner_backoff_ms if settings.log_cleaner_enable else None
-        topics.take_over_settings()
+        topics.settings_changed()
 
     changed()
     broker_configs.on_changed.append(changed)
@@ -401,13 +400,13 @@ def _watch_features(features: Features, transactions: TransactionService) -> Non
 
 
 async def _close_on_thread(disk: LocalDisk) -> None:
-    """Close a disk without keeping the event loop waiting for its last syncs."""
+    """Close a disk on a thread, so that the event loop does not wait for its last syncs."""
     with ThreadPoolExecutor(1, thread_name_prefix="disk-close") as executor:
         await asyncio.get_running_loop().run_in_executor(executor, disk.close)
 
 
 def make_data_directory(path: str) -> None:
-    """Create the data directory, with its parents, and make sure that it can be written. Raises StartError."""
+    """Create the data directory with its parents, and check that it is writable. Raises StartError."""
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:

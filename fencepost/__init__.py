@@ -1,6 +1,6 @@
 """Fencepost: a broker that speaks the Kafka wire protocol, with Kafka's transactions at its heart.
 
-`Broker` runs one inside this process. Nothing of the broker is imported before it is used.
+`Broker` runs one inside this process. The broker's modules are imported at the first use.
 """
 
 from __future__ import annotations

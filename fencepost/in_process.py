@@ -1,6 +1,6 @@
-"""`Broker`: a broker inside the process that uses it, on a thread and an event loop of its own.
+"""`Broker`: a broker inside the calling process, on its own thread and event loop.
 
-For tests, and for programs that bring their broker along. It serves the same clients as `fencepost serve`, prints
+For tests, and for programs that contain their broker. It serves the same clients as `fencepost serve`, prints
 nothing and logs to `logging.getLogger("fencepost")`.
 """
 
@@ -26,19 +26,19 @@ HOW_TO_START = "use `with Broker() as broker:`, or call start()"
 
 
 class Broker:
-    """A broker that lives as long as its context, or from `start` to `close`.
+    """A broker that runs while its context lasts, or from `start` to `close`.
 
         with Broker() as broker:
             producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-    `async with` is the same and keeps no event loop waiting; from a coroutine, call the other methods through
+    `async with` does the same without blocking the event loop; from a coroutine, call the other methods through
     `asyncio.to_thread`. One thread at a time may start, stop or crash a broker.
 
-    data_directory: where topics and records are kept, also for the next broker that is given it; without it, a
-                    temporary directory that is removed by `close`.
-    port:           0 takes a free one, which stays the same when the broker is restarted.
-    settings:       by Kafka's names, such as `{"auto.create.topics.enable": False}`; docs/configuration.md has them
-                    all. With `listeners` among them, host and port are not used.
+    data_directory: the directory of topics and records, which another broker can use later; without it, a temporary
+                    directory that `close` removes.
+    port:           0 takes a free one, which the broker keeps when it is restarted.
+    settings:       by Kafka's names, such as `{"auto.create.topics.enable": False}`; docs/configuration.md lists them
+                    all. If `listeners` is among them, host and port are not used.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """`host:port` of the first listener, for the clients' setting of this name.
 
-        Raises RuntimeError: the broker has not been started. After a crash, it is where it will be again.
+        Raises RuntimeError: the broker has not been started. After a crash, the address that it will have again.
         """
         return str(self._first_address()).partition("://")[2]
 
@@ -83,7 +83,7 @@ class Broker:
 
     @property
     def data_directory(self) -> str:
-        """Raises RuntimeError where it is a temporary one that is not there yet, or not any more."""
+        """The path. Raises RuntimeError if it is temporary and not created yet, or removed."""
         if self._given_directory is not None:
             return self._given_directory
         if self._temporary is None:
@@ -92,7 +92,7 @@ class Broker:
 
     @property
     def failure(self) -> str | None:
-        """Why the broker ended by itself, after something that it could not go on from; else None."""
+        """The reason why the broker stopped after an unexpected failure; else None."""
         return self._failure
 
     def _first_address(self) -> Endpoint:
@@ -100,7 +100,7 @@ class Broker:
             raise RuntimeError(f"the broker has not been started: {HOW_TO_START}")
         return self._addresses[0]
 
-    # Its life
+    # Start and stop
 
     def start(self) -> Self:
         """Start the broker; when this returns, clients are served.
@@ -108,7 +108,7 @@ class Broker:
         Raises ConfigurationError (of `fencepost.broker.config`: a setting that does not exist or has a wrong value),
         StartError (of `fencepost.broker.network.server`: a port in use), StorageError (of
         `fencepost.broker.storage.disk`: a data directory that cannot be used, or is another broker's), RuntimeError
-        (it runs already).
+        (the broker is running).
         """
         if self._thread is not None:
             if self._thread.is_alive():
@@ -135,7 +135,7 @@ class Broker:
             log.warning("setting_ignored", reason=warning)
         self._failure = None
         started: Future[list[Endpoint]] = Future()
-        # A process that ends without having stopped its broker ends it as a crash would.
+        # A process that ends without stopping its broker crashes it.
         self._thread = threading.Thread(
             target=self._run, args=(loaded.settings, started), name="fencepost-broker", daemon=True
         )
@@ -145,24 +145,24 @@ class Broker:
         self._settings["listeners"] = ",".join(str(address) for address in self._addresses)
 
     def stop(self) -> None:
-        """Stop the broker: it answers what is in flight and syncs its files. Nothing happens where it does not run."""
+        """Stop the broker: it answers requests in flight and syncs its files. Does nothing if it does not run."""
         self._end_as("stop")
 
     def crash(self) -> None:
         """End the broker as `kill -9` ends a process.
 
-        Connections break, requests in flight get no answer, and nothing more is written: files keep what was written.
-        What was acknowledged is there after `restart`. Nothing happens where the broker does not run.
+        Connections break, requests in flight get no answer, and no file is written any more. Acknowledged records are
+        there after `restart`. Does nothing if the broker does not run.
         """
         self._end_as("crash")
 
     def restart(self) -> Self:
-        """Start the broker again on its data and ports, after a stop where it runs. Raises as `start` does."""
+        """Stop the broker if it runs, and start it again with its data and ports. Raises as `start` does."""
         self.stop()
         return self.start()
 
     def close(self) -> None:
-        """Stop the broker and remove its data where they are temporary."""
+        """Stop the broker, and remove its data if they are temporary."""
         self.stop()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -196,7 +196,7 @@ class Broker:
         thread.join()
         self._thread = None
 
-    # On the thread
+    # On the broker's thread
 
     def _run(self, settings: Settings, started: Future[list[Endpoint]]) -> None:
         import uvloop
@@ -237,5 +237,5 @@ class Broker:
 
 
 def _text(value: object) -> str:
-    """A setting's value as a properties file would have it."""
+    """Format a setting's value as in a properties file."""
     return str(value).lower() if isinstance(value, bool) else str(value)

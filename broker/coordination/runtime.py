@@ -606,7 +606,7 @@ class CoordinatorRuntime(Generic[S]):
         task.add_done_callback(self._tasks.discard)
 
     async def _run_deadline(self, partition: CoordinatorPartition[S]) -> None:
-        await self._deadline_turns.enter()
+        await self._deadline_turns.acquire()
         partition.is_due = False
         if partition.state is not PartitionState.ACTIVE:
             return

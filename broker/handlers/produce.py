@@ -235,7 +235,7 @@ class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
         topic_partition = TopicPartition(topic, index)
         log = self._services.topics.log(topic_partition)
         if log is None:
-            return self._refuse(index, self._services.topics.absence(topic_partition))
+            return self._refuse(index, self._services.topics.error_of_absent_log(topic_partition))
         if log.is_offline:
             return self._refuse(index, ErrorCode.KAFKA_STORAGE_ERROR)
         records = partition.records

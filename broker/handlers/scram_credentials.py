@@ -15,7 +15,7 @@ from fencepost.broker.hosting.scram_credentials import (
     MINIMUM_ITERATIONS,
     Credential,
     Credentials,
-    Mechanism,
+    ScramMechanism,
     credential_of,
 )
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
@@ -35,7 +35,7 @@ from fencepost.protocol.messages.scram_credentials import (
 )
 
 Wanted = ScramCredentialDeletion | ScramCredentialUpsertion
-Change = tuple[tuple[str, Mechanism], Credential | None]
+Change = tuple[tuple[str, ScramMechanism], Credential | None]
 
 # DescribeUserScramCredentials
 
@@ -152,9 +152,9 @@ def _check(credentials: Credentials, wanted: Wanted) -> Change | tuple[ErrorCode
     """Return the requested change, or its refusal."""
     if not wanted.name:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
-    if wanted.mechanism not in Mechanism.__members__.values():
+    if wanted.mechanism not in ScramMechanism.__members__.values():
         return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
-    mechanism = Mechanism(wanted.mechanism)
+    mechanism = ScramMechanism(wanted.mechanism)
     if isinstance(wanted, ScramCredentialDeletion):
         if mechanism not in credentials.get(wanted.name, {}):
             return ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"

@@ -1,1 +1,1 @@
-"""What this node hosts: topics, their logs, where partitions are placed, other nodes, features and configs."""
+"""Hosting of topics on this node: their logs, the placement of partitions, other nodes, features and configs."""

@@ -1,4 +1,7 @@
-"""Logs that a start has left: opened one after another while clients are served, first those that somebody asks for."""
+"""Background opening of the logs that startup deferred, one after another while clients are served.
+
+A log that a request needs is opened first.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ LONGEST_PAUSE_S = 60.0
 
 
 class BackgroundOpening:
-    """Opens what `LogDirectory.open` has left, and has it served.
+    """Opens and serves the logs that `LogDirectory.open` has deferred.
 
-    changing: held while a share of them is opened: no topic is created, deleted or grown meanwhile.
+    changing: held while a batch of them is opened: no topic is created, deleted or grown meanwhile.
     """
 
     def __init__(self, logs: LogDirectory, hosted: HostedLogs, metadata: MetadataImage, changing: asyncio.Lock) -> None:
@@ -37,29 +40,28 @@ class BackgroundOpening:
         self._is_closing = False
 
     def __contains__(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition is led here whose log is not served yet."""
+        """Whether this node leads the partition and does not serve its log yet."""
         return topic_partition in self._logs.unopened
 
     def begin(self) -> None:
-        """See to it that what is left is opened."""
+        """Start the background opening, if logs are deferred and it does not run."""
         is_idle = self._task is None or self._task.done()
         if is_idle and self._logs.unopened.has_next and not self._is_closing:
-            # In the broker's own context, whoever asks.
+            # In the broker's own context, not in the caller's.
             self._task = self._context.copy().run(self._begin)
 
     def _begin(self) -> asyncio.Task[None]:
         return BACKGROUND_OPENING.start(self._open_remaining(), on_failure=lambda _: self._begin_again())
 
     def _begin_again(self) -> None:
-        """After a pause, in which whoever asks for a log may begin it before."""
+        """Retry after a pause; a request for a log may start it earlier."""
         if not self._is_closing:
             begin = BACKGROUND_OPENING.callback(self.begin)
             self._again = asyncio.get_running_loop().call_later(self._pause_s, begin)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
-    def ask(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        """The log of one of them, for somebody who wants it now; None as long as it cannot be served: then it is the
-        next."""
+    def open_on_demand(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """Open and return a deferred log for a request; None if it cannot be served yet: then it is opened next."""
         try:
             if self._logs.open_now(topic_partition):
                 return self._serve(topic_partition)
@@ -69,12 +71,12 @@ class BackgroundOpening:
         return None
 
     async def ensure_opened(self) -> None:
-        """Wait until no log is left, but for those that cannot be opened."""
+        """Wait until all deferred logs are open, except those that cannot be opened."""
         if self._task is not None:
             await asyncio.wait((self._task,))
 
     async def close(self) -> None:
-        """Open no more. What is being opened is not left half done: after a crash that may be a large segment."""
+        """Stop after the log that is being opened, which after a crash may take long: it may have a large segment."""
         self._is_closing = True
         if self._again is not None:
             self._again.cancel()

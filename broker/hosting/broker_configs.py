@@ -1,4 +1,4 @@
-"""The broker configs that are set while brokers run: kept in the metadata store, and put in force here (KIP-226).
+"""Dynamic broker configs (KIP-226): stored in the metadata store, and applied to `Settings` here.
 
 Source: Kafka's DynamicBrokerConfig.
 """
@@ -25,9 +25,9 @@ Configs = Mapping[str, str]
 
 
 class BrokerConfigs:
-    """What was set for this broker and for all of them. `settings` holds the values in force.
+    """The dynamic configs of this broker and of all brokers. `settings` has the values in force.
 
-    on_changed: called after other values came into force.
+    on_changed: called after values in force have changed.
     """
 
     def __init__(self, store: MetadataStore, settings: Settings) -> None:
@@ -44,20 +44,20 @@ class BrokerConfigs:
         )
 
     async def open(self) -> None:
-        """Put in force what was set before this start. Raises StorageError."""
+        """Load and apply the stored configs. Raises StorageError."""
         await self._document.load()
-        self._put_in_force()
+        self._apply()
 
     def configs(self, name: BrokerName) -> Configs:
-        """What was set for a broker, or for ALL_BROKERS."""
+        """The configs of a broker, or of ALL_BROKERS."""
         return self._document.content.get(name, {})
 
     async def alter(
         self, name: BrokerName, change: Callable[[Configs], Configs | AlterationRefusal], *, validate_only: bool
     ) -> ErrorWithMessage:
-        """Replace the configs of a broker, or of ALL_BROKERS, by what `change` makes of them.
+        """Replace the configs of a broker, or of ALL_BROKERS, by the result of `change`.
 
-        Refuses what `change` refuses, and INVALID_REQUEST for what cannot be set at run time. Raises StorageError.
+        Errors: those of `change`, and INVALID_REQUEST for configs that are not dynamic. Raises StorageError.
         """
         refusal: list[AlterationRefusal] = []
 
@@ -82,10 +82,10 @@ class BrokerConfigs:
                 return refusal[0].error, refusal[0].message
             if self.configs(name) != before:
                 log.info("broker_configs_altered", broker=name, configs=sorted(self.configs(name)))
-                self._put_in_force()
+                self._apply()
         return NO_PROBLEM
 
-    def _put_in_force(self) -> None:
+    def _apply(self) -> None:
         unreadable = self._settings.override(
             of_this_broker=self.configs(self._own_name), of_all_brokers=self.configs(ALL_BROKERS)
         )

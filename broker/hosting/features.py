@@ -1,4 +1,4 @@
-"""The levels of the cluster's features: what clients decide by, kept in the metadata store once somebody has set them.
+"""Levels of the cluster's features, which clients adapt to; stored in the metadata store once they are set.
 
 Source: KIP-584, KIP-1022; Kafka's FeatureControlManager.
 """
@@ -34,8 +34,8 @@ class LevelRange(NamedTuple):
 
 SUPPORTED: Mapping[str, LevelRange] = {
     GROUP_VERSION: LevelRange(0, 1),  # 1: the consumer group protocol (KIP-848)
-    # 30: Apache Kafka 4.3. There is no log of metadata that could have another level; consoles ask for this one to know
-    # which version of Kafka they talk to.
+    # 30: Apache Kafka 4.3. There is no metadata log that could have another level; consoles read this one to find the
+    # version of Kafka.
     METADATA_VERSION: LevelRange(30, 30),
     SHARE_VERSION: LevelRange(0, 1),  # 1: share groups (KIP-932)
     STREAMS_VERSION: LevelRange(0, 1),  # 1: the streams rebalance protocol (KIP-1071)
@@ -44,7 +44,7 @@ SUPPORTED: Mapping[str, LevelRange] = {
 
 
 class UpgradeType(IntEnum):
-    """What a change of level may do, with Kafka's numbers."""
+    """Allowed kinds of a level's change, with Kafka's numbers."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -52,7 +52,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """A feature and the level that it is to have; upgrade_type: the number as sent."""
+    """A feature and its new level; upgrade_type: the number as sent."""
 
     name: str
     level: int
@@ -61,16 +61,16 @@ class FeatureUpdate(NamedTuple):
 
 @dataclass(frozen=True)
 class _Finalized:
-    """What was set. epoch: counts the changes."""
+    """The levels that were set. epoch: the number of changes."""
 
     epoch: int = 0
     levels: Mapping[str, int] = field(default_factory=dict)
 
 
 class Features:
-    """The levels in force: as they were set, else the highest, that of `transaction.version` as the settings say.
+    """The levels in force: those that were set, else the highest, or the settings' `transaction.version`.
 
-    on_changed: called after other levels came into force.
+    on_changed: called after levels have changed.
     """
 
     def __init__(self, store: MetadataStore, settings: Settings) -> None:
@@ -84,17 +84,17 @@ class Features:
         )
 
     async def open(self) -> None:
-        """Put in force what was set before this start. Raises StorageError."""
+        """Load the stored levels. Raises StorageError."""
         await self._document.load()
 
     @property
     def epoch(self) -> int:
-        """Clients take over levels when it is higher than the one that they know."""
+        """The epoch of the levels; clients adopt levels of a higher epoch."""
         return self._document.content.epoch
 
     @property
     def levels(self) -> Mapping[str, int]:
-        """By name, of every feature that is supported."""
+        """The levels of all supported features, by name."""
         return {name: self.level(name) for name in SUPPORTED}
 
     def level(self, name: str) -> int:
@@ -104,7 +104,7 @@ class Features:
         return self._settings.fencepost_transaction_version if name == TRANSACTION_VERSION else SUPPORTED[name].maximum
 
     def check(self, update: FeatureUpdate) -> str | None:
-        """Why a level cannot be set (INVALID_UPDATE_VERSION), in words, or None."""
+        """The reason why a level cannot be set (INVALID_UPDATE_VERSION), or None."""
         name, level, upgrade_type = update
         if upgrade_type not in UpgradeType.__members__.values():
             return "The controller does not support the given upgrade type."

@@ -1,4 +1,4 @@
-"""The configs that are set of groups: kept in the metadata store, in force from the next request on (KIP-848, KIP-932).
+"""Configs of groups, in the metadata store; changes apply from the next request on (KIP-848, KIP-932).
 
 Source: Kafka's GroupConfigManager.
 """
@@ -25,7 +25,7 @@ Configs = Mapping[str, str]
 
 
 class GroupConfigs:
-    """What was set of each group, whether the group exists or not."""
+    """The configs of all groups, whether a group exists or not."""
 
     def __init__(self, store: MetadataStore, settings: Settings) -> None:
         self._settings = settings
@@ -39,27 +39,27 @@ class GroupConfigs:
         )
 
     async def open(self) -> None:
-        """Take up what was set before this start. Raises StorageError."""
+        """Load the stored configs. Raises StorageError."""
         await self._document.load()
 
     def group_ids(self) -> Iterable[GroupId]:
-        """The groups that have configs of their own."""
+        """The groups with configs."""
         return self._document.content.keys()
 
     def value(self, group_id: GroupId, name: str) -> Any:
-        """The typed value that is in force for a group."""
+        """The typed value of a config for a group."""
         return group_value(name, self._document.content.get(group_id, {}), self._settings)
 
     def describe(self, group_id: GroupId) -> list[ConfigValue]:
-        """Every config of a group with its value and where that comes from."""
+        """Every config of a group with its value and the value's sources."""
         return describe_group_configs(self._document.content.get(group_id, {}), self._settings)
 
     async def alter(
         self, group_id: GroupId, change: Callable[[Configs], Configs | AlterationRefusal], *, validate_only: bool
     ) -> ErrorWithMessage:
-        """Replace the configs of a group by what `change` makes of them.
+        """Replace the configs of a group by the result of `change`.
 
-        Refuses what `change` refuses, and INVALID_CONFIG. Raises StorageError.
+        Errors: those of `change`, and INVALID_CONFIG. Raises StorageError.
         """
         refusal: list[AlterationRefusal] = []
 

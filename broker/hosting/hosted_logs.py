@@ -1,4 +1,4 @@
-"""The logs of the partitions that this node leads: which there are, and how they come, go and change hands."""
+"""Logs of the partitions that this node leads: their creation, opening, deletion and moves between nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fencepost.broker.metadata.image import TopicMetadata
 log = get_logger(__name__)
 
 CHANGED_PER_TURN = 4
-"""Logs that are made or deleted at a stretch, while others are served; one takes up to 1 ms."""
+"""Logs that are created or deleted without a pause for other requests; one takes up to 1 ms."""
 
 
 class HostedLogs:
@@ -37,54 +37,54 @@ class HostedLogs:
         self._configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int | None:
-        """For the log directory: the epoch that this node leads a partition in, None if another one leads it."""
+        """The epoch in which this node leads a partition, for the log directory; None if another node leads it."""
         placement = self._placement
         return placement.leader_epoch(topic_partition) if placement.is_local(topic_partition) else None
 
     def config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
-        """The settings of a topic's logs; one object for all topics that set the same."""
+        """The settings of a topic's logs; one object for all topics with the same configs."""
         key = frozenset(configs.items())
         config = self._configs.get(key)
         if config is None:
             config = self._configs[key] = self._read_config(name, configs)
         return config
 
-    def take_over_settings(self) -> None:
-        """The broker's defaults have changed."""
+    def settings_changed(self) -> None:
+        """Drop the cached settings: the broker's defaults have changed."""
         self._configs.clear()
 
     def _read_config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
         readable, reasons = readable_configs(configs)
         if reasons:
-            # Configs are checked before they are stored, so only a changed broker or a repaired file leads here. The
-            # others count: without its own retention or cleanup policy, a topic would lose records.
+            # Configs are checked before they are stored, so only another version of the broker or an edited file
+            # leads here. The readable ones apply: without its retention or cleanup policy, a topic would lose records.
             log.error("topic_configs_unreadable", topic=name, reason="; ".join(reasons))
         return log_config(readable, self._settings)
 
-    # Coming
+    # Creating and opening
 
     async def host(self, topic: TopicMetadata) -> None:
-        """Have a log for each partition of a topic that is led here, but for those that are opened later.
+        """Serve a log for each partition of a topic that this node leads, except deferred ones.
 
-        Others are served meanwhile. Raises StorageError.
+        Other requests are served meanwhile. Raises StorageError.
         """
         config: LogConfig | None = None
         unopened = self._logs.unopened
-        made_count = 0
+        led_count = 0
         for topic_partition in topic.partitions():
             if topic_partition in self.by_partition or topic_partition in unopened:
                 continue
             if self._placement.is_local(topic_partition):
                 config = config or self.config(topic.name, topic.configs)
                 await self.lead(topic_partition, topic, config)
-                made_count += 1
-                if made_count % CHANGED_PER_TURN == 0:
+                led_count += 1
+                if led_count % CHANGED_PER_TURN == 0:
                     await asyncio.sleep(0)
 
-    async def make(self, topic: TopicMetadata) -> list[PartitionLog]:
-        """Make a log for each partition of a new topic that is led here; they are served from `serve_created` on.
+    async def create_logs(self, topic: TopicMetadata) -> list[PartitionLog]:
+        """Create a log for each partition of a new topic that this node leads; `serve_created` serves them.
 
-        Others are served meanwhile. Raises StorageError, also when there is a directory of that name already.
+        Other requests are served meanwhile. Raises StorageError, also if a directory of that name exists.
         """
         config: LogConfig | None = None
         made = []
@@ -97,26 +97,26 @@ class HostedLogs:
         return made
 
     def serve_created(self, made: Sequence[PartitionLog], topic: TopicMetadata) -> None:
-        """Serve all logs of a new topic, in one step; but not those that were placed elsewhere meanwhile."""
+        """Serve all logs of a new topic in one step, except those that moved to another node meanwhile."""
         config = self.config(topic.name, topic.configs)
         for partition_log in made:
             if not partition_log.is_deleted:
-                partition_log.config = config  # the broker's defaults may have changed while they were made
+                partition_log.config = config  # the broker's defaults may have changed meanwhile
                 self._serve(partition_log)
 
     async def lead(
         self, topic_partition: TopicPartition, topic: TopicMetadata, config: LogConfig
     ) -> PartitionLog | None:
-        """Serve the log of one partition: as it was opened, as its directory is found now, or a new one.
+        """Serve the log of one partition: one that is open, one whose directory is found now, or a new one.
 
-        None when it is another topic's, or has gone to another node meanwhile. Raises StorageError.
+        None if it is another topic's, or has moved to another node meanwhile. Raises StorageError.
         """
         partition_log = self._logs.get(topic_partition)
         if partition_log is None:
             leader_epoch = self._placement.leader_epoch(topic_partition)
             partition_log = await self._logs.serve(topic_partition, config, leader_epoch=leader_epoch)
             if self.leader_epoch(topic_partition) != leader_epoch:
-                # It went on while its files were read; if it came back, they may be others now.
+                # It moved while its files were read; if it came back, they may be different now.
                 self._logs.release(topic_partition)
                 return None
         if partition_log is None:
@@ -131,12 +131,12 @@ class HostedLogs:
         return self._serve_found(partition_log, topic)
 
     def serve_opened(self, topic_partition: TopicPartition, topic: TopicMetadata | None) -> PartitionLog | None:
-        """Serve a log that was opened after the start; None when it belongs to no known topic. Raises StorageError."""
+        """Serve a log that was opened in the background; None if it belongs to no known topic. Raises StorageError."""
         partition_log = self._logs.get(topic_partition)
         if topic is None or topic_partition.partition >= topic.partition_count:
             self._report_stray(topic_partition)
             return None
-        if partition_log is None:  # nothing was in its directory yet
+        if partition_log is None:  # its directory was empty
             return self._serve(self._create(topic_partition, topic, self.config(topic.name, topic.configs)))
         return self._serve_found(partition_log, topic)
 
@@ -168,20 +168,20 @@ class HostedLogs:
         self.by_partition[topic_partition] = partition_log
         return partition_log
 
-    # Going
+    # Releasing and deleting
 
     def release(self, topic_partition: TopicPartition) -> None:
-        """Let a partition go to another node; its directory stays as it is."""
+        """Stop serving a partition that moves to another node; its directory is not changed."""
         self.by_partition.pop(topic_partition, None)
         self._logs.release(topic_partition)
 
     def forget(self, topic: TopicMetadata) -> None:
-        """Serve no log of a topic any more."""
+        """Stop serving the logs of a topic."""
         for topic_partition in topic.partitions():
             self.by_partition.pop(topic_partition, None)
 
     async def delete(self, topic: TopicMetadata) -> bool:
-        """Delete the logs of a topic that is gone; whether there were any. Others are served meanwhile.
+        """Delete the logs of a deleted topic; returns whether there were any. Other requests are served meanwhile.
 
         Raises StorageError.
         """
@@ -198,9 +198,9 @@ class HostedLogs:
         return had_logs
 
     def undo_growth(self, grown: TopicMetadata, first_partition: int) -> bool:
-        """Delete the logs that were made of a topic's new partitions, from `first_partition` on.
+        """Delete the logs that were created for a topic's new partitions, from `first_partition` on.
 
-        False, and none is, where one of them has records, or may have. Raises StorageError.
+        Deletes none and returns False if one of them has records, or may have. Raises StorageError.
         """
         added = [one for name in grown.partitions()[first_partition:] if (one := self._logs.get(name)) is not None]
         if any(one.log_end_offset or one.is_offline for one in added):
@@ -210,22 +210,22 @@ class HostedLogs:
             self._logs.delete(partition_log.topic_partition)
         return True
 
-    # What a start finds
+    # Found at startup
 
-    def stray(self, topic: TopicMetadata) -> TopicPartition | None:
-        """A log that has the name of a partition of a topic which is only about to be created."""
+    def find_stray(self, topic: TopicMetadata) -> TopicPartition | None:
+        """A log with the name of a partition of a topic that is about to be created."""
         return next((name for name in topic.partitions() if self._has_directory(name)), None)
 
     def _has_directory(self, topic_partition: TopicPartition) -> bool:
         return topic_partition in self._logs.unopened or self._logs.get(topic_partition) is not None
 
     async def remove_leftovers(self, topic: TopicMetadata, first_partition: int = 0) -> None:
-        """Before new partitions are made, from `first_partition` on: nothing of earlier ones may be left in the
-        checkpoints. Raises StorageError."""
+        """Remove the entries of earlier partitions from the checkpoints, before new ones are created from
+        `first_partition` on. Raises StorageError."""
         await self._logs.remove_leftovers(topic.partitions()[first_partition:])
 
     def report_missing(self, topic: TopicMetadata) -> None:
-        """Say which partitions this start makes; after a crash in the middle of a creation that is as it should be."""
+        """Log the partitions that this start creates; they are normal after a crash during a topic's creation."""
         missing = [
             name.partition
             for name in topic.partitions()
@@ -240,7 +240,7 @@ class HostedLogs:
             )
 
     def report_strays(self) -> None:
-        """Say which of the logs that are open belong to no topic that is known."""
+        """Log the open logs that belong to no known topic."""
         for partition_log in self._logs.logs():
             topic_partition = partition_log.topic_partition
             if self.by_partition.get(topic_partition) is not partition_log:

@@ -1,4 +1,4 @@
-"""Requests from this node to the other nodes of the cluster: one connection to each, over which requests are pipelined.
+"""Requests to the other nodes of the cluster, pipelined over one connection to each.
 
 Source: Kafka's InterBrokerSendThread and NetworkClient.
 """
@@ -34,26 +34,26 @@ Connect = Callable[
 
 
 class PeerUnreachable(Exception):  # noqa: N818  # an expected outcome, which callers turn into an error code
-    """There is no answer, and there will be none: the node is not alive, the connection was lost, or time is over.
+    """There will be no response: the node is not alive, the connection was lost, or the request timed out.
 
-    Whether the node has done what it was asked is not known.
+    It is not known whether the node has carried out the request.
     """
 
 
 class Peers(Protocol):
-    """The way to other nodes."""
+    """Channel to the other nodes."""
 
     async def request(self, node_id: int, message: Any, version: int, timeout_s: float) -> Any:
         """Send a request and return the node's response. Raises PeerUnreachable."""
         ...
 
     async def close(self) -> None:
-        """Give up what waits for an answer."""
+        """Fail all pending requests."""
         ...
 
 
 def received_error(code: int) -> ErrorCode:
-    """An error code of a response; UNKNOWN_SERVER_ERROR for one that is not known here."""
+    """The error code of a response; UNKNOWN_SERVER_ERROR if it is unknown here."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -68,7 +68,7 @@ class _PendingRequest(NamedTuple):
 
 
 class PeerConnection(asyncio.Protocol):
-    """One connection to another node. Requests leave at once; responses come in the order of the requests."""
+    """One connection to another node. Requests are sent at once; responses arrive in the order of the requests."""
 
     def __init__(self, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
         self.is_open = False
@@ -80,7 +80,7 @@ class PeerConnection(asyncio.Protocol):
         self._next_correlation_id = 0
 
     def send(self, message: Any, version: int) -> asyncio.Future[Any]:
-        """Send a request; the future is its response, or PeerUnreachable."""
+        """Send a request; the future gets its response, or PeerUnreachable."""
         transport = self._transport
         if transport is None or not self.is_open:
             raise PeerUnreachable("the connection is closed")
@@ -92,7 +92,7 @@ class PeerConnection(asyncio.Protocol):
         return answered
 
     def abort(self, reason: str) -> None:
-        """Close at once, and give up what waits for an answer: what still comes is never read."""
+        """Close at once, and fail all pending requests: later responses are not read."""
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
@@ -100,7 +100,7 @@ class PeerConnection(asyncio.Protocol):
         for request in waiting:
             if not request.answered.done():
                 request.answered.set_exception(PeerUnreachable(reason))
-                request.answered.exception()  # the one who asked may be gone
+                request.answered.exception()  # the caller may have been cancelled
 
     # asyncio.Protocol
 
@@ -153,9 +153,9 @@ class PeerConnection(asyncio.Protocol):
 
 
 class _PeerLink:
-    """The connection to one node, from when it is asked for until it breaks.
+    """The connection to one node, from its first request until it breaks.
 
-    opened: PeerUnreachable when it cannot be opened, or not in time.
+    opened: PeerUnreachable if it cannot be opened, or not in time.
     """
 
     __slots__ = ("opened", "opening")
@@ -171,7 +171,7 @@ class _PeerLink:
     def give_up(self, reason: str) -> None:
         if not self.opened.done():
             self.opened.set_exception(PeerUnreachable(reason))
-            self.opened.exception()  # the one who asked may be gone
+            self.opened.exception()  # the caller may have been cancelled
             if self.opening is not None:
                 self.opening.cancel()
         elif self.opened.exception() is None:
@@ -179,12 +179,12 @@ class _PeerLink:
 
 
 class TcpPeers:
-    """Reaches other nodes over TCP, or whatever `connect` opens connections over.
+    """Channel to the other nodes over TCP, or over the connections of `connect`.
 
-    address_of: where a node is reached now, None while it is not alive; asked for every new connection.
+    address_of: the current address of a node, None while it is not alive; called for every new connection.
     connect:    the running loop's `create_connection`, unless given.
-    A connection is opened with the first request. After a time-out it is closed, so that a late answer can never be
-    taken for that to a later request, nor a late request come after its repetition on the same connection.
+    A connection is opened with the first request. After a time-out it is closed, so that a late response is never taken
+    for that to a later request, and a late request never arrives after its repetition on the same connection.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The SCRAM credentials of users, kept in the metadata store: never a password, nor what could stand in for one.
+"""SCRAM credentials of users, in the metadata store: no passwords, and nothing that can replace one.
 
 Source: KIP-84, KIP-554, RFC 5802; Kafka's ScramControlManager and ScramFormatter.
 """
@@ -29,7 +29,7 @@ MINIMUM_ITERATIONS = 4096
 MAXIMUM_ITERATIONS = 16_384
 
 
-class Mechanism(IntEnum):
+class ScramMechanism(IntEnum):
     """SCRAM mechanisms, with Kafka's numbers."""
 
     SCRAM_SHA_256 = 1
@@ -37,11 +37,11 @@ class Mechanism(IntEnum):
 
     @property
     def digest(self) -> str:
-        return "sha256" if self is Mechanism.SCRAM_SHA_256 else "sha512"
+        return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
 
 class Credential(NamedTuple):
-    """What a server keeps of a password: enough to check it, not enough to log in with."""
+    """The keys that a server stores for a password: they check it, and do not suffice to log in."""
 
     iterations: int
     salt: bytes
@@ -49,11 +49,11 @@ class Credential(NamedTuple):
     server_key: bytes
 
 
-Credentials = Mapping[str, Mapping[Mechanism, Credential]]
+Credentials = Mapping[str, Mapping[ScramMechanism, Credential]]
 
 
-def credential_of(mechanism: Mechanism, iterations: int, salt: bytes, salted_password: bytes) -> Credential:
-    """What is kept of a salted password. Source: RFC 5802, section 3."""
+def credential_of(mechanism: ScramMechanism, iterations: int, salt: bytes, salted_password: bytes) -> Credential:
+    """Derive the stored keys from a salted password. Source: RFC 5802, section 3."""
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.digest)
     stored_key = hashlib.new(mechanism.digest, client_key).digest()
     server_key = hmac.digest(salted_password, b"Server Key", mechanism.digest)
@@ -69,15 +69,15 @@ class ScramCredentials:
         )
 
     async def open(self) -> None:
-        """Read what was set before this start. Raises StorageError."""
+        """Load the stored credentials. Raises StorageError."""
         await self._document.load()
 
     @property
     def all(self) -> Credentials:
         return self._document.content
 
-    async def change(self, changes: Mapping[tuple[str, Mechanism], Credential | None]) -> None:
-        """Set and, where there is None, remove credentials, all at once. Raises StorageError."""
+    async def change(self, changes: Mapping[tuple[str, ScramMechanism], Credential | None]) -> None:
+        """Set credentials, and remove those given as None, in one change. Raises StorageError."""
         if not changes:
             return
 
@@ -97,7 +97,7 @@ class ScramCredentials:
 def _read(content: Any) -> Credentials:
     return {
         user: {
-            Mechanism[name]: Credential(
+            ScramMechanism[name]: Credential(
                 kept["iterations"],
                 *(base64.b64decode(kept[part], validate=True) for part in ("salt", "stored_key", "server_key")),
             )

@@ -1,4 +1,4 @@
-"""What names and sizes topics may have, and the configs of the broker's own topics. Pure."""
+"""Rules for topics: valid names, configs of internal topics, settings of their logs. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def check_topic_name(name: str) -> str | None:
-    """Why a topic cannot have this name (INVALID_TOPIC_EXCEPTION), in words, or None. Source: Kafka's
-    Topic.validate."""
+    """The reason to refuse a topic's name (INVALID_TOPIC_EXCEPTION), or None. Source: Kafka's Topic.validate."""
     if not name:
         return "Topic name is invalid: it is empty"
     if name in (".", ".."):
@@ -33,19 +32,19 @@ def check_topic_name(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """Names with the same key cannot live side by side: in metric names Kafka makes underscores of dots."""
+    """The key that two topics' names must not share: Kafka's metric names replace dots by underscores."""
     return name.replace(".", "_")
 
 
 class InternalTopicSettings(NamedTuple):
-    """How one of the broker's own topics is created."""
+    """Partition count and configs of an internal topic at its creation."""
 
     partition_count: int
     configs: Mapping[str, str]
 
 
 def internal_topic(name: str, settings: Settings) -> InternalTopicSettings:
-    """Partition count and configs of one of the broker's own topics. Source: Kafka's
+    """Partition count and configs of an internal topic. Source: Kafka's
     TransactionStateManager.transactionStateTopicConfigs, GroupCoordinatorService.groupMetadataTopicConfigs and
     ShareCoordinatorService.shareGroupStateTopicConfigs."""
     if name == TRANSACTION_STATE_TOPIC:
@@ -84,14 +83,13 @@ def internal_topic(name: str, settings: Settings) -> InternalTopicSettings:
 
 
 def _segment_bytes(segment_bytes: int) -> dict[str, str]:
-    """A size that the broker setting takes and `segment.bytes` does not is one of tests."""
+    """The config for a segment size. Tests use sizes that the broker setting accepts and `segment.bytes` refuses."""
     name = "segment.bytes" if segment_bytes >= SMALLEST_SEGMENT_BYTES else INTERNAL_SEGMENT_BYTES
     return {name: str(segment_bytes)}
 
 
 def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
-    """The settings of a topic's logs: its own configs over the broker's defaults. Raises ValueError for an unreadable
-    config."""
+    """The settings of a topic's logs: its own configs over the broker's defaults. Raises ValueError."""
     values = effective_values(configs, settings)
     internal_segment_bytes = values[INTERNAL_SEGMENT_BYTES]
     return LogConfig(

@@ -1,6 +1,6 @@
-"""The topics of the cluster: metadata, and the logs of the partitions that are led here, kept in step.
+"""Topics of the cluster: their metadata, and the logs of the partitions that this node leads, kept in step.
 
-The one place that knows which partitions this broker has.
+Only `Topics` knows which partitions this broker has.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ADMISSION = Place("admission of a partition", Policy.RETRY)
 CHANGE = Place("change of a topic", Policy.REPORT)
 
 DEFAULT_PARTITION_COUNT = -1
-"""In place of a number of partitions: as many as `num.partitions` says."""
+"""In place of a number of partitions: that of `num.partitions`."""
 
 T = TypeVar("T")
 
@@ -54,14 +54,14 @@ class Topics:
     """Creates, changes and deletes topics: first in the store, which decides, then in the log directory, then in the
     image.
 
-    A crash between the steps is made good by `open`: logs that the store expects are created, deletions that it has
-    recorded are finished. What other nodes change follows from the store, and what moves between nodes from the
-    placement. Changes run one at a time; reading is a look-up in memory.
-    placement:              everything is led here, unless given.
-    on_created, on_deleted: called in the step that makes the topic visible, or just before its logs go.
-    on_led:                 called when a partition of a known topic came to this node, or is led in a new epoch.
-    searches:               those for records of a time, in any log.
-    on_resigned:            called before a partition goes to another node, or is led in a new epoch; nothing has been
+    After a crash between these steps, `open` creates the logs that the store expects and finishes the deletions that it
+    has recorded. The store reports the changes of other nodes, the placement the moves of partitions. Changes run one
+    at a time; reading is a look-up in memory.
+    placement:              this node leads all partitions, unless given.
+    on_created, on_deleted: called in the step that makes the topic visible, or just before its logs are deleted.
+    on_led:                 called when a partition of a known topic moved to this node, or is led in a new epoch.
+    searches:               the searches by timestamp, in any log.
+    on_resigned:            called before a partition moves to another node, or is led in a new epoch; nothing has been
                             appended since the placement changed.
     """
 
@@ -90,7 +90,7 @@ class Topics:
         self._arriving: dict[TopicPartition, asyncio.Task[None]] = {}
         self._collisions: dict[str, str] = {}
         self._changing = asyncio.Lock()
-        self._later = BackgroundOpening(logs, self._hosted, self.metadata, self._changing)
+        self._background_opening = BackgroundOpening(logs, self._hosted, self.metadata, self._changing)
         self._is_outdated = False
         self._refreshing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,7 +98,7 @@ class Topics:
         self._context = contextvars.copy_context()
 
     async def open(self) -> None:
-        """Load the topics, open the log directory and bring the two into step. Raises StorageError."""
+        """Load the topics, open the log directory and make the two agree. Raises StorageError."""
         async with self._changing:
             self.placement.on_changed.append(self._placement_changed)
             self._store.on_topics_changed.append(self._topics_changed)
@@ -107,8 +107,8 @@ class Topics:
                 self.metadata.put(topic)
             await self._logs.open(self.log_config, self._hosted.leader_epoch, patience_s=self._opening_time_s())
             for topic in await self._store.load_deletions():
-                # Only what a start finds is on the disk for sure: the record goes when nothing is found any more. What
-                # the other nodes of a cluster have on theirs cannot be told from here.
+                # The record of a deletion is removed only when startup finds no files of the topic. What the other
+                # nodes of a cluster have on their disks is not known here.
                 if not await self._hosted.delete(topic) and isinstance(self.placement, SingleNodePlacement):
                     await self._store.finish_deletion(topic.topic_id)
             for topic in topics:
@@ -116,17 +116,17 @@ class Topics:
                 self._collisions[collision_key(topic.name)] = topic.name
                 await self._hosted.host(topic)
             self._hosted.report_strays()
-        self._later.begin()
+        self._background_opening.begin()
 
     def _opening_time_s(self) -> float | None:
-        """How long a start opens logs before it serves clients. Where partitions move, all of them: who leads one has
-        to know at once what is in it."""
+        """How long startup opens logs before it serves clients. None if partitions move: a leader must know its log at
+        once, so all are opened."""
         is_alone = isinstance(self.placement, SingleNodePlacement)
         return self._settings.fencepost_start_opening_logs_ms / 1000 if is_alone else None
 
     async def close(self) -> None:
-        """Follow neither the store nor the placement any more. The logs stay open."""
-        await self._later.close()
+        """Stop following the store and the placement. The logs stay open."""
+        await self._background_opening.close()
         await asyncio.gather(*self._changes, return_exceptions=True)
         if self._placement_changed in self.placement.on_changed:
             self.placement.on_changed.remove(self._placement_changed)
@@ -136,57 +136,55 @@ class Topics:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        """The log of a partition hosted here. One that the start has left is opened now, or as the next."""
+        """The log of a partition hosted here. A deferred log is opened now, or as the next one."""
         found = self._partition_logs.get(topic_partition)
-        if found is None and topic_partition in self._later:
-            return self._later.ask(topic_partition)
+        if found is None and topic_partition in self._background_opening:
+            return self._background_opening.open_on_demand(topic_partition)
         return found
 
     def is_unopened(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition is led here whose log the start has left for later."""
-        return topic_partition in self._later
+        """Whether this node leads the partition and has deferred its log."""
+        return topic_partition in self._background_opening
 
     async def ensure_opened(self) -> None:
-        """Wait until no log is left to be opened, but for those that cannot be."""
-        await self._later.ensure_opened()
+        """Wait until all deferred logs are open, except those that cannot be opened."""
+        await self._background_opening.ensure_opened()
 
-    def absence(self, topic_partition: TopicPartition) -> ErrorCode:
-        """Why there is no log of a partition here: UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER when another
-        node leads it, or this one does not yet: it is on its way here, or still to be opened."""
+    def error_of_absent_log(self, topic_partition: TopicPartition) -> ErrorCode:
+        """The error for a partition without a log here: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER if another
+        node leads it, or if its log is still arriving or deferred."""
         topic = self.metadata.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < topic.partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic_partition in self._arriving or not self.placement.is_local(topic_partition):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if topic_partition in self._later:
+        if topic_partition in self._background_opening:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def log_config(self, name: str) -> LogConfig:
-        """The settings of a topic's logs; those of a topic without configs when there is no such topic."""
+        """The settings of a topic's logs; the defaults if there is no such topic."""
         topic = self.metadata.get(name)
         return self._hosted.config(name, topic.configs if topic is not None else {})
 
     def topic_config(self, name: str) -> list[ConfigValue] | None:
-        """Every config of a topic with its effective value and where that comes from; None when there is no such
-        topic."""
+        """Every config of a topic with its effective value and the value's source; None if there is no such topic."""
         topic = self.metadata.get(name)
         return None if topic is None else describe_topic_configs(topic.configs, self._settings)
 
     @property
     def directory(self) -> LogDirectory:
-        """Where all that is hosted here lies."""
+        """The log directory, which has all logs that are hosted here."""
         return self._logs
 
     async def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
-        """Let nothing below an offset be read any more, in partitions hosted here; see `LogDirectory`. Raises
-        StorageError."""
+        """Raise the log start offsets of partitions hosted here; see `LogDirectory`. Raises StorageError."""
         return await self._logs.delete_records(before_offsets)
 
     # Creating
 
     def check_new(self, name: str, configs: Mapping[str, str | None], *, is_own: bool = False) -> ErrorWithMessage:
-        """What `check_create` looks at first: the name and the configs.
+        """Check the name and the configs of a new topic, which `check_create` does first.
 
         INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_CONFIG.
         """
@@ -214,7 +212,7 @@ class Topics:
     def check_create(
         self, name: str, partition_count: int, configs: Mapping[str, str | None], *, is_own: bool = False
     ) -> ErrorWithMessage:
-        """Whether `create` would accept this; what validate_only asks. Messages are for people.
+        """Check whether `create` would accept this, for validate_only. Messages are for people.
 
         As `check_new`; INVALID_PARTITIONS, POLICY_VIOLATION (too many partitions).
         Source: Kafka's ReplicationControlManager.createTopics.
@@ -233,7 +231,8 @@ class Topics:
         """Create a topic. partition_count: DEFAULT_PARTITION_COUNT for `num.partitions`. Errors: see `check_create`;
         StorageError.
 
-        Others are served while its logs are made. It is there for them, with all its partitions, when this returns.
+        Other requests are served while its logs are created. They see the topic, with all its partitions, when this
+        returns.
         """
         return await self._uncancelled(self._check_and_create(name, partition_count, configs))
 
@@ -248,8 +247,7 @@ class Topics:
             return await self._create(name, self._partition_count(partition_count), given)
 
     async def ensure_internal(self, name: str) -> TopicMetadata:
-        """`__transaction_state` or `__consumer_offsets`, created with Kafka's configs when it is missing. Raises
-        StorageError."""
+        """Return an internal topic; create it with Kafka's configs if it is missing. Raises StorageError."""
         topic = self.metadata.get(name)
         if topic is not None:
             return topic
@@ -267,8 +265,7 @@ class Topics:
                     raise StorageError(f"{name} could not be created: {message}")
 
     async def _uncancelled(self, change: Coroutine[Any, Any, T]) -> T:
-        """Make a change as a whole, even if the request that asked for it is cancelled, so that store and logs stay in
-        step."""
+        """Finish a change even if the request for it is cancelled, so that store and logs stay in step."""
         task = CHANGE.start(change, expected=(StorageError,))
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
@@ -276,7 +273,7 @@ class Topics:
 
     async def _create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> ErrorWithMessage:
         topic = TopicMetadata(name, self._new_topic_id(), partition_count, MappingProxyType(dict(configs)))
-        stray = self._hosted.stray(topic)
+        stray = self._hosted.find_stray(topic)
         if stray is not None:
             # Appending to records of an unknown past would hand them to consumers as this topic's.
             message = f"The data directory has a directory {stray} that belongs to no known topic; move it away first"
@@ -284,16 +281,16 @@ class Topics:
             return ErrorCode.KAFKA_STORAGE_ERROR, message
         await self._hosted.remove_leftovers(topic)
         if not await self._store.create_topic(topic):
-            await self._refresh()  # another node has been faster
+            await self._refresh()  # another node has created it
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
         try:
-            made = await self._hosted.make(topic)
+            made = await self._hosted.create_logs(topic)
         except Exception:
-            # Recorded as a deletion, so that the next start clears away what cannot be cleared away now.
+            # Recorded as a deletion, so that the next start deletes what cannot be deleted now.
             await self._store.delete_topic(name)
             await self._hosted.delete(topic)
             raise
-        # From here on in one step: nobody meets a part of it.
+        # From here on in one step: no request sees a part of it.
         self._hosted.serve_created(made, topic)
         self._collisions[collision_key(name)] = name
         self.metadata.put(topic)
@@ -306,7 +303,7 @@ class Topics:
 
     async def delete(self, name: str) -> ErrorCode:
         """Delete a topic and its logs: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED, INVALID_TOPIC_EXCEPTION
-        (internal). It is gone for everybody before its files are; this returns when they are."""
+        (internal). Requests do not see it any more before its files are deleted; this returns after that."""
         return await self._uncancelled(self._delete(name))
 
     async def _delete(self, name: str) -> ErrorCode:
@@ -319,12 +316,12 @@ class Topics:
             if topic.is_internal:
                 return ErrorCode.INVALID_TOPIC_EXCEPTION
             await self._store.delete_topic(name)
-            await self._drop(topic)
+            await self._stop_serving(topic)
             log.info("topic_deleted", topic=name, partitions=topic.partition_count)
             return ErrorCode.NONE
 
-    async def _drop(self, topic: TopicMetadata) -> None:
-        """Have a topic no more that the store has deleted."""
+    async def _stop_serving(self, topic: TopicMetadata) -> None:
+        """Remove a topic that the store has deleted."""
         self.metadata.remove(topic.name)
         for hook in self.on_deleted:
             hook(topic)
@@ -333,7 +330,7 @@ class Topics:
         await self._hosted.delete(topic)
 
     def check_add_partitions(self, name: str, new_count: int) -> ErrorWithMessage:
-        """Whether `add_partitions` would accept this; what validate_only asks."""
+        """Check whether `add_partitions` would accept this, for validate_only."""
         topic = self.metadata.get(name)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}"
@@ -353,7 +350,7 @@ class Topics:
 
     async def add_partitions(self, name: str, new_count: int) -> ErrorWithMessage:
         """Grow a topic to `new_count` partitions. UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, POLICY_VIOLATION;
-        StorageError. Others are served while the logs are made."""
+        StorageError. Other requests are served while the logs are created."""
         return await self._uncancelled(self._add_partitions(name, new_count))
 
     async def _add_partitions(self, name: str, new_count: int) -> ErrorWithMessage:
@@ -368,7 +365,7 @@ class Topics:
             try:
                 await self._hosted.host(grown)
             except Exception:
-                # Nobody knows of the new partitions yet. What cannot be undone, the next start or attempt goes on with.
+                # No client knows of the new partitions yet. If they stay, the next start or attempt uses them.
                 if self._hosted.undo_growth(grown, topic.partition_count):
                     await self._store.set_partition_count(name, topic.partition_count)
                 raise
@@ -387,9 +384,9 @@ class Topics:
         *,
         validate_only: bool = False,
     ) -> ErrorWithMessage:
-        """Replace the configs of a topic by what `change` makes of them; they count from the next request on.
+        """Replace the configs of a topic by the result of `change`; they apply from the next request on.
 
-        What `change` refuses, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises StorageError.
+        Those of `change`, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises StorageError.
         """
         async with self._changing:
             topic = self.metadata.get(name)
@@ -402,7 +399,7 @@ class Topics:
             reason = check_topic_configs(configs, self._settings)
             if reason is not None:
                 return ErrorCode.INVALID_CONFIG, reason
-            # Kafka's ConfigurationControlManager looks for the resource last.
+            # Kafka's ConfigurationControlManager checks last that the resource exists.
             if topic is None:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name!r} does not exist."
             given = MappingProxyType({config: text for config, text in configs.items() if text is not None})
@@ -413,9 +410,9 @@ class Topics:
             log.info("topic_configs_altered", topic=name, configs=dict(given))
             return NO_PROBLEM
 
-    def take_over_settings(self) -> None:
-        """Give all logs the defaults that the broker has by now, where their topics set nothing."""
-        self._hosted.take_over_settings()
+    def settings_changed(self) -> None:
+        """Give all logs the broker's current defaults, for configs that their topics do not set."""
+        self._hosted.settings_changed()
         configs = {topic.name: self._hosted.config(topic.name, topic.configs) for topic in self.metadata.all()}
         for topic_partition, partition_log in self._partition_logs.items():
             config = configs.get(topic_partition.topic)
@@ -442,7 +439,7 @@ class Topics:
     # What other nodes change
 
     def _topics_changed(self) -> None:
-        # What others change is followed in this node's own context, whoever calls.
+        # Changes of other nodes are followed in this node's own context, not in the caller's.
         self._context.copy().run(self._begin_refresh)
 
     def _begin_refresh(self) -> None:
@@ -463,12 +460,12 @@ class Topics:
                     raise
 
     async def _refresh(self) -> None:
-        """Take over what the store says. To be called while nothing else changes. Raises StorageError."""
+        """Follow the store. The caller holds `_changing`. Raises StorageError."""
         stored = {topic.name: topic for topic in await self._store.load_topics()}
         for known in list(self.metadata.all()):
             found = stored.get(known.name)
             if found is None or found.topic_id != known.topic_id:
-                await self._drop(known)
+                await self._stop_serving(known)
                 log.info("topic_deletion_applied", topic=known.name)
         for topic in stored.values():
             previous = self.metadata.get(topic.name)
@@ -495,7 +492,7 @@ class Topics:
                 admit = ADMISSION.start_retrying(partial(self._admit, topic_partition), concerns=topic_partition)
                 self._arriving[topic_partition] = self._keep(admit)
             else:
-                # A start may have opened it and not come to it yet: if it comes back, its files are others.
+                # Startup may have opened it and not served it yet: if it comes back, its files are different.
                 self._hosted.release(topic_partition)
             return
         leader_epoch = self.placement.leader_epoch(topic_partition)
@@ -511,10 +508,10 @@ class Topics:
             log.info("partition_released", topic=topic_partition.topic, partition=topic_partition.partition)
 
     async def _admit(self, topic_partition: TopicPartition) -> None:
-        """Begin to lead a partition that another node led until now. If its files are of no use, it stays arriving."""
+        """Begin to lead a partition that another node led until now. If its files are unusable, it stays arriving."""
         try:
             async with self._changing:
-                # A coordinator judges by the topics it knows of: they must be no older than its leadership.
+                # A coordinator decides by the topics that it knows: they must be no older than its leadership.
                 await self._refresh()
                 topic = self.metadata.get(topic_partition.topic)
                 if (

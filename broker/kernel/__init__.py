@@ -1,1 +1,1 @@
-"""What every room stands on: supervision of tasks, deadlines, clocks, logging. Imports no room but `config`."""
+"""Foundations of every room: supervision of tasks, deadlines, clocks, logging. Imports no room but `config`."""

@@ -1,7 +1,7 @@
-"""What becomes of memory that was freed: the C library keeps it, up to a bound, for what is read next.
+"""Allocator settings: the C library keeps freed memory for reuse, up to a bound, and returns the rest to the system.
 
-As glibc decides by itself, a few replies of a megabyte that are freed together go back to the system, and each page of
-the next ones is faulted in again: half of the time of a fetch.
+By default, glibc returns the memory of a few replies of a megabyte that are freed together, and each page of the next
+replies is faulted in again: half of the time of a fetch.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ MEMORY_TRIM = Place("return of freed memory to the system", Policy.REPORT)
 
 KEPT_BYTES = 32 * 1024 * 1024
 
-GIVE_BACK_AFTER_S = 1.0
-"""Freed by then, too, is what the event loop's transports had of connections that were closed."""
+TRIM_AFTER_S = 1.0
+"""By then the event loop's transports have freed the memory of closed connections, too."""
 
-# From glibc's malloc.h. To set either switches off that glibc adapts both.
+# From glibc's malloc.h. Setting either stops glibc from adapting both.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 
 def keep_freed_memory() -> bool:
-    """Let the process keep up to KEPT_BYTES at the end of its heap; False where the C library has no such setting."""
+    """Let the process keep up to KEPT_BYTES at the end of its heap; False if the C library has no such setting."""
     mallopt = c_function("mallopt")
     return (
         mallopt is not None
@@ -34,7 +34,7 @@ def keep_freed_memory() -> bool:
 
 
 class FreedMemory:
-    """Sees to it that much memory, once it is freed, goes back to the system wherever in the heap it lies."""
+    """Returns memory to the system, from anywhere in the heap, after most of a high peak was freed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -42,19 +42,19 @@ class FreedMemory:
         self._timer: asyncio.TimerHandle | None = None
 
     def freed(self, used_bytes: int, freed_bytes: int) -> None:
-        """Note that `freed_bytes` of the `used_bytes` in use are about to be freed."""
+        """Record that `freed_bytes` of the `used_bytes` in use are about to be freed."""
         self._peak_bytes = max(self._peak_bytes, used_bytes)
         if self._peak_bytes > 2 * KEPT_BYTES and used_bytes - freed_bytes < self._peak_bytes // 4:
             self._peak_bytes = 0
             if self._timer is None:
-                self._timer = self._loop.call_later(GIVE_BACK_AFTER_S, MEMORY_TRIM.callback(self._give_back))
+                self._timer = self._loop.call_later(TRIM_AFTER_S, MEMORY_TRIM.callback(self._trim))
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _give_back(self) -> None:
+    def _trim(self) -> None:
         self._timer = None
         trim = c_function("malloc_trim")
         if trim is not None:

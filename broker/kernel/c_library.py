@@ -1,4 +1,4 @@
-"""Functions of the C library that Python has no name for, and that not every system has."""
+"""Functions of the C library that Python does not offer and that some systems lack."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 
 def c_function(name: str) -> Callable[..., Any] | None:
-    """The function of this name, whose arguments and result are C's `int` unless told otherwise; None where the C
-    library has none."""
+    """Look up a function. Its arguments and result are `int` unless the caller declares others. None if the C library
+    does not have it."""
     try:
         function: Callable[..., Any] = getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""The seam to wall time. Cores take `now_ms` as an argument; only shells hold a `Clock`."""
+"""Wall clock: the seam to the system's time. Cores take `now_ms` as an argument; only services have a `Clock`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time in milliseconds since 1970. Durations are measured on the event loop's own clock instead."""
+    """Wall time in milliseconds since 1970. Durations are measured with the event loop's clock."""
 
     def now_ms(self) -> int: ...
 

@@ -1,6 +1,4 @@
-"""Many deadlines, one timer: the next time at which a coordinator's shard has something to do, and what is due then.
-Pure.
-"""
+"""Deadlines of a coordinator's shard: many for one timer, and the pace at which due ones are decided. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +11,20 @@ Key = TypeVar("Key", bound="str | tuple[Any, ...]")
 
 _COMPACT_ABOVE_ENTRIES = 64
 REFUSED_PAUSE_MS = 1_000
-"""After which a single deadline comes again whose records are too large for the log."""
+"""The pause before a single deadline is retried whose records are too large for the log."""
 TOO_LARGE: Final = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
-"""Errors of a log that takes smaller batches."""
+"""Errors of a log that would accept smaller batches."""
 
 
 class Deadlines(Generic[Key]):
-    """At most one deadline for each key, on a heap.
+    """Heap of deadlines, at most one for each key.
 
     Moving a deadline later, which every heartbeat does, is one dictionary write: the heap keeps the earlier time and
-    finds out when that time comes; so is clearing one and setting it again, which every transaction does. So `next_ms`
-    may be earlier than the earliest deadline, never later, and `due` may find nothing. Whenever something is put on the
-    heap, it holds at most twice as many entries as there are keys, and a few.
-    Only `set` and `clear` change a deadline: a decision reads what is due, and what becomes of it is set or cleared
-    once the decision's records are in the log.
+    corrects it when that time comes; so is clearing one and setting it again, which every transaction does. So
+    `next_ms` may be earlier than the earliest deadline, never later, and `due` may find nothing. After each push, the
+    heap has at most twice as many entries as there are keys, plus _COMPACT_ABOVE_ENTRIES.
+    Only `set` and `clear` change a deadline: a decision reads which are due; its result is set or cleared once the
+    decision's records are in the log.
     """
 
     __slots__ = ("_deadline_ms", "_heap", "_heaped_ms")
@@ -34,7 +32,7 @@ class Deadlines(Generic[Key]):
     def __init__(self) -> None:
         self._deadline_ms: dict[Key, int] = {}
         self._heap: list[tuple[int, Key]] = []
-        # The earliest heap entry of each key that counts; the others are left over.
+        # The valid heap entry of each key, its earliest; all others are stale.
         self._heaped_ms: dict[Key, int] = {}
 
     def __len__(self) -> int:
@@ -58,16 +56,16 @@ class Deadlines(Generic[Key]):
         self._deadline_ms.pop(key, None)
 
     def next_ms(self) -> int | None:
-        """No deadline is earlier than this; None when there is none at all."""
+        """A time before which no deadline is due; None if there are none."""
         return self._heap[0][0] if self._deadline_ms else None
 
     def due(self, now_ms: int, most: int) -> list[Key]:
-        """Up to `most` keys whose deadline is not after `now_ms`, about the earliest first. They stay due."""
+        """Return up to `most` keys whose deadline is not after `now_ms`, roughly the earliest first. They stay due."""
         entries: list[tuple[int, Key]] = []
         while self._heap and len(entries) < most and self._heap[0][0] <= now_ms:
             if self._is_first_true(now_ms):
                 entry = heappop(self._heap)
-                # A deadline that was moved away from a time and back to it is there twice: one entry is left over.
+                # A deadline that was moved from a time and back to it has two entries: one is stale.
                 if not entries or entry != entries[-1]:
                     entries.append(entry)
         for entry in entries:
@@ -75,12 +73,12 @@ class Deadlines(Generic[Key]):
         return [key for _, key in entries]
 
     def trim(self, now_ms: int) -> None:
-        """Make `next_ms` true where it is not after `now_ms`: for callers that have just cleared what was due."""
+        """Make `next_ms` exact if it is not after `now_ms`: for callers that have just cleared due deadlines."""
         while self._heap and self._heap[0][0] <= now_ms and not self._is_first_true(now_ms):
             pass
 
     def _is_first_true(self, now_ms: int) -> bool:
-        """Whether the first entry of the heap stands for a deadline that is due. One that does not is moved or gone."""
+        """Whether the first entry of the heap is a due deadline. An entry that is not is moved or removed."""
         at_ms, key = self._heap[0]
         if self._heaped_ms.get(key) != at_ms:
             heappop(self._heap)
@@ -98,10 +96,10 @@ class Deadlines(Generic[Key]):
 
 
 class DeadlinePace:
-    """How many due deadlines one decision is about, at most.
+    """Bound on the due deadlines of one decision.
 
-    Where the log refuses the records as too large there are fewer next time, down to one. A single deadline whose
-    records are too large comes again later, so that it does not keep the others from being decided.
+    If the log refuses the records as too large, the bound falls, down to one. A single deadline whose records are too
+    large is retried later, so that it does not block the others.
     """
 
     __slots__ = ("_maximum", "most")
@@ -111,12 +109,12 @@ class DeadlinePace:
         self.most = maximum
 
     def settled(self, deadlines: Deadlines[Any], now_ms: int) -> None:
-        """The records are in the log: there may be more next time."""
+        """Raise the bound: the records are in the log."""
         deadlines.trim(now_ms)
         self.most = min(2 * self.most, self._maximum)
 
     def refused(self, deadlines: Deadlines[Key], keys: list[Key], now_ms: int, error: ErrorCode) -> None:
-        """The log refused the records that the time of these keys led to."""
+        """Lower the bound if the log refused the records of these keys as too large."""
         if error not in TOO_LARGE:
             return
         self.most = max(1, len(keys) // 4)

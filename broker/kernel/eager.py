@@ -1,10 +1,10 @@
-"""Start work at once: its first step runs before the call returns, and costs no task when it is also the last.
+"""Eager start of coroutines: the first step runs before the call returns; no task is made if it is also the last.
 
-This is what gives requests their order: whatever a handler does before its first await is done before the next request
-of the connection is looked at. Most handlers end in that step.
+This keeps requests in order: what a handler does before its first await is done before the connection reads its next
+request. Most handlers end in that step.
 
-On Python 3.12 and later this is `asyncio.Task(..., eager_start=True)`. On 3.11 the first step is driven by hand, and
-there is no current task during it: such a coroutine must not use `asyncio.timeout`, `asyncio.TaskGroup` or
+On Python 3.12 and later this is `asyncio.Task(..., eager_start=True)`. On 3.11 `start` runs the first step itself, and
+there is no current task in it: such a coroutine must not use `asyncio.timeout`, `asyncio.TaskGroup` or
 `asyncio.current_task` before its first await. After it, on all versions, it is an ordinary task.
 """
 
@@ -21,7 +21,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Finished(Generic[T_co]):
-    """The result of work that ended in its first step. Who has nothing to look at may await it like a coroutine."""
+    """Result of work that ended in its first step. It can also be awaited, like a coroutine."""
 
     __slots__ = ("result",)
 
@@ -34,9 +34,9 @@ class Finished(Generic[T_co]):
 
 
 MaybeAwaitable: TypeAlias = Finished[T] | Coroutine[Any, Any, T]
-"""What a plain function returns that has done its first step: a coroutine where something is left to be waited for.
+"""Result of a plain function that has done its first step: a coroutine if it has to wait for something.
 
-Where nothing is, which is most of the time, neither a coroutine nor a task was made for it.
+Mostly it has not; then neither a coroutine nor a task was made.
 """
 
 
@@ -59,8 +59,7 @@ else:
 
     @coroutine
     def _rest(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
-        """What is left of a coroutine that already waits for `awaited`; the task that runs this takes over the
-        waiting."""
+        """Run the rest of a coroutine that already waits for `awaited`; the task of this now waits for it."""
         try:
             while True:
                 try:

@@ -1,8 +1,8 @@
-"""The broker's events: each module logs through `get_logger`, and this file decides where events go.
+"""Destination of the broker's events, which each module logs through `get_logger`.
 
-They go to the standard library's loggers below `fencepost`, until `configure_logging` sends them to a stream or
-`events_to` to a function. structlog's own configuration is left alone: it belongs to the application that a broker runs
-inside.
+Events go to the standard library's loggers below `fencepost`, until `configure_logging` sends them to a stream or
+`events_to` to a function. structlog's own configuration is not changed: it belongs to the application that runs the
+broker.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Event = MutableMapping[str, Any]
 """The fields of an event; `event` is its name."""
 
 PACKAGE: Final = "fencepost."
-"""What the names of loggers leave out: `broker.log.cleaner` is the logger of `fencepost.broker.log.cleaner`."""
+"""The prefix that names of loggers omit: `broker.log.cleaner` is the logger of `fencepost.broker.log.cleaner`."""
 
 
 class NamedLogger:
-    """The end of a logger's chain of processors, and its name. No event gets here: the last processor drops it."""
+    """A logger's name, at the end of its chain of processors. No event arrives here: the last processor drops it."""
 
     __slots__ = ("name",)
 
@@ -46,13 +46,13 @@ def get_logger(name: str) -> FilteringBoundLogger:
 
 
 def set_processors(processors: list[Any]) -> None:
-    """Send all events through these, from now on. The last one has to raise structlog.DropEvent."""
+    """Replace the processors of all loggers. The last one must raise structlog.DropEvent."""
     _PROCESSORS[:] = processors  # in place: loggers that exist keep this list
 
 
 @contextmanager
 def events_to(take: Callable[[str, str, Event], None]) -> Iterator[None]:
-    """Give all events to a function, and to nobody else, while the context lasts.
+    """Send all events to a function, and nowhere else, while the context lasts.
 
     take: called with the logger's name, the level (`warning`) and the event.
     """
@@ -70,12 +70,12 @@ def events_to(take: Callable[[str, str, Event], None]) -> Iterator[None]:
 
 
 def silence_this_thread() -> None:
-    """Log nothing of this thread any more: a broker that has crashed on it has nothing to say."""
+    """Drop the later events of this thread, on which a broker has crashed."""
     _THREAD.is_silent = True
 
 
 def _to_standard_library(logger: NamedLogger, level: str, event: Event) -> Event:
-    """Log it as `logging.getLogger("fencepost.broker...")` would, where such a level is wanted."""
+    """Log an event through `logging.getLogger("fencepost.broker...")`, if that logger has the level enabled."""
     number = structlog.processors.NAME_TO_LEVEL[level]
     target = logging.getLogger(PACKAGE + logger.name)
     if target.isEnabledFor(number) and not getattr(_THREAD, "is_silent", False):

@@ -1,6 +1,6 @@
-"""The libraries of `fencepost serve`, imported without what they import beside and a broker never uses.
+"""Imports of the libraries of `fencepost serve`, without the modules that they import and a broker never uses.
 
-That is 9 MB of an idle broker, and much of the time of its start.
+That saves 9 MB of an idle broker, and much of its startup time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from fencepost.protocol.lazy_import import deferred
 
 _CO_COROUTINE = 0x80
-"""Of a function's code. Source: `inspect`."""
+"""A flag of a function's code. Source: `inspect`."""
 
 
 def import_libraries() -> None:
-    """Import them before anybody else does. One that has been imported already stays as it is."""
+    """Import the libraries before other code does. A library that is already imported is not changed."""
     with _in_place_of({"inspect": _deferred_inspect(), "subprocess": _deferred_subprocess()}):
         importlib.import_module("dataclasses")
         if "asyncio" not in sys.modules and "uvloop" not in sys.modules:
@@ -33,9 +33,9 @@ def import_libraries() -> None:
 
 
 def _deferred_inspect() -> ModuleType:
-    """`inspect`, which brings the compiler's tools along, but for what loops ask it while they start.
+    """Make a lazy `inspect` with the functions that event loops call at their start. The real one imports the compiler.
 
-    Dataclasses ask it for the signatures of those without a docstring: a broker starts without any.
+    Dataclasses without a docstring call it for their signatures: at startup, a broker has none of those.
     """
     return deferred(
         "inspect",
@@ -51,7 +51,7 @@ def _is_coroutine_function(function: Any) -> bool:
         function = function.__func__ if isinstance(function, MethodType) else function.func
     if type(function) is FunctionType and not vars(function):
         return bool(function.__code__.co_flags & _CO_COROUTINE)
-    # No plain function, or a marked one.
+    # Not a plain function, or a marked one.
     import inspect
 
     return inspect.iscoroutinefunction(function)
@@ -66,14 +66,14 @@ def _unwrapped(function: Any) -> Any:
 
 
 def _deferred_subprocess() -> ModuleType:
-    """What starts processes, which a broker never does, but for the names that asyncio and uvloop take from it."""
+    """Make a lazy `subprocess` with the names that asyncio and uvloop need. A broker never starts processes."""
     return deferred(
         "subprocess", PIPE=-1, STDOUT=-2, DEVNULL=-3, SubprocessError=type("SubprocessError", (Exception,), {})
     )
 
 
 def _import_asyncio_without_openssl() -> None:
-    """Every listener is PLAINTEXT. asyncio does without `ssl` where there is none; uvloop wants its names."""
+    """Import asyncio and uvloop without `ssl`: every listener is PLAINTEXT. uvloop needs some names of `ssl`."""
     sslproto = deferred("asyncio.sslproto")
     with _in_place_of({"ssl": None, "asyncio.sslproto": sslproto}):
         importlib.import_module("asyncio")
@@ -85,7 +85,7 @@ def _import_asyncio_without_openssl() -> None:
 
 
 class _NamesOfSsl(ModuleType):
-    """What uvloop takes from `ssl` when it is imported, and uses for connections with TLS only."""
+    """Names of `ssl` that uvloop reads when it is imported; it uses them only for TLS."""
 
     SSLContext = MemoryBIO = create_default_context = type(None)
     SSL_ERROR_WANT_READ, SSL_ERROR_WANT_WRITE, SSL_ERROR_SYSCALL = 2, 3, 5
@@ -103,8 +103,8 @@ class _NamesOfSsl(ModuleType):
 
 
 def _import_structlog_alone() -> None:
-    """Without rich, for tracebacks in colour, which the broker's log never shows, and without what other kinds of
-    loggers need."""
+    """Import structlog without rich, for coloured tracebacks, which the broker's log never shows, and without modules
+    of other kinds of loggers."""
     stand_ins = {
         "rich": None,
         "structlog.twisted": None,
@@ -120,19 +120,19 @@ def _import_structlog_alone() -> None:
 
 
 class _NamesOfPickle(ModuleType):
-    """What structlog takes from `pickle`, for loggers that are pickled."""
+    """Names of `pickle` that structlog needs, for loggers that are pickled."""
 
     class PicklingError(Exception): ...
 
 
 def _leave_to_others(package: str) -> None:
-    """One that wants more names than are known here is imported where it is used, with all that it asks for."""
+    """Remove a package that needs more names than these; its users import it later, with all that it needs."""
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         del sys.modules[name]
 
 
 def _import_crc32c_without_its_version() -> None:
-    """Only the function: to find out the version of the package, it imports e-mail, archives and calendars."""
+    """Import only the function: to find its version, the package imports e-mail, archives and calendars."""
     found = PathFinder.find_spec("crc32c")
     if found is None or found.submodule_search_locations is None:
         return
@@ -142,15 +142,15 @@ def _import_crc32c_without_its_version() -> None:
     try:
         package.crc32c = importlib.import_module("crc32c._crc32c").crc32c  # type: ignore[attr-defined]
     except (ImportError, AttributeError):
-        # Another version of it, built in another way; the whole package is imported where it is used.
+        # Another version with another structure; its users import the whole package.
         del sys.modules["crc32c"]
 
 
 @contextmanager
 def _in_place_of(stand_ins: Mapping[str, ModuleType | None]) -> Iterator[None]:
-    """While others are imported, these modules are others; with None they cannot be imported.
+    """Replace modules while others are imported; a module replaced by None cannot be imported.
 
-    One that has been imported already stays as it is.
+    A module that is already imported is not replaced.
     """
     names = [name for name in stand_ins if name not in sys.modules]
     for name in names:
@@ -159,6 +159,6 @@ def _in_place_of(stand_ins: Mapping[str, ModuleType | None]) -> Iterator[None]:
         yield
     finally:
         for name in names:
-            # Unless what stood for it has been asked for more, and made room for it.
+            # Unless the stand-in was asked for more, and replaced itself by the real module.
             if name in sys.modules and sys.modules[name] is stand_ins[name]:
                 del sys.modules[name]

@@ -1,6 +1,6 @@
-"""The levels of the broker's loggers, one for each module that logs: read and set while the broker runs.
+"""Levels of the broker's loggers, one for each module that logs. Clients read and set them while the broker runs.
 
-They are kept in memory only: after a restart, the level of the settings holds for all again.
+They are in memory only: after a restart, the level of the settings applies to all.
 Source: KIP-412; Kafka's RuntimeLoggerManager and Log4jCoreController.
 """
 
@@ -31,8 +31,8 @@ class LogLevel(IntEnum):
 
 
 class Loggers:
-    """The level of each logger: its own, or that of the nearest above it that has one (`broker.log` for
-    `broker.log.cleaner`), and of the root at last."""
+    """The level of each logger: its own, else that of the nearest package above that has one (`broker.log` for
+    `broker.log.cleaner`), else the root's."""
 
     def __init__(self, root_level: LogLevel = LogLevel.INFO) -> None:
         self._own = {ROOT: root_level}
@@ -44,7 +44,7 @@ class Loggers:
         return [ROOT, *sorted(names)]
 
     def level(self, name: str) -> LogLevel:
-        """The level that counts for a logger, known or not."""
+        """The effective level of a logger, known or not."""
         found = self._effective.get(name)
         if found is None:
             owner = next(above for above in (name, *_packages_above(name), ROOT) if above in self._own)
@@ -54,7 +54,7 @@ class Loggers:
     def alter(
         self, node_id: int, resource_name: str, alterations: Sequence[Alteration], *, validate_only: bool
     ) -> AlterationRefusal | None:
-        """Set levels, or take them away so that those above count; all of them, or none.
+        """Set levels, or remove them so that those above apply; all of them, or none.
 
         Refuses: INVALID_REQUEST (not the loggers of this node, a list operation, no level for the root),
         INVALID_CONFIG (an unknown logger or level), UNKNOWN_SERVER_ERROR (no such operation, as in Kafka).
@@ -106,14 +106,14 @@ def _not_this_node(node_id: int, resource_name: str) -> AlterationRefusal | None
 
 
 def _modules_that_log() -> Iterator[str]:
-    """All that are loaded: each has its logger as `log`."""
+    """The loaded modules that log: each has its logger as `log`."""
     for name, module in list(sys.modules.items()):
         if name.startswith(PACKAGE) and hasattr(vars(module).get("log"), "bind"):
             yield name.removeprefix(PACKAGE)
 
 
 def _packages_above(name: str) -> Iterator[str]:
-    """Nearest first."""
+    """The packages of a module, nearest first."""
     while "." in name:
         name = name.rpartition(".")[0]
         yield name

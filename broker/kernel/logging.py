@@ -1,4 +1,4 @@
-"""How the broker's own log is written: for people, or one JSON object per line; always to standard error."""
+"""Writer of the broker's own log: text for people, or one JSON object per line; to standard error unless given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def configure_logging(*, log_format: str, level: str, stream: TextIO | None = No
     """Write the events of this process to a stream, standard error unless given.
 
     log_format: `human` or `json`; level: a key of LEVELS.
-    Returns the levels that hold from now on.
+    Returns the levels of the loggers.
     """
     loggers = Loggers(LEVELS[level])
     stream = sys.stderr if stream is None else stream
@@ -47,7 +47,7 @@ def configure_logging(*, log_format: str, level: str, stream: TextIO | None = No
 
 
 class _DropBelowLevel:
-    """The first processor: an event below its logger's level goes no further."""
+    """The first processor: it drops events below their logger's level."""
 
     def __init__(self, loggers: Loggers) -> None:
         self._loggers = loggers
@@ -59,8 +59,8 @@ class _DropBelowLevel:
 
 
 class _WriteLine:
-    """The last processor: it writes the line. One that cannot be written is lost: a full disk or a closed pipe behind
-    the broker's log is no reason to give up what the line was about."""
+    """The last processor: it writes the line. A line that cannot be written is dropped: a full disk or a closed pipe of
+    the log must not stop the broker's work."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -74,7 +74,7 @@ class _WriteLine:
 
 
 class _ToEvents(logging.Handler):
-    """Brings what the standard library logs (asyncio's complaints) into the same stream and format."""
+    """Handler that logs the standard library's records (asyncio's warnings) as events, in the same format."""
 
     def emit(self, record: logging.LogRecord) -> None:
         event: Event = {"logger": record.name, "reason": record.getMessage()}

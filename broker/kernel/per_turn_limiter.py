@@ -1,5 +1,5 @@
-"""Work that comes in bursts, such as thousands of transactions that time out in one instant, spread over turns of the
-event loop: whatever else there is to do is done in between.
+"""Limiter that spreads bursts of work over turns of the event loop, so that other work runs in between. For example,
+thousands of transactions time out in one instant.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ TURN = Place("turn of work that came in a burst", Policy.RETRY)
 
 
 class PerTurnLimiter:
-    """Lets so many through in one turn of the event loop, the others in the turns after it, in the order they came.
+    """Admits at most N callers in one turn of the event loop; the others follow in later turns, in their order.
 
-    Work that is larger than the usual counts as many: see `enter`.
+    Larger work has a larger weight: see `acquire`.
     """
 
     __slots__ = ("_entered_count", "_is_counting", "_per_turn_count", "_waiting")
@@ -23,13 +23,13 @@ class PerTurnLimiter:
     def __init__(self, per_turn_count: int) -> None:
         self._per_turn_count = per_turn_count
         self._entered_count = 0
-        self._is_counting = False  # the next turn has something to do
+        self._is_counting = False  # `_begin_turn` is scheduled for the next turn
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
-    async def enter(self, weight: int = 1) -> None:
-        """Go on at once, unless many have done so in this turn.
+    async def acquire(self, weight: int = 1) -> None:
+        """Return at once while this turn's bound is not reached; else wait for a later turn.
 
-        weight: as how many this one counts. The last one of a turn may weigh more than there is room for.
+        weight: the share of the bound that this caller takes. The last caller of a turn may exceed the bound.
         """
         if self._entered_count < self._per_turn_count and not self._waiting:
             self._entered_count += weight
@@ -48,11 +48,11 @@ class PerTurnLimiter:
     @TURN.handles
     def _begin_turn(self) -> None:
         try:
-            self._let_in()
+            self._admit_waiting()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             TURN.failed(error, on_failure=lambda _: self._count())
 
-    def _let_in(self) -> None:
+    def _admit_waiting(self) -> None:
         self._is_counting = False
         self._entered_count = 0
         waiting = self._waiting

@@ -1,10 +1,10 @@
-"""UUIDs of version 4 as their 16 bytes, made of random ones; `uuid` brings with it what finds out about the machine."""
+"""UUIDs of version 4 as 16 bytes. Python's `uuid` is not used: it imports code that inspects the machine."""
 
 from __future__ import annotations
 
 
 def random_uuid(random_bytes: bytes) -> bytes:
-    """The UUID that takes its random bits from 16 bytes: never all zeros, which means "no id" on the wire."""
+    """Make a UUID from 16 random bytes; it is never all zeros, which means "no id" on the wire."""
     marked = bytearray(random_bytes)
     marked[6] = marked[6] & 0x0F | 0x40
     marked[8] = marked[8] & 0x3F | 0x80
@@ -12,6 +12,6 @@ def random_uuid(random_bytes: bytes) -> bytes:
 
 
 def uuid_text(uuid: bytes) -> str:
-    """As it is written for people: `123e4567-e89b-42d3-a456-426614174000`."""
+    """Format a UUID for people: `123e4567-e89b-42d3-a456-426614174000`."""
     digits = uuid.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -1,8 +1,8 @@
-"""How long the broker may hold a processor at a stretch: as long as Linux allows, so that whoever it wakes goes first.
+"""Scheduler slice of the broker's threads: the longest that Linux allows, so that clients it wakes run first.
 
-A broker and its clients wake each other all the time. Where two that were woken wait for one processor, Linux (since
-6.12) lets the one with the shorter slice go first. A client has the default, a few ms; so a reply is read before the
-broker turns to the next request, and a client that has its reply does not wait for the broker to read one.
+A broker and its clients wake each other all the time. When two woken threads wait for one processor, Linux (since 6.12)
+runs the one with the shorter slice first. A client has the default, a few ms; so it reads its reply before the broker
+reads the next request.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import struct
 from fencepost.broker.kernel.c_library import c_function
 
 LONGEST_SLICE_NS = 100_000_000
-"""The longest that Linux grants. The broker's share of a processor is the same with any."""
+"""The longest slice that Linux grants. It does not change the broker's share of a processor."""
 
-# Of Linux's system call tables. glibc has a function of its own since 2.41.
+# Of Linux's system call tables. glibc has a function for it since 2.41.
 _SCHED_SETATTR_NUMBERS = {"x86_64": 314, "aarch64": 274}
 
-# `struct sched_attr`, as it first was: size, policy, flags, nice, priority, runtime (the slice), deadline and period.
+# The first `struct sched_attr`: size, policy, flags, nice, priority, runtime (the slice), deadline and period.
 _SCHED_ATTR = struct.Struct("=IIQiIQQQ")
 
 
 def request_longest_slices() -> bool:
-    """For the calling thread, and those that it starts from now on; False where the system cannot be asked.
+    """Request the longest slice for the calling thread and those that it starts later; False if that is not possible.
 
-    Needs no privileges. A priority or policy that the broker was started with stays as it is (sched_setattr(2)).
+    Needs no privileges. Keeps the priority; changes nothing under another policy than SCHED_OTHER (sched_setattr(2)).
     """
     system = os.uname()
     number = _SCHED_SETATTR_NUMBERS.get(system.machine)

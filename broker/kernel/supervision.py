@@ -1,9 +1,9 @@
-"""The policy for the unexpected: what happens when work that runs by itself raises something that nobody foresaw.
+"""Supervision of background work: the policy for each task, timer and callback that raises an unexpected exception.
 
 Every task, timer and callback of the broker is started through a `Place`, which has a name and a policy. An exception
-that reaches the place, whatever its class, is logged once with the name and the partition, and the policy is carried
-out. So nothing ends in silence while the broker looks alive. What a request's handler raises is the dispatcher's
-matter; what a piece of work expects, such as StorageError from a failing disk, it handles itself.
+of any class that reaches the place is logged with the name and the partition, and the policy is carried out. So no work
+ends in silence while the broker looks alive. The dispatcher handles exceptions of request handlers; work handles
+expected exceptions itself, such as StorageError from a failing disk.
 Source: Kafka's FaultHandler and ProcessTerminatingFaultHandler; CoordinatorRuntime's FAILED state.
 """
 
@@ -27,20 +27,20 @@ OnFailure = Callable[[BaseException], object]
 FIRST_RETRY_PAUSE_S = 0.1
 LONGEST_RETRY_PAUSE_S = 60.0
 MAX_COUNTED_FAILURES = 1_000
-"""Different failures that are counted; beyond that the counts begin anew."""
+"""The most different failures that are counted; beyond it, all counts begin anew."""
 
 NOT_FAILURES: Final = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
-"""Exceptions that are no failures: they always go on to the caller. Everything else is one, MemoryError included."""
+"""Exceptions that are no failures and are raised to the caller. All others are failures, MemoryError included."""
 
 
 class Policy(Enum):
-    """What follows a failure, once it is logged.
+    """Consequence of a failure, after it is logged.
 
-    RETRY:          the work is done again after a pause: `start_retrying` sees to it, or a timer that arms its next run
-                    before it does anything, or the `on_failure` of the work.
-    FAIL_PARTITION: `on_failure` takes the partition offline, or has it loaded again from its log.
+    RETRY:          the work is done again after a pause: by `start_retrying`, by a timer that arms its next run before
+                    it does anything, or by the `on_failure` of the work.
+    FAIL_PARTITION: `on_failure` takes the partition offline, or reloads it from its log.
     STOP_BROKER:    the broker stops at once; the next start recovers.
-    REPORT:         nothing more: the work was about one request or one connection, which ends with it.
+    REPORT:         none: the work was for one request or one connection, which ends with it.
     """
 
     RETRY = "retry"
@@ -50,9 +50,9 @@ class Policy(Enum):
 
 
 class Supervisor:
-    """The failures of one broker: how often each was met, and how the broker is stopped.
+    """Counter of one broker's failures, which also stops the broker.
 
-    stop: called at most once, with a line that says why.
+    stop: called at most once, with the reason in one line.
     """
 
     def __init__(self, stop: Callable[[str], None]) -> None:
@@ -61,7 +61,7 @@ class Supervisor:
         self._is_stopped = False
 
     def count(self, failure: Hashable) -> int:
-        """How often this failure has been met, this time included."""
+        """Count this failure; returns its count so far."""
         if failure not in self._counts and len(self._counts) >= MAX_COUNTED_FAILURES:
             self._counts.clear()
         count = self._counts[failure] = self._counts.get(failure, 0) + 1
@@ -79,18 +79,18 @@ class Supervisor:
 
 
 CURRENT: Final[ContextVar[Supervisor]] = ContextVar("supervisor")
-"""Of the broker that the running task or callback belongs to. Set by the node; inherited by all that is started."""
+"""The supervisor of the broker that runs this task or callback. The node sets it; tasks and callbacks inherit it."""
 
 PLACES: Final[dict[str, Place]] = {}
-"""All places of the modules that were imported, by name. A test plants an exception at each."""
+"""All places of the imported modules, by name. A test plants an exception at each."""
 
 
 class Place:
-    """One place in the code where work is started that runs by itself.
+    """One place in the code that starts background work.
 
-    name: of the work, for the log; unique. policy: what follows when it fails.
-    concerns, in all calls: what the work is about, a partition mostly; for the log.
-    on_failure, in all calls: carries the policy out where it is FAIL_PARTITION or RETRY. If it fails, the broker stops.
+    name: of the work, for the log; unique. policy: the consequence of its failure.
+    concerns, in all calls: the subject of the work, mostly a partition; for the log.
+    on_failure, in all calls: carries out FAIL_PARTITION or RETRY. If it fails, the broker stops.
     """
 
     __slots__ = ("name", "policy")
@@ -110,9 +110,9 @@ class Place:
         on_failure: OnFailure | None = None,
         expected: tuple[type[Exception], ...] = (),
     ) -> asyncio.Task[T]:
-        """Start a task. A caller that awaits it gets its exception too.
+        """Start a task. A caller that awaits it gets its exception, too.
 
-        expected: exceptions that are an outcome of the work and no failure.
+        expected: exceptions that are results of the work and no failures.
         """
         task = asyncio.get_running_loop().create_task(work, name=self.name)
         self.watch(task, concerns=concerns, on_failure=on_failure, expected=expected)
@@ -126,7 +126,7 @@ class Place:
         on_failure: OnFailure | None = None,
         expected: tuple[type[Exception], ...] = (),
     ) -> None:
-        """As `start`, for a task that has been started already."""
+        """Supervise a task that is already started, as `start` does."""
 
         def ended(done: asyncio.Future[Any]) -> None:
             if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, expected):
@@ -137,7 +137,7 @@ class Place:
     def start_retrying(
         self, make_work: Callable[[], Coroutine[Any, Any, None]], *, concerns: object = None
     ) -> asyncio.Task[None]:
-        """Start a task that begins its work anew when it fails, after a pause that doubles up to a minute."""
+        """Start a task that retries its work after a failure, with a pause that doubles up to a minute."""
         return self.start(self._retry(make_work, concerns), concerns=concerns)
 
     async def _retry(self, make_work: Callable[[], Coroutine[Any, Any, None]], concerns: object) -> None:
@@ -153,7 +153,7 @@ class Place:
     def callback(
         self, function: Callable[..., object], *, concerns: object = None, on_failure: OnFailure | None = None
     ) -> Callable[..., None]:
-        """A function for the event loop to call: `function`, of which nothing is raised into the loop."""
+        """Wrap `function` for the event loop to call: it raises nothing into the loop."""
 
         def call(*arguments: Any) -> None:
             try:
@@ -164,8 +164,8 @@ class Place:
         return call
 
     def handles(self, function: Function) -> Function:
-        """Declares that a function catches everything itself and calls `failed`: for those that every request runs,
-        which a wrapper would slow down. It is returned as it is."""
+        """Declare that a function catches all exceptions itself and calls `failed`; returns it unchanged. For functions
+        that every request runs, which a wrapper would slow down."""
         return function
 
     def attempt(
@@ -175,8 +175,8 @@ class Place:
         concerns: object = None,
         on_failure: OnFailure | None = None,
     ) -> bool:
-        """Do one of several pieces of work now, so that the others are done whatever it raises. Whether it went
-        well."""
+        """Do one of several pieces of work now, so that the others are done even if it raises. Returns whether it
+        succeeded."""
         try:
             function(*arguments)
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
@@ -187,9 +187,9 @@ class Place:
     def failed(
         self, error: BaseException, *, concerns: object = None, on_failure: OnFailure | None = None, **details: str
     ) -> None:
-        """Log a failure and carry the policy out; for an `except BaseException` clause. Raises what is none again.
+        """Log a failure and carry out the policy; for an `except BaseException` clause. Raises NOT_FAILURES again.
 
-        details: what else the line says.
+        details: further fields of the event.
         """
         if isinstance(error, NOT_FAILURES):
             raise error
@@ -212,7 +212,7 @@ class Place:
             asyncio.get_running_loop().call_exception_handler({"message": reason, "exception": error})
 
     def _log(self, error: BaseException, concerns: object, **details: str) -> None:
-        """Tell of a failure the first time, the tenth, the hundredth and so on; only the first with its traceback."""
+        """Log a failure the first time, the tenth, the hundredth and so on; only the first with its traceback."""
         supervisor = CURRENT.get(None)
         count = 1 if supervisor is None else supervisor.count((self.name, str(concerns), type(error)))
         if count != 1 and str(count).strip("0") != "1":
@@ -236,7 +236,7 @@ class Place:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line."""
+    """Format an exception in one line."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -1,4 +1,4 @@
-"""The name of one partition, as every part of the broker passes it around."""
+"""Name of one partition, used in the whole broker, and the names of the internal topics."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class ConnectionQuotas:
                 del counter[name]
         self._descriptors.connected(self._count_by_listener[BROKER])
 
-    def take_over_settings(self) -> None:
+    def settings_changed(self) -> None:
         """Apply a change of `max.connections.per.ip.overrides`; it takes effect when its hosts are looked up."""
         text = self._settings.max_connections_per_ip_overrides
         if text != self._overrides_text:

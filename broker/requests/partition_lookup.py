@@ -29,7 +29,7 @@ def find_log(
     topic_partition = TopicPartition(topic, partition)
     log = topics.log(topic_partition)
     if log is None:
-        return topics.absence(topic_partition)
+        return topics.error_of_absent_log(topic_partition)
     if log.is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     if current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != log.leader_epoch:

@@ -221,7 +221,7 @@ class Completion:
 
     async def _complete_when_durable(self) -> None:
         await self._means.runtime.durable(self.partition.index)  # the commit point: no marker leaves before it
-        await self._means.turns.enter(self.weight)  # many may have waited for the same
+        await self._means.turns.acquire(self.weight)  # many may have waited for the same
         self._require_ownership()
         await self._complete_in(self._shares())
 
@@ -277,7 +277,7 @@ class Completion:
         while True:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_REFUSAL_PAUSE_S)
-            await means.turns.enter()  # many may have been refused together
+            await means.turns.acquire()  # many may have been refused together
             self._require_ownership()
             decision = partition.shard.decide_completion(transactional_id, now_ms=means.clock.now_ms())
             try:
@@ -318,7 +318,7 @@ class Completion:
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
-            await self._means.turns.enter(weight_of(len(remaining)))  # the same may keep many from their markers
+            await self._means.turns.acquire(weight_of(len(remaining)))  # the same may keep many from their markers
             self._require_ownership()
             begun = None
 
@@ -333,7 +333,7 @@ class Completion:
         try:
             for start in range(0, len(partitions), MARKERS_PER_SLICE):
                 share = partitions[start : start + MARKERS_PER_SLICE]
-                await self._means.turns.enter(weight_of(len(share)))
+                await self._means.turns.acquire(weight_of(len(share)))
                 self._require_ownership()
                 for earlier in deliveries:
                     if earlier.done():

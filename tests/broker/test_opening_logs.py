@@ -113,8 +113,8 @@ async def test_after_a_crash_who_asks_is_told_to_ask_again_and_then_gets_it(tmp_
     broker = await Broker(tmp_path).with_orders()
     topics = await broker.restart(crash=True)
     assert topics.log(THIRD) is None
-    assert topics.absence(THIRD) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert topics.absence(TopicPartition("orders", 3)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert topics.error_of_absent_log(THIRD) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert topics.error_of_absent_log(TopicPartition("orders", 3)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await broker.topics.ensure_opened()
     assert broker.end_offsets() == [1, 2, 3]
     await broker.stop()
@@ -174,7 +174,7 @@ async def test_what_a_clean_stop_left_is_still_clean_when_nobody_opened_it_befor
 async def test_a_stop_is_not_clean_while_logs_are_left_that_a_crash_left(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     await broker.restart(crash=True)
-    broker.topics._later._is_closing = True  # the stop comes before any has been opened
+    broker.topics._background_opening._is_closing = True  # the stop comes before any has been opened
     await broker.stop()
     assert not (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
     await broker.start()
@@ -274,7 +274,7 @@ async def test_a_log_for_which_means_are_short_is_reported_and_tried_again_when_
         await broker.topics.ensure_opened()
     assert [entry["partition"] for entry in logs if entry["event"] == "partition_not_opened"] == [1]
     assert broker.end_offsets() == [1, None, 3]
-    assert topics.absence(SECOND) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert topics.error_of_absent_log(SECOND) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     broker.disk.refused = ""
     assert topics.log(SECOND) is None
     await broker.topics.ensure_opened()
@@ -303,7 +303,7 @@ async def test_recovered_records_are_on_the_disk_before_anybody_reads_them(tmp_p
     is_opening = False
     assert sum(path.endswith(".log") for path in synced) == 3
     assert broker.end_offsets() == [1, 2, 3]
-    broker.topics._later._is_closing = True
+    broker.topics._background_opening._is_closing = True
     await broker.stop()
 
 

@@ -176,7 +176,7 @@ async def test_a_stop_waits_for_a_creation(tmp_path: Path) -> None:
 async def test_settings_that_change_meanwhile_reach_the_new_logs(hosted: Hosted) -> None:
     creating = await begun(hosted)
     object.__setattr__(hosted.topics._settings, "log_segment_bytes", 12_345)
-    hosted.topics.take_over_settings()
+    hosted.topics.settings_changed()
     await creating
     logs = [hosted.log(partition) for partition in (0, COUNT - 1)]
     assert [log.config.segment_bytes for log in logs if log is not None] == [12_345, 12_345]

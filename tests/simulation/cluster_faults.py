@@ -144,7 +144,7 @@ class ClusterFaults:
         assert view is not None
         self._happened(f"{broker.host} is not told who leads what")
         self._in_the_dark.add(broker.node_id)
-        view.lag()
+        view.pause_updates()
         if self._isolates:
             self._world.network.isolate(broker.host, [other.host for other in self._cluster.brokers.values()])
         yield

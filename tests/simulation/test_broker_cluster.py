@@ -81,7 +81,7 @@ def test_a_deposed_broker_that_has_not_heard_of_it_changes_nothing() -> None:
         await _create(client, second)
         view = cluster.view(2)
         assert view is not None
-        view.lag()
+        view.pause_updates()
         cluster.move(OUT_0, 1)
         error_code = await _produce(client, second, b"too late")
         await world.wait(1.0)

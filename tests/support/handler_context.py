@@ -195,7 +195,7 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
     await broker_configs.open()
     topics = Topics(store, logs, chosen)
     await topics.open()
-    broker_configs.on_changed.append(topics.take_over_settings)
+    broker_configs.on_changed.append(topics.settings_changed)
     group_configs = GroupConfigs(store, chosen)
     await group_configs.open()
     client_quotas = ClientQuotas(store, chosen, clock)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.hosting.scram_credentials import Mechanism, ScramCredentials, credential_of
+from fencepost.broker.hosting.scram_credentials import ScramCredentials, ScramMechanism, credential_of
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
@@ -23,7 +23,7 @@ from fencepost.protocol.messages.scram_credentials import (
 from tests.broker.handlers.test_recorded_answers import recorded
 from tests.support.handler_context import HandlerBroker, open_broker
 
-SHA_256, SHA_512 = Mechanism
+SHA_256, SHA_512 = ScramMechanism
 Outcomes = dict[str, tuple[ErrorCode, str | None]]
 TWICE = (ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
 DONE = (ErrorCode.NONE, None)

@@ -67,7 +67,7 @@ def test_a_view_that_lags_goes_on_with_what_it_knew_until_it_catches_up() -> Non
     view = shared.view(1)
     told: list[TopicPartition] = []
     view.on_changed.append(told.append)
-    view.lag()
+    view.pause_updates()
     shared.place(NAME, 2)
     shared.place(NAME, None)
     assert (view.is_local(NAME), view.leader_epoch(NAME), told) == (True, 0, [])

@@ -1,4 +1,4 @@
-"""A turnstile: bursts are spread over turns of the event loop, in order, and nobody waits without a reason."""
+"""A limiter: bursts are spread over turns of the event loop, in order, and nobody waits without a reason."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 class Visitors:
     """`turn` counts the turns of the event loop while `entered` notes who came through in which."""
 
-    def __init__(self, turnstile: PerTurnLimiter) -> None:
-        self.turnstile = turnstile
+    def __init__(self, limiter: PerTurnLimiter) -> None:
+        self.limiter = limiter
         self.entered: list[tuple[str, int]] = []
         self.turn = 0
 
     async def visit(self, name: str) -> None:
-        await self.turnstile.enter()
+        await self.limiter.acquire()
         self.entered.append((name, self.turn))
 
     async def count_turns_until_all_are_done(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -49,11 +49,11 @@ async def test_no_turn_lets_more_through_and_all_come_through_in_order() -> None
 
 
 async def test_what_weighs_more_counts_as_several() -> None:
-    turnstile = PerTurnLimiter(4)
+    limiter = PerTurnLimiter(4)
     entered: list[int] = []
 
     async def visit(name: int) -> None:
-        await turnstile.enter(3)
+        await limiter.acquire(3)
         entered.append(name)
 
     visits = [asyncio.create_task(visit(name)) for name in range(4)]

@@ -70,7 +70,7 @@ async def test_the_share_of_each_connection_gets_smaller_with_their_number() -> 
 
 
 async def test_much_memory_that_was_freed_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocator_settings, "GIVE_BACK_AFTER_S", 0.001)
+    monkeypatch.setattr(allocator_settings, "TRIM_AFTER_S", 0.001)
     trimmed: list[int] = []
     monkeypatch.setattr(
         allocator_settings, "c_function", lambda name: trimmed.append if name == "malloc_trim" else None
@@ -90,7 +90,7 @@ async def test_much_memory_that_was_freed_goes_back_to_the_system(monkeypatch: p
 @plants(MEMORY_TRIM)
 @unforeseen
 async def test_memory_that_cannot_be_given_back_is_said(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocator_settings, "GIVE_BACK_AFTER_S", 0.001)
+    monkeypatch.setattr(allocator_settings, "TRIM_AFTER_S", 0.001)
     monkeypatch.setattr(allocator_settings, "c_function", lambda _: raising(error))
     freed = FreedMemory(asyncio.get_running_loop())
     with logged(MEMORY_TRIM) as lines:

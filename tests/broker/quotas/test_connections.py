@@ -41,7 +41,7 @@ class World:
     async def take_over(self, **texts: str) -> None:
         configs = {name.replace("_", "."): text for name, text in texts.items()}
         assert not self.settings.override(of_this_broker=configs, of_all_brokers={})
-        self.quotas.take_over_settings()
+        self.quotas.settings_changed()
         for _ in range(3):
             await asyncio.sleep(0)
 

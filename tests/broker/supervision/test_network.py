@@ -167,12 +167,12 @@ async def test_a_fetch_whose_time_is_over_is_woken_in_the_end(
 @plants(per_turn_limiter.TURN)
 @unforeseen
 async def test_a_turn_that_fails_comes_again(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PerTurnLimiter, "_let_in", raising(error, times=1, then=PerTurnLimiter._let_in))
+    monkeypatch.setattr(PerTurnLimiter, "_admit_waiting", raising(error, times=1, then=PerTurnLimiter._let_in))
     turns = PerTurnLimiter(1)
 
     async def enter_all() -> None:
         for _ in range(3):
-            await turns.enter()
+            await turns.acquire()
 
     with logged(per_turn_limiter.TURN):
         async with asyncio.timeout(5):

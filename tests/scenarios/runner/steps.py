@@ -128,7 +128,7 @@ async def lead_nothing(stage: Stage, partition: str) -> list[str]:
 async def lag(stage: Stage, node: str, what: str) -> list[str]:
     view = stage.view(int(node))
     if view is not None:
-        view.lag() if what.startswith("is not") else view.catch_up()
+        view.pause_updates() if what.startswith("is not") else view.catch_up()
     await stage.wait(UNDER_WAY_S)
     return []
 
