@@ -167,7 +167,7 @@ async def test_a_fetch_whose_time_is_over_is_woken_in_the_end(
 @plants(per_turn_limiter.TURN)
 @unforeseen
 async def test_a_turn_that_fails_comes_again(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PerTurnLimiter, "_admit_waiting", raising(error, times=1, then=PerTurnLimiter._let_in))
+    monkeypatch.setattr(PerTurnLimiter, "_admit_waiting", raising(error, times=1, then=PerTurnLimiter._admit_waiting))
     turns = PerTurnLimiter(1)
 
     async def enter_all() -> None:
