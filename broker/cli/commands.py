@@ -1,5 +1,5 @@
-"""The `fencepost` command as click has it. Subcommands are imported when they are used, so that `serve` starts without
-client libraries."""
+"""The `fencepost` command in click. A subcommand is imported when it is used, so that `serve` starts without client
+libraries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MODULES = {"serve": "serve_command"}
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are in modules that are imported only when one of them is asked for."""
+    """A group that imports the module of a command only when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -1,4 +1,4 @@
-"""What every hands-on command shares: `--bootstrap`, kafka-python clients, and errors in a person's words."""
+"""Common parts of the client commands: `--bootstrap`, kafka-python clients, and readable errors."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def _check_bootstrap(_context: click.Context, _parameter: click.Parameter, text:
 
 
 def json_option(command: Command) -> Command:
-    """Add `--json`: machine-readable output, one document or one object a line."""
+    """Add `--json`: machine-readable output, one document, or one object per line."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
 
 
 def client_options(bootstrap: str) -> dict[str, Any]:
-    """Arguments that every kafka-python client of the command line is made with."""
-    # The client's own log lines would stand between a person and the one error message that matters.
+    """Arguments of all kafka-python clients of the command line."""
+    # The client's own log lines would hide the error message that matters.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     return {
         "bootstrap_servers": bootstrap.split(","),
@@ -57,7 +57,7 @@ def client_options(bootstrap: str) -> dict[str, Any]:
 
 @contextmanager
 def admin_client(bootstrap: str) -> Iterator[Any]:
-    """A connected KafkaAdminClient. Raises ClickException: nobody answers there, or the broker refused."""
+    """A connected KafkaAdminClient. Raises ClickException: no broker answers, or the broker refused."""
     with kafka_errors(bootstrap):
         from kafka.admin import KafkaAdminClient
 
@@ -70,9 +70,9 @@ def admin_client(bootstrap: str) -> Iterator[Any]:
 
 @contextmanager
 def kafka_errors(bootstrap: str) -> Iterator[None]:
-    """Turn kafka-python's exceptions into one line that says what was wrong and what to do.
+    """Turn kafka-python's exceptions into one line with the problem and the remedy.
 
-    Asks first whether a broker is there: the client would try for seconds, and not say what it met.
+    Probes the broker first: the client would retry for seconds, and not report the reason.
     """
     try:
         probe_any(bootstrap)
@@ -104,7 +104,7 @@ def describe_error(error: Any) -> str:
 
 
 def refusal(error: Any, detail: str | None) -> str:
-    """Kafka's name and number of an error of kafka.errors, with the broker's own words or, without any, Kafka's."""
+    """Kafka's name and number of an error of kafka.errors, with the broker's message or, if there is none, Kafka's."""
     name = getattr(error, "message", None) or getattr(error, "__name__", type(error).__name__)
     words = detail or getattr(error, "description", None) or ""
     text = f"the broker refused: {name} ({getattr(error, 'errno', '?')})"
@@ -112,7 +112,7 @@ def refusal(error: Any, detail: str | None) -> str:
 
 
 def check_results(results: Sequence[Mapping[str, Any]]) -> None:
-    """Raises ClickException for the first result of a reply whose `error_code` is not 0, with its `error_message`."""
+    """Raise ClickException for the first result of a reply whose `error_code` is not 0, with its `error_message`."""
     from kafka.errors import for_code
 
     for result in results:
@@ -121,7 +121,7 @@ def check_results(results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def describe_topic(admin: Any, name: str) -> dict[str, Any]:
-    """A topic's description. Raises ClickException: there is none of this name."""
+    """Describe a topic. Raises ClickException if it does not exist."""
     found = admin.describe_topics([name])
     if not found or found[0]["error_code"]:
         no_such("topic", name, "topics")
@@ -130,12 +130,12 @@ def describe_topic(admin: Any, name: str) -> dict[str, Any]:
 
 
 def no_such(kind: str, name: str, command: str) -> NoReturn:
-    """Raises ClickException: nothing has this name, and which command lists what there is."""
+    """Raise ClickException: this name does not exist, and the command that lists those that do."""
     raise click.ClickException(f"there is no {kind} {name!r}; `fencepost {command} list` shows which there are")
 
 
 def parse_settings(pairs: Sequence[str], option: str) -> dict[str, str]:
-    """`("a=1", "b=2")` as a dictionary. Raises BadParameter naming the option and the pair."""
+    """`("a=1", "b=2")` as a dictionary. Raises BadParameter, which names the option and the pair."""
     settings = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

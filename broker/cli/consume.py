@@ -1,4 +1,4 @@
-"""`fencepost consume`: read a topic, with either isolation level, with or without a group."""
+"""`fencepost consume`: reads a topic, with either isolation level, with or without a group."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fencepost.broker.cli.output import progress
 from fencepost.broker.cli.records import to_bytes, to_json, to_terminal
 
 POLL_MS = 200
-# A poll that ends in the middle of a join loses the assignment that comes then: kafka-python 3.0.12 neither applies it
-# nor goes on with heartbeats. So a member's polls are longer than a rebalance takes.
+# A poll that ends during a join loses the assignment: kafka-python 3.0.12 neither applies it
+# nor continues its heartbeats. So a member's polls are longer than a rebalance takes.
 MEMBER_POLL_MS = 2_000
 RECORDS_PER_POLL = 5_000
 COMMIT_INTERVAL_S = 5.0
@@ -24,26 +24,26 @@ COMMIT_INTERVAL_S = 5.0
 
 @click.command()
 @bootstrap_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, with everything a record has.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with all fields of a record.")
 @click.argument("topic")
 @click.option("--group", help="Read as a member of this group and commit offsets.")
 @click.option(
     "--from-beginning",
     is_flag=True,
-    help="Start at the earliest record instead of the latest; a group starts where it committed.",
+    help="Start at the earliest record instead of the latest; a group starts at its committed offset.",
 )
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_committed",
     show_default=True,
-    help="Whether to hold back open transactions and leave out aborted ones.",
+    help="read_committed skips open and aborted transactions.",
 )
-@click.option("--max-records", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--max-records", type=click.IntRange(min=1), help="Stop after this number of records.")
 @click.option(
     "--idle-seconds",
     type=click.FloatRange(min=0),
-    help="Stop when nothing new came for so long. Without it, Ctrl-C stops.",
+    help="Stop after this time without new records. Without it, Ctrl-C stops.",
 )
 @click.option("--keys", is_flag=True, help="Show each record's position and key before its value.")
 def consume(
@@ -59,8 +59,8 @@ def consume(
 ) -> None:
     """Print the records of a topic.
 
-    Values are printed one a line, and exactly as they were written where the output is not a terminal. --json keeps
-    apart what a line cannot: null from text, and lines within a value.
+    Each value is printed on one line, byte for byte if the output is not a terminal. --json distinguishes null from
+    text, and newlines within a value from those between values.
     """
     with kafka_errors(bootstrap):
         from kafka import KafkaConsumer
@@ -98,7 +98,7 @@ def _print_records(
     max_records: int | None,
     idle_seconds: float | None,
 ) -> int:
-    """Print until it is enough or somebody stops it; returns how many records. Offsets are committed once printed."""
+    """Print records until a limit or a signal; returns their number. Offsets are committed after the print."""
     count = 0
     uncommitted_count = 0
     committed_at_s = last_at_s = time.monotonic()
@@ -136,12 +136,12 @@ def _print_records(
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:
-    """SIGTERM ends as Ctrl-C does: offsets are committed and the group is left."""
+    """Handle SIGTERM as Ctrl-C: offsets are committed, and the consumer leaves the group."""
     raise KeyboardInterrupt
 
 
 def _printer(*, as_json: bool, keys: bool) -> Callable[[list[Any]], None]:
-    """Prints records, several in one write: a write for each would take most of the time."""
+    """Make a function that prints records, several in one write: a write for each would take most of the time."""
 
     def write_text(records: list[Any]) -> None:
         lines = [to_json(record) if as_json else to_terminal(record, keys=keys) for record in records]

@@ -1,4 +1,4 @@
-"""`fencepost groups`: list groups, show their members and lag, set and delete their offsets."""
+"""`fencepost groups`: lists groups, shows their members and lag, resets offsets, deletes groups."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 def describe(bootstrap: str, as_json: bool, group: str) -> None:
     """Show committed offsets, lag and members.
 
-    One line for each partition that has a committed offset. Lag is counted to the high watermark, in offsets: markers
-    and aborted records count too.
+    One line for each partition with a committed offset. Lag is the number of offsets up to the high watermark, markers
+    and aborted records included.
     """
     from kafka.protocol.consumer import OffsetSpec
 
@@ -86,11 +86,11 @@ def describe(bootstrap: str, as_json: bool, group: str) -> None:
 @json_option
 @click.argument("group")
 @click.argument("topic")
-@click.option("--to", "target", type=click.Choice(["earliest", "latest"]), required=True, help="Where to.")
+@click.option("--to", "target", type=click.Choice(["earliest", "latest"]), required=True, help="New position.")
 def reset_offsets(bootstrap: str, as_json: bool, group: str, topic: str, target: str) -> None:
     """Set the offsets of a group without members.
 
-    All partitions of TOPIC are set; a group that does not exist is created by this.
+    All partitions of TOPIC are set. A missing group is created.
     """
     from kafka import TopicPartition
     from kafka.errors import UnknownMemberIdError

@@ -1,4 +1,4 @@
-"""`fencepost history`: anomalies in what clients of any Kafka-protocol system did and saw."""
+"""`fencepost history`: finds anomalies in the operations of clients of any Kafka-protocol system."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ EXIT_UNREADABLE = 2
 
 @click.group()
 def history() -> None:
-    """Check what clients of any Kafka did and saw.
+    """Check histories of client operations.
 
-    A history is a file of JSON lines, as docs/history.md describes it.
+    A history is a file of JSON lines; docs/history.md describes it.
     """
 
 
@@ -34,15 +34,14 @@ def history() -> None:
     help="Show at most this many anomalies of each kind.",
 )
 @click.option(
-    "--forbid-write-cycles", is_flag=True, help="Report G0 among concurrent transactions, too, which Kafka permits."
+    "--forbid-write-cycles", is_flag=True, help="Also report G0 among concurrent transactions, which Kafka permits."
 )
 def check(path: Path, is_json: bool, limit: int, forbid_write_cycles: bool) -> None:
     """Look for lost, duplicate, dirty and torn records.
 
-    The exit code is 0 where there are none, 1 where there is at least one, and 2 where the file cannot be read or is
-    not a history.
+    The exit code is 0 if there are no anomalies, 1 if there are, and 2 if the file cannot be read or is not a history.
     """
-    # Millions of objects that all stay: looking for garbage among them again and again would double the time.
+    # Millions of objects that all stay: garbage collections would double the time.
     gc.disable()
     try:
         report = check_file(path, forbid_write_cycles=forbid_write_cycles, findings_limit=limit)

@@ -1,4 +1,4 @@
-"""`fencepost log`: look into the data directory of a broker that is stopped, and put right what is wrong in it."""
+"""`fencepost log`: checks, shows and repairs the data directory of a stopped broker."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def log() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 @partitions_argument
 def verify(data_dir: str | None, properties_path: str | None, as_json: bool, partitions: tuple[str, ...]) -> None:
-    """Say what is wrong in a data directory, and where.
+    """Find damage in a data directory.
 
-    Every byte of every log is read, and the next start is tried out; nothing is written into the directory. Each
-    finding says what the next start does about it, and what each choice costs.
+    Reads every byte of every log, and simulates the next start; writes nothing into the directory. Each finding
+    describes the damage, what the next start does about it, and what each choice costs.
 
-    The exit code is 0 when nothing is wrong, 1 when something is, 2 when the options are wrong.
+    The exit code is 0 if there is no damage, 1 if there is, 2 if the options are wrong.
     """
     import asyncio
 
@@ -85,12 +85,12 @@ def verify(data_dir: str | None, properties_path: str | None, as_json: bool, par
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Also give up what cannot be saved. What is cut out is kept beside the log, as ….log.lost-POSITION.",
+    help="Also drop records that cannot be saved. Removed bytes are kept beside the log, as ….log.lost-POSITION.",
 )
 @click.option(
-    "--cut", is_flag=True, help="With --accept-loss: give up all that follows the first loss of a partition as well."
+    "--cut", is_flag=True, help="With --accept-loss: also drop all records after the first loss of a partition."
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @partitions_argument
 def repair(
     data_dir: str | None,
@@ -100,16 +100,16 @@ def repair(
     dry_run: bool,
     partitions: tuple[str, ...],
 ) -> None:
-    """Put right what `fencepost log verify` finds.
+    """Repair what `fencepost log verify` finds.
 
-    Without --accept-loss only what loses nothing is done: indexes, snapshots and checksums are made anew, and fields of
-    a batch's header that no checksum covers get the values that what surrounds them proves.
+    Without --accept-loss, only repairs without loss are made: indexes, snapshots and checksums are rebuilt, and fields
+    of a batch's header that no checksum covers get the values that the surrounding batches prove.
 
-    With it, records that cannot be saved are given up as well. Their offsets stay: readers step over them, what follows
-    keeps its place, and no offset is given out twice.
+    With it, records that cannot be saved are dropped as well. Their offsets stay unused: consumers skip them, and
+    later records keep their offsets.
 
-    A repair that was interrupted is finished by running it again. The exit code is 0 when nothing is left but
-    what the next start does by itself, 1 when something else is left, 2 when the options are wrong.
+    Run an interrupted repair again to finish it. The exit code is 0 if only work of the next start is left, 1 if other
+    damage is left, 2 if the options are wrong.
     """
     import asyncio
 
@@ -149,17 +149,17 @@ def repair(
 @log.command()
 @data_dir_option
 @config_option
-@click.option("--records", is_flag=True, help="Also show the records; those of coordinators are decoded.")
+@click.option("--records", is_flag=True, help="Also show records; those of coordinators are decoded.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.argument("what", nargs=-1, required=True, metavar="TOPIC-PARTITION|FILE...")
 def dump(
     data_dir: str | None, properties_path: str | None, records: bool, as_json: bool, what: tuple[str, ...]
 ) -> None:
-    """Show what is in the files of partitions.
+    """Show the contents of partitions' files.
 
-    A partition's name stands for all of its files, in the data directory. Batches are shown with position, offsets,
-    checksum, producer and leader epoch, markers with their outcome; damage is shown and passed over. A broker may run
-    meanwhile: what it is writing may then look unfinished.
+    A partition's name means all of its files in the data directory. Batches are shown with position, offsets, checksum,
+    producer and leader epoch, markers with their outcome; damage is shown and skipped. A broker may run meanwhile: the
+    batch that it is writing may look incomplete.
     """
     import json
 
@@ -323,7 +323,7 @@ def _count(count: int, noun: str) -> str:
 
 
 def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_dry_run: bool) -> bool:
-    """Say what was done; returns whether all is right now."""
+    """Print what was done; returns whether no damage is left."""
     from fencepost.broker.inspection.findings import Severity
     from fencepost.broker.inspection.repair_plan import LOSING
 
@@ -365,7 +365,7 @@ def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_
 
 
 def _dumped(row: dict[str, Any]) -> str:
-    """One line: what it is, then names and values; what a terminal would take for a command is escaped."""
+    """Format a row as one line: its kind, then names and values; control characters are escaped."""
     indent = "    " if row["kind"] == "record" else "  "
     fields = " ".join(
         f"{name}={_printable(value)}"

@@ -1,4 +1,4 @@
-"""How the hands-on commands print: a table for people, JSON for programs, progress on standard error."""
+"""Output of the client commands: tables for people, JSON for programs, progress on standard error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 def print_rows(
     columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "nothing to show"
 ) -> None:
-    """Rows as a table with these columns in this order, or as one JSON array of objects with the same keys."""
+    """Print rows as a table with these columns, or as one JSON array of objects with these keys."""
     if as_json:
         click.echo(json.dumps([{column: row.get(column) for column in columns} for row in rows], default=str, indent=2))
         return
@@ -32,7 +32,7 @@ def print_rows(
 
 
 def _print_table(names: Sequence[str], cells: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> None:
-    """For a terminal: folded into its width."""
+    """Print for a terminal, folded into its width."""
     from rich import box
     from rich.console import Console
     from rich.markup import escape
@@ -47,7 +47,7 @@ def _print_table(names: Sequence[str], cells: Sequence[Sequence[str]], is_numeri
 
 
 def _print_lines(names: Sequence[str], cells: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> None:
-    """For a pipe: every row on one line, whatever its length, and no frame around it."""
+    """Print for a pipe: each row on one line of any length, without a frame."""
     lines = [names, *cells]
     widths = [max(len(line[index]) for line in lines) for index in range(len(names))]
     for line in lines:
@@ -67,7 +67,7 @@ def _cell(value: Any) -> str:
 
 
 def format_time(milliseconds: int) -> str | None:
-    """Milliseconds since 1970 as local time with milliseconds; None for Kafka's -1."""
+    """Format milliseconds since 1970 as local time; None for Kafka's -1."""
     if milliseconds < 0:
         return None
     moment = dt.datetime.fromtimestamp(milliseconds / 1000, tz=dt.UTC).astimezone()
@@ -80,7 +80,7 @@ class Progress(Protocol):
 
 @contextmanager
 def progress(description: str, *, total: int | None, shown: bool = True) -> Iterator[Progress]:
-    """A progress bar on standard error while long work runs; silent unless standard error is a terminal and `shown`."""
+    """Show a progress bar on standard error during long work; nothing unless that is a terminal and `shown`."""
     if not (shown and sys.stderr.isatty()):
         yield _Silent()
         return

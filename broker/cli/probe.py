@@ -1,5 +1,4 @@
-"""Whether a broker serves at an address: asked without a client library, and without following the addresses that it
-advertises."""
+"""Probe of a broker at an address, without a client library and without using the addresses that it advertises."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.schema import decode, encode
 
 TIMEOUT_S = 3.0
-VERSION = 0  # Every broker answers it, in the same way.
+VERSION = 0  # All brokers answer it, in the same format.
 HEADER_VERSION = 1
 CORRELATION_ID_BYTES = 4
 LARGEST_REPLY_BYTES = 1 << 16
@@ -25,18 +24,18 @@ _NOT_KAFKA = "what answers there does not speak Kafka's protocol"
 
 
 class NoBrokerError(Exception):
-    """Nobody serves there; the message is the reason, in a few words."""
+    """No broker serves there; the message is the reason."""
 
 
-class Reply(NamedTuple):
-    """What a broker answered: how many APIs it serves, and after how many milliseconds."""
+class ProbeResult(NamedTuple):
+    """Reply of a broker: the number of its APIs, and the time to the reply in milliseconds."""
 
     apis_count: int
     duration_ms: float
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[IPV6]:PORT`. Raises ValueError with what was expected."""
+    """`HOST:PORT` or `[IPV6]:PORT`. Raises ValueError, which names the expected form."""
     host, colon, port_text = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -48,8 +47,8 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port_text)
 
 
-def ask(host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> Reply:
-    """Connect and ask for ApiVersions. Raises NoBrokerError."""
+def probe(host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> ProbeResult:
+    """Connect and send ApiVersions. Raises NoBrokerError."""
     started_s = time.perf_counter()
     silence = f"no connection within {timeout_s:g} s"
     body = encode(ApiVersionsRequest(), VERSION)
@@ -70,11 +69,11 @@ def ask(host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> Reply:
         reply = decode(ApiVersionsResponse, contents, VERSION, CORRELATION_ID_BYTES)
     except DecodeError:
         raise NoBrokerError(_NOT_KAFKA) from None
-    return Reply(len(reply.api_keys), (time.perf_counter() - started_s) * 1000)
+    return ProbeResult(len(reply.api_keys), (time.perf_counter() - started_s) * 1000)
 
 
 def _receive_frame(connection: socket.socket, deadline_s: float) -> memoryview:
-    """The next frame's contents. Raises NoBrokerError, TimeoutError, OSError."""
+    """Receive one frame and return its contents. Raises NoBrokerError, TimeoutError, OSError."""
     received = bytearray()
     while True:
         try:
@@ -91,12 +90,12 @@ def _receive_frame(connection: socket.socket, deadline_s: float) -> memoryview:
         received += chunk
 
 
-def probe_any(bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> Reply:
-    """Ask the addresses of a comma-separated list in turn, until one answers. Raises NoBrokerError with the reasons."""
+def probe_any(bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> ProbeResult:
+    """Probe the addresses of a comma-separated list in turn, until one answers. Raises NoBrokerError."""
     reasons = []
     for address in bootstrap.split(","):
         try:
-            return ask(*parse_address(address), timeout_s=timeout_s)
+            return probe(*parse_address(address), timeout_s=timeout_s)
         except NoBrokerError as error:
             reasons.append(str(error))
     raise NoBrokerError("; ".join(dict.fromkeys(reasons)))

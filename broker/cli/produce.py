@@ -1,4 +1,4 @@
-"""`fencepost produce`: write lines of standard input to a topic, also in transactions."""
+"""`fencepost produce`: writes lines of standard input to a topic, also in transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fencepost.broker.cli.connection import bootstrap_option, client_options, de
 from fencepost.broker.cli.output import progress
 from fencepost.broker.cli.records import Content, from_json, from_line
 
-# The broker's message.max.bytes decides what is too large, not the client.
+# The broker's message.max.bytes bounds records, not the client.
 LARGEST_RECORD_BYTES = 1 << 30
 REQUEST_TIMEOUT_MS = 15_000
 DELIVERY_TIMEOUT_MS = 30_000
@@ -20,22 +20,24 @@ CONFIRM_TIMEOUT_S = 60
 EXIT_INTERRUPTED = 130
 UNCONFIRMED_LIMIT = 10_000
 RECORDS_PER_REPORT = 1_000
-# A person's line is acknowledged before the next one is read.
+# At a terminal, a line is acknowledged before the next one is read.
 UNCONFIRMED_LIMIT_AT_TERMINAL = 1
 
 
 @click.command()
 @bootstrap_option
 @click.argument("topic")
-@click.option("--json", "as_json", is_flag=True, help="Lines are JSON objects, such as `consume --json` prints.")
+@click.option("--json", "as_json", is_flag=True, help="Lines are JSON objects, as `consume --json` prints them.")
 @click.option("--key-separator", help="Split each line into key and value at the first occurrence of this text.")
 @click.option("--null-marker", help="A key or value that is exactly this text is written as null.")
-@click.option("--partition", type=click.IntRange(min=0), help="Write to this partition; chosen by key when not given.")
+@click.option("--partition", type=click.IntRange(min=0), help="Write to this partition; if not given, the key decides.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header for every record.")
 @click.option("--compression", type=click.Choice(["gzip", "snappy", "lz4", "zstd"]), help="Compress batches.")
-@click.option("--transactional-id", help="Write everything in transactions of this producer.")
+@click.option("--transactional-id", help="Write all records in transactions of this producer.")
 @click.option(
-    "--transaction-size", type=click.IntRange(min=1), help="Records per transaction; one for all when not given."
+    "--transaction-size",
+    type=click.IntRange(min=1),
+    help="Records per transaction; if not given, one transaction for all.",
 )
 @click.option("--abort", is_flag=True, help="Abort the transactions instead of committing them.")
 def produce(
@@ -53,8 +55,8 @@ def produce(
 ) -> None:
     """Write lines of standard input to a topic.
 
-    Every line becomes a record, byte by byte without its newline. The topic is created when there is none, unless the
-    broker's auto.create.topics.enable is false.
+    Each line becomes a record, byte by byte without its newline. A missing topic is created, unless the broker's
+    auto.create.topics.enable is false.
     """
     if (abort or transaction_size) and transactional_id is None:
         raise click.UsageError("--abort and --transaction-size need --transactional-id")
@@ -98,7 +100,7 @@ def produce(
 
 
 class _Writer:
-    """Sends records and waits for their acknowledgements. `outcome` says afterwards what was written."""
+    """Sends records and waits for their acknowledgements. `outcome` describes the result for the user."""
 
     def __init__(self, producer: Any, topic: str) -> None:
         self._producer = producer
@@ -113,9 +115,9 @@ class _Writer:
         return f"{_records(self._confirmed_count)} written"
 
     def write(self, lines: Iterable[tuple[int, bytes]], read: Callable[[bytes], Content]) -> bool:
-        """All lines as records; False when Ctrl-C came before the end of them.
+        """Write all lines as records; returns False if Ctrl-C stopped it before the end.
 
-        Raises ClickException with the number of the line at fault; those after it are not written.
+        Raises ClickException with the number of the wrong line; later lines are not written.
         """
         try:
             self._write(lines, read)
@@ -162,17 +164,17 @@ class _Writer:
             raise self._failure(number, f"topic {self._topic!r} has no partition {partition}; it has {len(partitions)}")
 
     def _before_record(self) -> None:
-        """A transaction begins here."""
+        """Begin a transaction here, if none is open."""
 
     def _after_record(self) -> None:
-        """A transaction ends here when it has its size."""
+        """End the transaction here, if it has its size."""
 
     def _finish(self) -> None:
         self._producer.flush()
         self._confirm()
 
     def _stop(self) -> None:
-        """Somebody pressed Ctrl-C: what was read is written all the same."""
+        """Finish after Ctrl-C: the lines that were read are still written."""
         self._finish()
 
     def _confirm(self) -> None:
@@ -191,7 +193,7 @@ class _Writer:
 
 
 class _TransactionalWriter(_Writer):
-    """The same in transactions of `size` records, or in one; each is committed, or aborted."""
+    """Sends records in transactions of `size` records, or in one; commits or aborts each."""
 
     def __init__(self, producer: Any, topic: str, size: int | None, aborts: bool) -> None:
         super().__init__(producer, topic)
@@ -218,7 +220,7 @@ class _TransactionalWriter(_Writer):
             raise
 
     def _stop(self) -> None:
-        # Left open, the transaction would hold back readers until it times out.
+        # An open transaction would block read_committed consumers until it times out.
         if self._is_open:
             self._producer.abort_transaction()
             self._is_open = False
@@ -238,7 +240,7 @@ class _TransactionalWriter(_Writer):
             self._settle()
 
     def _settle(self) -> None:
-        # An abort drops what was not sent yet, and these are meant to reach the log.
+        # An abort drops unsent records, and these are to be written to the log.
         self._producer.flush()
         self._confirm()
         if self._aborts:

@@ -1,4 +1,4 @@
-"""How the command line reads and writes a record: as a line of bytes, as text for a terminal, as a JSON object."""
+"""Formats of records on the command line: lines of bytes, text for a terminal, JSON objects."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from fencepost.broker.cli.output import format_time
 
 NULL = "null"
-"""How a key or a value that is null is shown where there is no JSON to say so."""
+"""The text for a null key or value outside JSON."""
 
 
 class Content(NamedTuple):
-    """What is written of a record: no value is a tombstone; partition None leaves the choice to the key."""
+    """Fields of a record to write. value None: a tombstone; partition None: the key decides."""
 
     key: bytes | None
     value: bytes | None
@@ -24,7 +24,7 @@ class Content(NamedTuple):
 
 
 def from_line(line: bytes, key_separator: bytes | None, null_marker: bytes | None) -> Content:
-    """A line without its newline: all of it the value, or with key and value on the sides of the first separator."""
+    """Parse a line without its newline: the whole line is the value, or the first separator splits key and value."""
     key, value = None, line
     if key_separator is not None and key_separator in line:
         key, value = line.split(key_separator, 1)
@@ -34,7 +34,7 @@ def from_line(line: bytes, key_separator: bytes | None, null_marker: bytes | Non
 
 
 def from_json(line: bytes) -> Content:
-    """An object as `to_json` makes it; `value` is needed, everything else may be missing. Raises ValueError."""
+    """Parse an object as `to_json` makes it; only `value` is required. Raises ValueError."""
     try:
         document = json.loads(line)
     except ValueError as error:
@@ -55,7 +55,7 @@ def from_json(line: bytes) -> Content:
 
 
 def to_json(record: Any) -> str:
-    """A consumed record as one line of JSON; its fields are those that `from_json` reads, and its position and time."""
+    """Format a consumed record as one line of JSON: the fields that `from_json` reads, its position and time."""
     return json.dumps(
         {
             "topic": record.topic,
@@ -72,7 +72,7 @@ def to_json(record: Any) -> str:
 
 
 def to_bytes(record: Any, *, keys: bool) -> bytes:
-    """A consumed record's value exactly as it was written; with `keys`, after its position and key."""
+    """A consumed record's value, byte for byte; with `keys`, after its position and key."""
     value: bytes = NULL.encode() if record.value is None else record.value
     if not keys:
         return value
@@ -81,7 +81,7 @@ def to_bytes(record: Any, *, keys: bool) -> bytes:
 
 
 def to_terminal(record: Any, *, keys: bool) -> str:
-    """The same for a person's terminal, which control characters and other bytes that are not text would upset."""
+    """As `to_bytes`, for a terminal: control characters and bytes that are not text are escaped."""
     text = to_bytes(record, keys=keys).decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
@@ -95,7 +95,7 @@ def _escaped(character: str) -> str:
 
 
 def _json_text(content: bytes | None) -> str | dict[str, str] | None:
-    """Text as it is; what is not UTF-8 as `{"base64": …}`, so that nothing is lost."""
+    """UTF-8 as text, other bytes as `{"base64": …}`, so that nothing is lost."""
     if content is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`fencepost serve`: settings to a running node, and a running node to a clean end."""
+"""`fencepost serve`: loads the settings, starts the node, and stops it at SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def serve(
     log_format: str | None,
     log_level: str | None,
 ) -> None:
-    """Run a broker until SIGTERM or Ctrl-C; the options are those of the command. Ends the process where it cannot."""
+    """Run a broker until SIGTERM or Ctrl-C; the options are those of the command. On failure, it exits the process."""
     raise_limit()
     given = {
         ("listeners", "--listener"): ",".join(_listener(text, index) for index, text in enumerate(listeners)) or None,
@@ -67,14 +67,14 @@ def serve(
     except StorageError as error:
         _fail(str(error) if error.errno is None else f"{error}; {remedy(error)}", EXIT_NOT_STARTED)
     except (EOFError, OSError):
-        raise  # of the terminal: the command's matter
+        raise  # of the terminal: click handles it
     except Exception as error:
         log.critical("broker_stopped_unexpectedly", reason=describe(error), exc_info=True)
         _fail(f"stopped by something unexpected: {describe(error)}", EXIT_FAILED)
 
 
 def _listener(text: str, index: int) -> str:
-    """`HOST:PORT` as a listener; one that already has a name stays as it is. Ends the process when it is neither."""
+    """Make a listener of `HOST:PORT`; a text with a name is returned unchanged. Exits the process if it is neither."""
     if "://" in text:
         return text
     listener = f"PLAINTEXT://{text}" if index == 0 else f"PLAINTEXT{index + 1}://{text}"
@@ -98,7 +98,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
         runner.run(work)
 
 
-# Requests leave no cycles behind and are freed at once. With Python's thresholds (700, 10, 10) the search for cycles
+# Requests make no reference cycles and are freed at once. With Python's thresholds (700, 10, 10) the search for cycles
 # took a fifth of the CPU time of a thousand groups that each commit offsets every second.
 COLLECTION_THRESHOLDS = (50_000, 20, 50)
 
@@ -116,7 +116,7 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     node = Node(loaded.settings, loggers=loggers)
     node.on_failed = stopping.set
     await node.start()
-    # What start-up made lives as long as the process: later collections need not look at it again.
+    # The objects of startup live as long as the process: later collections need not scan them.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTION_THRESHOLDS)
@@ -135,27 +135,27 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
 
 
 async def _freeze_when_loaded(node: Node) -> None:
-    """The same for what the coordinators know."""
+    """Freeze the heap again once the coordinators have loaded."""
     await node.ensure_loaded()
     gc.freeze()
 
 
 def _signalled(stopping: asyncio.Event) -> None:
     if stopping.is_set():
-        # Asked twice: no more patience. Everything acknowledged is on disk; the next start recovers.
+        # The second signal ends the process at once. Acknowledged records are on disk; the next start recovers.
         os._exit(128 + signal.SIGTERM)
     stopping.set()
 
 
 def _end_at_once(reason: str) -> NoReturn:
-    """As a crash ends it: what is in memory is not to be trusted, and nothing of it reaches the disk any more."""
+    """Exit as in a crash: the state in memory may be wrong, so nothing of it is written to disk."""
     print(f"fencepost: stopped: {reason}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(EXIT_FAILED)
 
 
 def _print_ready(node: Node, settings: Settings) -> None:
-    """The one line on standard output: scripts wait for it."""
+    """Print the one line on standard output; scripts wait for it."""
     address = node.address
     others = node.addresses[1:]
     if settings.fencepost_log_format == "json":

@@ -1,4 +1,4 @@
-"""`fencepost serve` as click has it: for its help, and for options that are wrong."""
+"""`fencepost serve` in click: its help, and its errors for wrong options."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fencepost.broker.kernel.logging import LEVELS
     "listeners",
     multiple=True,
     metavar="HOST:PORT",
-    help="Where to listen; port 0 takes a free one; may be given again.  [default: 127.0.0.1:9092]",
+    help="Address to listen on; port 0 takes a free one; repeatable.  [default: 127.0.0.1:9092]",
 )
-@click.option("--data-dir", metavar="DIRECTORY", help="Where everything is kept (log.dirs).  [default: ./data]")
+@click.option("--data-dir", metavar="DIRECTORY", help="Directory of all data (log.dirs).  [default: ./data]")
 @click.option(
     "--config",
     "properties_path",
@@ -27,15 +27,15 @@ from fencepost.broker.kernel.logging import LEVELS
     show_envvar=True,
     help="A properties file with Kafka's names, such as an existing server.properties.",
 )
-@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; may be given again.")
-@click.option("--log-format", type=click.Choice(["human", "json"]), help="How the broker's own log is written.")
-@click.option("--log-level", type=click.Choice(list(LEVELS)), help="The least important events that are logged.")
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; repeatable.")
+@click.option("--log-format", type=click.Choice(["human", "json"]), help="Format of the broker's own log.")
+@click.option("--log-level", type=click.Choice(list(LEVELS)), help="Lowest level of event that is logged.")
 def serve(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     Settings come from --config, then variables FENCEPOST_<NAME> (FENCEPOST_NUM_PARTITIONS=3), then --set, then the
-    other options; the later is the stronger. docs/configuration.md lists them.
+    other options; a later source takes precedence. docs/configuration.md lists all settings.
 
-    When clients are served, one line on standard output says where; the broker's log goes to standard error.
+    When the broker is ready, it prints its address in one line on standard output; its log goes to standard error.
     """
     run_broker(**options)

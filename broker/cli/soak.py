@@ -1,4 +1,4 @@
-"""`fencepost soak`: real clients transact against a real broker while processes are killed and frozen."""
+"""`fencepost soak`: runs real clients with a real broker while processes are killed and frozen."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def _kinds(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 
 
 @click.command()
-@click.option("--minutes", type=float, required=True, metavar="M", help="For how long there are faults.")
-@click.option("--seed", type=int, metavar="N", help="Of what goes wrong, and when; default: the time of day.")
+@click.option("--minutes", type=float, required=True, metavar="M", help="Minutes of faults.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the faults and their times; default: the time of day.")
 @click.option(
     "--directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Empty or new; it keeps history.jsonl, nemesis.log, broker.log, data/, clients/. Default: a new one in /tmp.",
+    help="Empty or new; gets history.jsonl, nemesis.log, broker.log, data/, clients/. Default: a new one in /tmp.",
 )
 @click.option(
     "--clients",
@@ -45,10 +45,10 @@ def _kinds(_: click.Context, __: click.Parameter, text: str) -> list[str]:
     callback=_kinds,
     default=",".join(KINDS),
     metavar="KIND,…",
-    help=f"Of {', '.join(KINDS)}; default: all.",
+    help=f"Any of {', '.join(KINDS)}; default: all.",
 )
 @click.option(
-    "--rate", type=float, default=100, show_default=True, help="Transactions a second of all clients together."
+    "--rate", type=float, default=100, show_default=True, help="Transactions per second of all clients together."
 )
 @click.option(
     "--fault-interval", type=float, default=4.0, show_default=True, metavar="S", help="Mean seconds between faults."
@@ -65,17 +65,17 @@ def soak(
 ) -> None:
     """Transact while processes are killed and frozen.
 
-    The broker, on a port and a data directory of its own, and the clients (kafka-python, confluent-kafka, and Kafka's
-    Java client where there is a JDK) are processes: transactional producers, consume-transform-produce applications in
-    groups, read_committed consumers. At random moments, the same for one seed, the broker is killed (kill -9),
-    restarted, frozen with SIGSTOP, or finds its disk full; clients are killed, frozen, restarted, or come back as
-    zombies, whose transactional id another client has. All that the clients did and were told is recorded; in the end
-    everything is read, and the history is checked as by `fencepost history check`.
+    The broker, with its own port and data directory, and the clients (kafka-python, confluent-kafka, and Kafka's Java
+    client if there is a JDK) are processes: transactional producers, consume-transform-produce applications in groups,
+    read_committed consumers. At random times, the same for one seed, the broker is killed (kill -9), restarted, frozen
+    with SIGSTOP, or finds its disk full; clients are killed, frozen, restarted, or wake up as zombies whose
+    transactional id another client uses. All operations of the clients and their results are recorded; at the end all
+    records are read, and the history is checked as by `fencepost history check`.
 
-    The exit code is 1 on any anomaly, on anything left open and when a client never committed; 2 when nothing could be
-    run.
+    The exit code is 1 if there is an anomaly, an open transaction, or a client that never committed; 2 if the soak
+    could not run.
     """
-    # What is for people goes to standard error where standard output is for a program.
+    # With --json, standard output is for a program, so text for people goes to standard error.
     console = Console(stderr=is_json)
     # SIGTERM unwinds like Ctrl-C, so that the processes started here are ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))

@@ -44,16 +44,16 @@ def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
 @bootstrap_option
 @click.argument("name")
 @click.option(
-    "--partitions", type=click.IntRange(min=1), help="Partition count; the broker's num.partitions when not given."
+    "--partitions", type=click.IntRange(min=1), help="Partition count; the broker's num.partitions if not given."
 )
 @click.option(
     "--config",
     "configs",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Topic setting, for example cleanup.policy=compact; may be given again.",
+    help="Topic setting, for example cleanup.policy=compact; repeatable.",
 )
-@click.option("--if-missing", is_flag=True, help="Do nothing when there is a topic of this name already.")
+@click.option("--if-missing", is_flag=True, help="Do nothing if the topic exists.")
 def create(bootstrap: str, name: str, partitions: int | None, configs: tuple[str, ...], if_missing: bool) -> None:
     """Create a topic."""
     from kafka.errors import TopicAlreadyExistsError
@@ -77,8 +77,8 @@ def create(bootstrap: str, name: str, partitions: int | None, configs: tuple[str
 def describe(bootstrap: str, as_json: bool, name: str) -> None:
     """Show the offsets of each partition.
 
-    Records are between the log start offset and the high watermark; readers of committed transactions see those before
-    the last stable offset.
+    Records lie between the log start offset and the high watermark; read_committed consumers see those below the last
+    stable offset.
     """
     from kafka import TopicPartition
     from kafka.protocol.consumer import IsolationLevel, OffsetSpec
@@ -106,23 +106,21 @@ def describe(bootstrap: str, as_json: bool, name: str) -> None:
 @bootstrap_option
 @json_option
 @click.argument("name")
-@click.option("--all", "everything", is_flag=True, help="Show defaults too, not only what was set.")
+@click.option("--all", "everything", is_flag=True, help="Show defaults, too, not only set values.")
 @click.option(
     "--set",
     "settings",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Change a setting, for example retention.ms=3600000; may be given again.",
+    help="Change a setting, for example retention.ms=3600000; repeatable.",
 )
-@click.option(
-    "--delete", "deleted", metavar="NAME", multiple=True, help="Put a setting back to its default; may be given again."
-)
+@click.option("--delete", "deleted", metavar="NAME", multiple=True, help="Reset a setting to its default; repeatable.")
 def configs(
     bootstrap: str, as_json: bool, name: str, everything: bool, settings: tuple[str, ...], deleted: tuple[str, ...]
 ) -> None:
     """Show a topic's settings and their sources, or change them.
 
-    Changes count at once; all that are given together are made, or none.
+    Changes apply at once; either all changes of one command are made, or none.
     """
     changes: dict[str, tuple[str, str | None]] = {
         setting: ("SET", value) for setting, value in parse_settings(settings, "--set").items()

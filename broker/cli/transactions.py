@@ -1,4 +1,4 @@
-"""`fencepost transactions`: what every transactional id is doing, the producers of a partition, aborting what hangs."""
+"""`fencepost transactions`: shows transactional ids and the producers of a partition, aborts hanging transactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATES = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
 
 @click.group()
 def transactions() -> None:
-    """Show transactions and producers, abort what hangs."""
+    """Show transactions and producers, abort hanging ones."""
 
 
 @transactions.command("list")
@@ -79,9 +79,9 @@ def describe(bootstrap: str, as_json: bool, transactional_id: str) -> None:
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None:
-    """Show the producers that a partition remembers.
+    """Show the producers whose state a partition keeps.
 
-    With the offset at which the open transaction of each begins, if it has one.
+    With the start offset of each one's open transaction, if it has one.
     """
     from kafka import TopicPartition
 
@@ -120,15 +120,15 @@ def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None
 @bootstrap_option
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
-@click.option("--producer-id", type=int, help="Whose transaction; `transactions producers` shows it.")
-@click.option("--start-offset", type=click.IntRange(min=0), help="Or where it begins: the last stable offset.")
+@click.option("--producer-id", type=int, help="Producer of the transaction; see `transactions producers`.")
+@click.option("--start-offset", type=click.IntRange(min=0), help="Or the transaction's start: the last stable offset.")
 @click.confirmation_option(
-    "--yes", prompt="This aborts the transaction on this partition only, behind its coordinator's back. Continue?"
+    "--yes", prompt="This aborts the transaction on this partition only, without its coordinator. Continue?"
 )
 def abort(bootstrap: str, topic: str, partition: int, producer_id: int | None, start_offset: int | None) -> None:
     """Abort a hanging transaction on one partition.
 
-    For one that no coordinator will end, which shows as a last stable offset that stands still.
+    For a transaction that no coordinator will end: the last stable offset no longer moves.
     """
     from kafka import TopicPartition
     from kafka.admin import AbortTransactionSpec

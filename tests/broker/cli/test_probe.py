@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fencepost.broker.cli.probe import NoBrokerError, ask, parse_address, probe_any
+from fencepost.broker.cli.probe import NoBrokerError, parse_address, probe, probe_any
 
 
 @contextmanager
@@ -41,7 +41,7 @@ REPLY = bytes.fromhex("00000010 00000001 0000 00000001 0012 0000 0004")
 
 def test_a_broker_is_recognized_by_its_answer() -> None:
     with answering(REPLY) as port:
-        assert ask("127.0.0.1", port).apis_count == 1
+        assert probe("127.0.0.1", port).apis_count == 1
 
 
 @pytest.mark.parametrize(
@@ -55,21 +55,21 @@ def test_a_broker_is_recognized_by_its_answer() -> None:
 )
 def test_what_is_no_broker_is_told_apart(reply: bytes, part: str) -> None:
     with answering(reply) as port, pytest.raises(NoBrokerError, match=part):
-        ask("127.0.0.1", port)
+        probe("127.0.0.1", port)
 
 
 def test_silence_is_not_waited_for_for_long() -> None:
     with answering(None) as port, pytest.raises(NoBrokerError, match=r"gave no answer within 0\.05 s"):
-        ask("127.0.0.1", port, timeout_s=0.05)
+        probe("127.0.0.1", port, timeout_s=0.05)
 
 
 def test_nobody_and_nowhere_have_reasons_of_their_own() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     with pytest.raises(NoBrokerError, match="connection refused"):
-        ask("127.0.0.1", port)
+        probe("127.0.0.1", port)
     with pytest.raises(NoBrokerError, match="cannot be resolved"):
-        ask("a..b", 9092)
+        probe("a..b", 9092)
 
 
 def test_the_first_address_that_answers_is_enough() -> None:
