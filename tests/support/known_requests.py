@@ -1,4 +1,4 @@
-"""A client whose requests may be known by their bytes (`broker.request_cache.request_cache`), without sockets."""
+"""A client without sockets whose requests may be cached (`broker.request_cache.request_cache`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fencepost.protocol.framing import LENGTH_BYTES
 
 
 class CountingDispatcher(Dispatcher):
-    """known_count: how many requests did not have to be decoded."""
+    """known_count: requests that a cache served without decoding."""
 
     known_count = 0
 
@@ -33,7 +33,7 @@ class CountingDispatcher(Dispatcher):
 
 
 class ClientConnection:
-    """As the dispatcher sees it."""
+    """A connection, as the dispatcher sees it."""
 
     client_host = "192.0.2.1"
     connection_id = 1
@@ -70,7 +70,7 @@ class FrameClient:
         return sum(len(cast("Any", cache)) for cache in self.connection.request_caches.values())
 
     def connect_again(self) -> None:
-        """From now on nothing is known of this client."""
+        """Connect anew, with empty caches."""
         self.connection = ClientConnection()
 
     async def send(self, frame: bytes) -> bytes | str | None:

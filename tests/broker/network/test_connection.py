@@ -1,4 +1,4 @@
-"""Connections: what becomes of bytes, in which order, and where the bounds are. The transport is played by the test."""
+"""Connections: framing, order of replies, and bounds. The test stands in for the transport."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Client:
         return outcome
 
     def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> None:
-        """None of them are known: each is dispatched by itself."""
+        """No run: each request is dispatched by itself."""
 
     def wait_without_a_task(self) -> Poll:
         """Requests from now on wait for the returned poll."""
@@ -273,7 +273,7 @@ async def test_replies_that_are_there_at_once_and_others_leave_in_the_order_of_t
     assert client.connection.in_flight_count == 0
 
 
-async def test_a_request_without_reply_does_not_hold_up_the_next() -> None:
+async def test_a_request_without_reply_does_not_block_the_next() -> None:
     client = Client(answer=lambda frame: None if frame[0] == 0 else [bytes(frame)])
     client.send(b"\x00" * 8, b"answered")
     assert client.received == b"answered"
@@ -570,7 +570,7 @@ async def test_a_reply_that_comes_without_a_task_waits_for_those_before_it() -> 
     assert client.received == b"first second"
 
 
-async def test_who_waits_without_a_task_hears_that_its_client_is_gone() -> None:
+async def test_a_long_poll_ends_with_its_client() -> None:
     client = Client()
     poll = client.wait_without_a_task()
     client.send(b"wait_for_")
@@ -617,7 +617,7 @@ async def test_a_reply_for_a_client_that_is_gone_is_dropped() -> None:
     assert client.is_gone
 
 
-async def test_whoever_waits_for_a_client_hears_that_it_is_gone() -> None:
+async def test_close_callbacks_are_called_when_the_client_is_gone() -> None:
     client = Client()
     heard: list[str] = []
 
@@ -662,7 +662,7 @@ async def test_an_idle_connection_that_is_drained_closes_at_once() -> None:
     assert client.transport.ended == "closed"
 
 
-async def test_a_connection_that_there_is_no_room_for_is_ended_at_once() -> None:
+async def test_a_connection_that_the_server_refuses_is_aborted_at_once() -> None:
     assert Client(has_room=False).transport.ended == "aborted"
 
 
@@ -735,7 +735,7 @@ async def test_what_follows_a_request_that_must_not_be_overtaken_is_started_when
     assert client.transport.accepts_input
 
 
-async def test_a_connection_that_is_lost_while_a_request_holds_it_is_gone() -> None:
+async def test_a_connection_that_is_lost_while_a_request_blocks_it_is_gone() -> None:
     client = Client()
     held = asyncio.get_running_loop().create_future()
 
@@ -793,7 +793,7 @@ async def test_a_client_that_waits_for_memory_and_leaves_is_forgotten() -> None:
     memory.close()
 
 
-async def test_replies_that_nobody_reads_are_counted_and_the_oldest_client_is_closed() -> None:
+async def test_unread_replies_are_counted_and_the_connection_that_waits_longest_is_closed() -> None:
     memory = ReplyMemory(asyncio.get_running_loop(), 5_000)
     clients = [Client(answer=lambda _: [bytes(2_000)], reply_memory=memory) for _ in range(3)]
     for client in clients:
@@ -819,7 +819,7 @@ async def test_files_count_only_where_they_are_copied() -> None:
     memory.close()
 
 
-async def test_replies_behind_one_that_waits_hold_their_client_back() -> None:
+async def test_replies_behind_one_that_waits_block_their_connection() -> None:
     memory = ReplyMemory(asyncio.get_running_loop(), 1_000_000)
     client = Client(reply_memory=memory, limits=Limits(fencepost_connection_max_in_flight=100))
     poll = client.wait_without_a_task()

@@ -1,4 +1,4 @@
-"""From a frame to a reply: versions, undecodable bytes, handlers that fail. The handlers are the test's own."""
+"""Dispatch of frames: versions, undecodable bytes, handlers that fail. The handlers are the test's own."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ async def test_the_frame_of_a_write_that_waits_is_kept_and_that_of_others_is_not
     assert await task is None
 
 
-async def test_the_frame_of_a_write_is_let_go_when_its_handler_needs_it_no_more(world: World) -> None:
+async def test_the_frame_of_a_write_is_released_when_its_handler_clears_needs_frame(world: World) -> None:
     def handler(context: RequestContext, request: ProduceRequest) -> Awaitable[None]:
         context.needs_frame = False
         return asyncio.sleep(0)
@@ -277,7 +277,7 @@ async def test_a_failed_write_without_acknowledgement_closes_the_connection(worl
         (b"\xff\xff\x00\x00\x00\x00\x00\x01\xff\xff", "API key -1 is not served"),
     ],
 )
-async def test_what_cannot_be_understood_closes_the_connection(world: World, frame: bytes, part: str) -> None:
+async def test_an_undecodable_request_closes_the_connection(world: World, frame: bytes, part: str) -> None:
     world.serve(lambda context, request: EndTxnResponse())
     with pytest.raises(CloseConnection, match=part):
         world.send(frame)
@@ -290,7 +290,7 @@ async def test_bytes_behind_a_request_are_ignored(world: World) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff" * 40, b"\x00"])
-async def test_a_newer_api_versions_request_is_told_the_range_without_being_read(world: World, body: bytes) -> None:
+async def test_a_newer_api_versions_request_gets_the_range_without_being_decoded(world: World, body: bytes) -> None:
     reply = b"".join(world.send(b"\x00\x12\x00\x05\x00\x00\x00\x4d" + body))
     response = decode(ApiVersionsResponse, reply, 0, 8)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -401,7 +401,7 @@ def produce_frame() -> bytes:
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
-async def test_a_producer_over_its_quota_is_muted_and_told(monkeypatch: pytest.MonkeyPatch, is_slow: bool) -> None:
+async def test_a_producer_over_its_quota_is_muted_and_informed(monkeypatch: pytest.MonkeyPatch, is_slow: bool) -> None:
     world = World(monkeypatch)
     quotas = Quotas(is_active=True)
     world.dispatcher = Dispatcher(world.services, loop=asyncio.get_running_loop(), quotas=cast("Any", quotas))

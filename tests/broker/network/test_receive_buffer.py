@@ -1,4 +1,4 @@
-"""The memory that connections read into."""
+"""Receive buffers: frames, pinned frames, the shared buffer and the pool."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def frame(index: int, length: int) -> bytes:
     held=st.sets(st.integers(0, 11)),
     takes_single_frames=st.booleans(),
 )
-def test_frames_arrive_whole_and_held_ones_stay_as_they_are(
+def test_frames_arrive_whole_and_pinned_ones_stay_unchanged(
     lengths: list[int], piece_bytes: int, held: set[int], takes_single_frames: bool
 ) -> None:
     piece_bytes = max(piece_bytes, sum(lengths) // 200)
@@ -110,7 +110,7 @@ def test_one_whole_frame_is_taken_as_it_is_received_and_nothing_else(content: by
         assert receiver.is_empty
 
 
-def test_connections_that_have_nothing_to_say_share_one_buffer() -> None:
+def test_idle_connections_share_one_buffer() -> None:
     pool = BufferPool()
     shared = pool.shared
     receivers = [Receiver(pool) for _ in range(3)]
@@ -124,7 +124,7 @@ def test_connections_that_have_nothing_to_say_share_one_buffer() -> None:
     assert pool.free_bytes == 0
 
 
-def test_what_is_incomplete_or_held_stays_while_others_use_the_shared_buffer() -> None:
+def test_incomplete_and_pinned_frames_stay_while_others_use_the_shared_buffer() -> None:
     pool = BufferPool()
     incomplete, holding, other = (Receiver(pool) for _ in range(3))
     content = frame(1, 10_000)
@@ -206,7 +206,7 @@ def test_an_announced_frame_gets_no_memory_before_its_bytes_arrive() -> None:
     assert len(receiver.writable_memory()) <= 2 * SMALL_CAPACITY_BYTES
 
 
-def test_a_retired_buffer_is_free_only_when_its_last_frame_is_let_go() -> None:
+def test_a_buffer_is_released_only_when_its_last_frame_is_unpinned() -> None:
     pool = BufferPool()
     buffer = pool.take(SMALL_CAPACITY_BYTES)
     buffer.pinned_count = 2
@@ -402,7 +402,7 @@ def test_a_large_burst_in_between_keeps_the_larger_buffer() -> None:
     receiver.release_if_idle()
 
 
-def test_a_small_buffer_with_a_held_frame_makes_place_for_a_larger_one() -> None:
+def test_a_small_buffer_with_a_pinned_frame_is_replaced_by_a_larger_one() -> None:
     pool = BufferPool()
     receiver = Receiver(pool)
     content = frame(1, 16_000) * 9

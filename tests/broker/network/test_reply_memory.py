@@ -1,4 +1,4 @@
-"""Memory for replies that wait: a client that reads none costs the others nothing, and all of them together a bound."""
+"""Bound on waiting replies: the share of each connection, and which connection is closed above the limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Holder:
         self.refusals.append(reason)
 
 
-async def test_the_connection_that_waits_for_longest_is_closed_where_there_is_too_much() -> None:
+async def test_above_the_limit_the_connection_that_waits_longest_is_closed() -> None:
     memory = ReplyMemory(asyncio.get_running_loop(), 10 * MIB)
     first, second, third = Holder(), Holder(), Holder()
     memory.set_waiting_bytes(first, 3 * MIB)
@@ -35,7 +35,7 @@ async def test_the_connection_that_waits_for_longest_is_closed_where_there_is_to
     assert memory.waiting_bytes == 6 * MIB
 
 
-async def test_whoever_reads_again_begins_anew() -> None:
+async def test_a_connection_whose_replies_were_read_waits_anew() -> None:
     memory = ReplyMemory(asyncio.get_running_loop(), 10 * MIB)
     first, second, third = Holder(), Holder(), Holder()
     memory.set_waiting_bytes(first, 4 * MIB)
@@ -89,7 +89,7 @@ async def test_much_memory_that_was_freed_goes_back_to_the_system(monkeypatch: p
 
 @plants(MEMORY_TRIM)
 @unforeseen
-async def test_memory_that_cannot_be_given_back_is_said(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_to_give_memory_back_is_logged(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator_settings, "TRIM_AFTER_S", 0.001)
     monkeypatch.setattr(allocator_settings, "c_function", lambda _: raising(error))
     freed = FreedMemory(asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""Memory for the requests of all connections: who gets it, who waits, and who has to give it back."""
+"""Memory for the requests of all connections: grants, waiting requests, and requests that lose their memory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_ordinary_requests_have_all_memory_while_no_large_one_waits(memory
     assert not User(memory).reserve(ORDINARY_BYTES)
 
 
-async def test_a_waiting_connection_that_leaves_is_in_nobodys_way(memory: RequestMemory) -> None:
+async def test_a_waiting_connection_that_leaves_does_not_block_others(memory: RequestMemory) -> None:
     holder, leaving, next_one = User(memory), User(memory), User(memory)
     assert holder.reserve(40 * MIB)
     assert not leaving.reserve(40 * MIB)
@@ -85,13 +85,13 @@ async def test_the_largest_request_always_fits() -> None:
     memory.close()
 
 
-async def test_without_a_bound_nobody_waits() -> None:
+async def test_without_a_bound_no_request_waits() -> None:
     memory = RequestMemory(asyncio.get_running_loop(), -1, MIB)
     assert all(User(memory).reserve(100 * MIB) for _ in range(1_000))
     memory.close()
 
 
-async def test_what_does_not_arrive_gives_its_memory_to_those_who_wait(
+async def test_a_request_that_does_not_arrive_loses_its_memory_to_waiting_ones(
     memory: RequestMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_memory, "PROGRESS_CHECK_S", 0.01)
@@ -103,7 +103,7 @@ async def test_what_does_not_arrive_gives_its_memory_to_those_who_wait(
     assert not waiting.refusals
 
 
-async def test_what_arrives_or_is_held_back_by_the_broker_keeps_its_memory(memory: RequestMemory) -> None:
+async def test_a_request_that_arrives_or_is_blocked_by_the_broker_keeps_its_memory(memory: RequestMemory) -> None:
     arriving, muted, waiting = User(memory), User(memory, is_blocked_by_broker=True), User(memory)
     assert arriving.reserve(24 * MIB)
     assert muted.reserve(24 * MIB)
@@ -121,7 +121,7 @@ async def test_what_arrives_or_is_held_back_by_the_broker_keeps_its_memory(memor
     assert waiting.granted
 
 
-async def test_nobody_is_closed_while_nobody_waits(memory: RequestMemory) -> None:
+async def test_no_connection_is_closed_while_no_request_waits(memory: RequestMemory) -> None:
     idle = User(memory)
     assert idle.reserve(40 * MIB)
     for _ in range(3):

@@ -1,7 +1,7 @@
-"""Fetches that are known by what is around their offset are answered like those that are decoded.
+"""Cached Fetch requests are answered like decoded ones.
 
 What is compared comes from one broker: from a client that stays connected, and from one that connects again for each
-frame, of which nothing can be known yet.
+frame, so that its caches are empty.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STEPS_COUNT = 300
 
 
 class Served:
-    """A broker, with a client of which something may be known and one of which nothing is.
+    """A broker, with a client that has request caches and a stranger whose caches stay empty.
 
     orders: the id of the topic to read.
     """
@@ -162,7 +162,7 @@ async def test_only_the_first_fetch_is_decoded(served: Served, version: int, iso
     assert served.known_count == 3
 
 
-async def test_fetches_of_several_partitions_and_budgets_are_told_apart(served: Served) -> None:
+async def test_fetches_of_several_partitions_and_budgets_are_distinguished(served: Served) -> None:
     frames = [
         fetch_frame(0, partition=0),
         fetch_frame(0, partition=1),
@@ -231,7 +231,7 @@ async def test_other_requests_are_always_decoded(served: Served, frame: bytes) -
 
 
 @pytest.mark.parametrize("offset", [-1, 2, 2**63 - 1])
-async def test_an_offset_outside_of_the_log_is_told(served: Served, offset: int) -> None:
+async def test_an_offset_outside_of_the_log_is_refused(served: Served, offset: int) -> None:
     await served.append(b"a")
     for one in (0, offset, 0):
         found = answer(await served.fetched(fetch_frame(one)))
@@ -240,7 +240,7 @@ async def test_an_offset_outside_of_the_log_is_told(served: Served, offset: int)
     assert served.known_count == 1
 
 
-async def test_aborted_transactions_are_told(served: Served) -> None:
+async def test_aborted_transactions_are_reported(served: Served) -> None:
     await served.append(b"a")
     await served.transaction(b"b", committed=False)
     for offset in (0, 0, 1):
@@ -287,7 +287,7 @@ async def test_what_was_worth_remembering_is_learned_anew_when_there_is_no_room(
 
 
 async def ready_to_wait(served: Served, **fields: Any) -> bytes:
-    """A frame that is known, and finds nothing."""
+    """A frame of a cached request that finds no records."""
     frame = fetch_frame(0, max_wait_ms=LONG_MS, **fields)
     await served.append(b"a" * 1_000)
     await served.fetched(frame)
@@ -295,14 +295,14 @@ async def ready_to_wait(served: Served, **fields: Any) -> bytes:
     return fetch_frame(1, max_wait_ms=LONG_MS, **fields)
 
 
-async def test_a_known_fetch_waits_for_records(served: Served) -> None:
+async def test_a_cached_fetch_waits_for_records(served: Served) -> None:
     waiting = await served.both_wait(await ready_to_wait(served))
     await served.append(b"b")
     assert values(answer(await waiting)) == [b"b"]
     assert served.known_count == 1
 
 
-async def test_a_known_fetch_waits_for_as_many_bytes_as_it_wants(served: Served) -> None:
+async def test_a_cached_fetch_waits_for_its_minimum_bytes(served: Served) -> None:
     waiting = await served.both_wait(await ready_to_wait(served, min_bytes=300))
     await served.append(b"b" * 100)
     for _ in range(10):
@@ -319,7 +319,7 @@ async def test_the_part_of_a_batch_that_is_cut_off_is_as_good_as_records(served:
     assert values(answer(await waiting)) == [b"b" * 100]
 
 
-async def test_a_known_fetch_waits_for_a_transaction_to_end(served: Served) -> None:
+async def test_a_cached_fetch_waits_for_a_transaction_to_end(served: Served) -> None:
     waiting = await served.both_wait(await ready_to_wait(served, isolation_level=READ_COMMITTED))
     await served.transaction(b"b", committed=None)
     for _ in range(10):
@@ -330,13 +330,13 @@ async def test_a_known_fetch_waits_for_a_transaction_to_end(served: Served) -> N
     assert len(list(iterate_batches(found.records or b""))) == 2
 
 
-async def test_a_known_fetch_is_told_of_a_transaction_that_is_aborted_while_it_waits(served: Served) -> None:
+async def test_a_cached_fetch_reports_a_transaction_that_is_aborted_while_it_waits(served: Served) -> None:
     waiting = await served.both_wait(await ready_to_wait(served, isolation_level=READ_COMMITTED))
     await served.transaction(b"b", committed=False)
     assert [aborted.producer_id for aborted in answer(await waiting).aborted_transactions or []] == [5]
 
 
-async def test_a_known_fetch_is_answered_with_what_there_is_when_its_time_is_over(served: Served) -> None:
+async def test_a_cached_fetch_is_answered_with_what_there_is_when_its_time_is_over(served: Served) -> None:
     await served.append(b"a")
     for offset in (1, 1, 0):
         found = answer(await served.fetched(fetch_frame(offset, max_wait_ms=1, min_bytes=10_000)))
@@ -365,7 +365,7 @@ async def fail_log(served: Served) -> None:
         (fail_log, ErrorCode.KAFKA_STORAGE_ERROR),
     ],
 )
-async def test_a_known_fetch_that_waits_is_told_what_has_become_of_the_log(
+async def test_a_cached_fetch_that_waits_is_answered_when_its_log_changes_state(
     served: Served, happen: Callable[[Served], Any], error: ErrorCode
 ) -> None:
     frame = await ready_to_wait(served)
@@ -376,7 +376,7 @@ async def test_a_known_fetch_that_waits_is_told_what_has_become_of_the_log(
     assert answer(await served.fetched(frame)).error_code == error
 
 
-async def test_who_is_gone_does_not_wait(served: Served) -> None:
+async def test_a_fetch_does_not_wait_without_its_client(served: Served) -> None:
     waiting = asyncio.ensure_future(served.client.send(await ready_to_wait(served)))
     for _ in range(10):
         await asyncio.sleep(0)
@@ -387,9 +387,7 @@ async def test_who_is_gone_does_not_wait(served: Served) -> None:
     assert not served.log()._watchers._callbacks
 
 
-async def test_a_failure_that_nobody_thought_of_is_answered_as_one(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unexpected_failure_is_answered_as_one(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = await ready_to_wait(served)
     waiting = asyncio.ensure_future(served.client.send(frame))
     for _ in range(10):
@@ -405,7 +403,7 @@ async def test_a_failure_that_nobody_thought_of_is_answered_as_one(
         assert decode(FetchResponse, reply, BY_NAME, HEADER_BYTES).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_a_log_that_cannot_be_read_is_told(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreadable_log_is_answered_with_an_error(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise StorageError("the disk is gone")
 
@@ -459,7 +457,7 @@ class Consumer:
 
 @pytest.mark.parametrize("flush_messages", [1, 2**31 - 1], ids=["durable", "page cache"])
 @pytest.mark.parametrize("seed", range(6))
-async def test_what_is_known_is_answered_like_what_is_decoded(tmp_path: Path, seed: int, flush_messages: int) -> None:
+async def test_cached_requests_are_answered_like_decoded_ones(tmp_path: Path, seed: int, flush_messages: int) -> None:
     consumer = Consumer(seed)
     choose = random.Random(-1 - seed)
     async with open_broker(tmp_path, log_flush_interval_messages=flush_messages) as broker:

@@ -1,7 +1,7 @@
-"""Commits that are known by what is around their offsets are answered and stored like those that are decoded.
+"""Cached OffsetCommit requests are answered and stored like decoded ones.
 
 Two brokers are sent the same frames. The client of one stays connected, each frame to the other comes from a connection
-of its own, on which nothing can be known yet.
+of its own, whose caches are empty.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ async def test_only_the_first_commit_of_partitions_is_decoded(
     assert client.known_count == 3
 
 
-async def test_commits_of_several_groups_and_topics_are_told_apart(broker: GroupBroker, client: FrameClient) -> None:
+async def test_commits_of_several_groups_and_topics_are_distinguished(broker: GroupBroker, client: FrameClient) -> None:
     both = [topic_of("payments", BY_NAME, partition(0, 1)), topic_of("orders", BY_NAME, partition(1, 2))]
     frames = [
         commit_frame(partition(0, 5)),
@@ -187,7 +187,7 @@ async def test_a_change_of_other_topics_is_none_of_a_commits_business(broker: Gr
     assert client.known_count == 2
 
 
-async def test_who_commits_something_else_every_time_is_not_remembered_for_long(client: FrameClient) -> None:
+async def test_the_cache_is_switched_off_for_a_client_whose_commits_never_repeat(client: FrameClient) -> None:
     for number in range(MAXIMUM_COUNT * 2):
         await client.send(commit_frame(partition(0, 1, metadata=f"at {number}")))
     assert client.remembered_count == client.known_count == 0
@@ -201,7 +201,7 @@ async def test_what_was_worth_remembering_is_learned_anew_when_there_is_no_room(
     assert 0 < client.remembered_count <= MAXIMUM_COUNT
 
 
-async def test_a_commit_that_cannot_be_stored_is_told_as_if_it_were_decoded(
+async def test_a_commit_that_cannot_be_stored_is_answered_as_if_it_were_decoded(
     broker: GroupBroker, client: FrameClient
 ) -> None:
     frame = commit_frame(partition(0, 1))
@@ -215,7 +215,7 @@ async def test_a_commit_that_cannot_be_stored_is_told_as_if_it_were_decoded(
     assert errors(known) == [ErrorCode.NOT_COORDINATOR]
 
 
-async def test_a_commit_that_fails_in_a_way_that_nobody_thought_of_is_told_as_if_it_were_decoded(
+async def test_a_commit_that_fails_unexpectedly_is_answered_as_if_it_were_decoded(
     broker: GroupBroker, client: FrameClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = commit_frame(partition(0, 1))
@@ -232,7 +232,7 @@ async def test_a_commit_that_fails_in_a_way_that_nobody_thought_of_is_told_as_if
     assert errors(known) == [ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
-async def test_the_reply_to_a_known_commit_leaves_when_it_is_durable(broker: GroupBroker, client: FrameClient) -> None:
+async def test_the_reply_to_a_cached_commit_leaves_when_it_is_durable(broker: GroupBroker, client: FrameClient) -> None:
     frame = commit_frame(partition(0, 1))
     await client.send(frame)
     for log in broker.topics.logs.values():
@@ -284,7 +284,7 @@ class Consumers:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(seed: int) -> None:
+async def test_cached_requests_are_answered_and_stored_like_decoded_ones(seed: int) -> None:
     choose = random.Random(-1 - seed)
     brokers = [GroupBroker(offset_metadata_max_bytes=10) for _ in range(2)]
     for broker in brokers:

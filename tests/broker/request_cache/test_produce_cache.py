@@ -1,7 +1,7 @@
-"""Produce requests that are known by what is before their batch are answered and stored like those that are decoded.
+"""Cached Produce requests are answered and stored like decoded ones.
 
 Two brokers are sent the same frames. The clients of one stay connected, each frame to the other comes from a connection
-of its own, on which nothing can be known yet.
+of its own, whose caches are empty.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def test_only_the_first_request_of_a_transactional_producer_is_decoded(
     assert [call["add"] for call in verified] == [version >= 12] * 3
 
 
-async def test_a_known_request_that_uses_a_sequence_of_an_ended_transaction_again_is_refused(one: Served) -> None:
+async def test_a_cached_request_that_uses_a_sequence_of_an_ended_transaction_again_is_refused(one: Served) -> None:
     for number in range(2):
         assert answer(await one.produce(transactional_frame(number))).base_offset == number
     one.end_transaction("orders", 0)
@@ -128,7 +128,7 @@ async def test_what_is_sent_with_and_without_a_transactional_id_is_not_mixed_up(
 @pytest.mark.parametrize("version", [11, 12])
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 @pytest.mark.parametrize("confirms_at_once", [False, True])
-async def test_known_transactional_requests_are_answered_like_decoded_ones(
+async def test_cached_transactional_requests_are_answered_like_decoded_ones(
     tmp_path: Path, version: int, is_elsewhere: bool, confirms_at_once: bool
 ) -> None:
     replies: list[list[bytes | str | None]] = [[], []]
@@ -156,7 +156,7 @@ async def test_known_transactional_requests_are_answered_like_decoded_ones(
         assert known.known_count >= 8
 
 
-async def test_pipelined_known_requests_keep_their_order_while_the_first_is_verified(one: Served) -> None:
+async def test_pipelined_cached_requests_keep_their_order_while_the_first_is_verified(one: Served) -> None:
     await one.produce(transactional_frame(0, version=12))
     one.end_transaction("orders", 0)
     one.broker.verifier.is_elsewhere = True
@@ -168,7 +168,7 @@ async def test_pipelined_known_requests_keep_their_order_while_the_first_is_veri
     assert one.broker.services.produce_verifications == {}
 
 
-async def test_a_marker_between_verification_and_append_refuses_a_known_batch(
+async def test_a_marker_between_verification_and_append_refuses_a_cached_batch(
     one: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await one.produce(transactional_frame(0, version=11))
@@ -189,7 +189,7 @@ async def test_a_marker_between_verification_and_append_refuses_a_known_batch(
     assert one.known_count == 1
 
 
-async def test_a_verification_that_fails_in_a_way_that_nobody_thought_of_is_told_as_if_it_were_decoded(
+async def test_a_verification_that_fails_unexpectedly_is_answered_as_if_it_were_decoded(
     one: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await one.produce(transactional_frame(0))
@@ -206,7 +206,7 @@ async def test_a_verification_that_fails_in_a_way_that_nobody_thought_of_is_told
     assert answer(known).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_a_request_with_fields_that_are_not_known_is_always_decoded(one: Served) -> None:
+async def test_a_request_with_unknown_tagged_fields_is_always_decoded(one: Served) -> None:
     plain = produce_frame(batch())
     assert plain.endswith(bytes(3))
     tagged = plain[:-1] + b"\x01\x63\x02ab"  # field 99
@@ -250,7 +250,7 @@ async def test_no_more_partitions_are_remembered_than_there_is_room_for(one: Ser
     assert one.known_count == MAXIMUM_COUNT
 
 
-async def test_quotas_count_requests_that_could_be_known(tmp_path: Path) -> None:
+async def test_quotas_count_requests_that_could_be_cached(tmp_path: Path) -> None:
     async with open_broker(tmp_path) as broker:
         await broker.create_topic("orders", 1)
         one = Served(broker, quotas=broker.services.client_quotas)
@@ -272,7 +272,7 @@ async def fail_to_sync(*_: object) -> None:
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-async def test_a_batch_that_cannot_be_stored_is_told_as_if_it_were_decoded(
+async def test_a_batch_that_cannot_be_stored_is_answered_as_if_it_were_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acks: int
 ) -> None:
     async with served(tmp_path / "a") as known, served(tmp_path / "b") as decoded:
@@ -351,7 +351,7 @@ class Producer:
 
 @pytest.mark.parametrize("flush_messages", [1, 2**31 - 1], ids=["durable", "page cache"])
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
+async def test_cached_requests_are_answered_and_stored_like_decoded_ones(
     tmp_path: Path, seed: int, flush_messages: int
 ) -> None:
     producer = Producer(seed)
@@ -384,7 +384,7 @@ async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
         assert known.known_count >= STEPS_COUNT // 15
 
 
-async def test_a_known_request_that_fails_is_answered_as_any_other(
+async def test_a_cached_request_that_fails_is_answered_as_any_other(
     one: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = produce_frame(batch(b"a"))

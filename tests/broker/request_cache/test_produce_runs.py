@@ -45,8 +45,7 @@ PAGE_CACHE, DURABLE = {"log_flush_interval_messages": 2**31 - 1}, {"log_flush_in
 
 
 class RunDispatcher(Dispatcher):
-    """run_counts: how many requests were started together, each time that some were. looked_at_count: how often it was
-    looked at whether they can be, and at how many requests in all."""
+    """run_counts: the size of each run. looked_at_count: the requests that were passed to `dispatch_run`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -134,7 +133,7 @@ class Client:
         self.connect()
 
     def connect(self) -> None:
-        """Anew, where there is a connection: nothing is known of this client then."""
+        """Connect, or connect again with empty caches."""
         self.connection = Connection(
             1,
             dispatcher=self.dispatcher,
@@ -172,7 +171,7 @@ class Client:
         return OWN_ID if metadata is None else metadata.topic_id
 
     async def replies(self, count: int) -> list[bytes]:
-        """So many, or, where the connection is closed, all that there are."""
+        """The first `count` replies, or all if the connection is closed."""
         transport = self.transport
         while len(found := frames_of(transport.written)) < count and not transport.is_closing():
             transport.has_news.clear()
@@ -199,14 +198,14 @@ class Client:
         return found
 
     async def flush(self) -> None:
-        """Wait for what nobody is to be told of, too."""
+        """Make all logs durable, also where no reply waits for it."""
         for name in TOPICS:
             if self.broker.topics.metadata.get(name) is not None:
                 for partition in range(PARTITIONS_COUNT):
                     await self.broker.log(name, partition).flushed()
 
     def stored(self) -> dict[TopicPartition, Any]:
-        """All that its broker's logs hold and know."""
+        """Content and state of all logs of the broker."""
         found = {}
         for name in TOPICS:
             metadata = self.broker.topics.metadata.get(name)
@@ -620,7 +619,7 @@ async def test_a_burst_that_opens_a_transaction_is_verified(both: Both, version:
 
 
 @pytest.mark.parametrize("producer", [(-1, -1), (-5, 0)])
-async def test_transactional_batches_without_a_producer_are_told_as_if_they_came_alone(
+async def test_transactional_batches_without_a_producer_are_answered_as_if_they_came_alone(
     both: Both, producer: tuple[int, int]
 ) -> None:
     opening = frames_with(in_sequence(6, is_transactional=True), transactional_id="application")
@@ -697,7 +696,7 @@ async def fail_to_sync(*_: object) -> None:
     fail()
 
 
-async def test_requests_that_cannot_be_written_are_told_so(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_that_cannot_be_written_get_an_error(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = frames_with([batch()] * 8)
     await both.send(frames[:1])
     with monkeypatch.context() as broken:
@@ -708,7 +707,7 @@ async def test_requests_that_cannot_be_written_are_told_so(both: Both, monkeypat
         assert errors_of(burst) == [ErrorCode.KAFKA_STORAGE_ERROR] * 8
 
 
-async def test_requests_that_cannot_be_synced_are_told_so_in_one_way(
+async def test_requests_that_cannot_be_synced_are_all_answered_with_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = frames_with([batch()] * 8)

@@ -1,8 +1,7 @@
-"""Produce requests for several partitions that are known by what is before them are answered and stored like those that
-are decoded.
+"""Cached Produce requests for several partitions are answered and stored like decoded ones.
 
 Two brokers are sent the same frames. The clients of one stay connected, each frame to the other comes from a connection
-of its own, on which nothing can be known yet.
+of its own, whose caches are empty.
 """
 
 from __future__ import annotations
@@ -185,7 +184,7 @@ async def test_no_more_partitions_are_remembered_than_there_is_room_for(
         assert one.known_count == known_count
 
 
-async def test_requests_for_one_partition_and_for_several_are_told_apart(one: Served) -> None:
+async def test_requests_for_one_partition_and_for_several_are_distinguished(one: Served) -> None:
     for number in range(3):
         assert base_offsets(await one.produce(produce_frame(batch()))) == {0: 2 * number}
         assert base_offsets(await one.produce(produce_frame_of_several(TWO))) == {0: 2 * number + 1, 1: number}
@@ -223,7 +222,7 @@ async def test_only_the_first_request_of_a_transactional_producer_is_decoded(
     assert [call["producer_epoch"] for call in one.broker.verifier.calls] == [0, 1, 2]
 
 
-async def test_batches_of_two_producers_in_one_request_are_refused_though_it_could_be_known(one: Served) -> None:
+async def test_batches_of_two_producers_in_one_request_are_refused_though_it_could_be_cached(one: Served) -> None:
     await one.produce(transactional_frame())
     batches = [(0, transactional(1)), (1, transactional(producer_epoch=1))]
     frame = produce_frame_of_several(batches, version=BY_ID, transactional_id="application")
@@ -244,7 +243,7 @@ async def test_partitions_that_are_in_the_transaction_are_not_verified_again(one
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
-async def test_each_partition_is_told_what_the_coordinator_says_of_it(one: Served, is_elsewhere: bool) -> None:
+async def test_each_partition_gets_the_answer_of_the_coordinator(one: Served, is_elsewhere: bool) -> None:
     await one.produce(transactional_frame())
     one.end_transaction("orders", 0, 1, 2)
     one.broker.verifier.is_elsewhere = is_elsewhere
@@ -257,7 +256,7 @@ async def test_each_partition_is_told_what_the_coordinator_says_of_it(one: Serve
     assert one.broker.services.produce_verifications == {}
 
 
-async def test_pipelined_known_requests_keep_their_order_while_the_first_is_verified(one: Served) -> None:
+async def test_pipelined_cached_requests_keep_their_order_while_the_first_is_verified(one: Served) -> None:
     await one.produce(transactional_frame(0))
     one.end_transaction("orders", 0, 1, 2)
     one.broker.verifier.is_elsewhere = True
@@ -292,7 +291,7 @@ async def test_a_marker_between_verification_and_append_refuses_the_batch_that_i
 
 
 @pytest.mark.parametrize("is_at_once", [False, True])
-async def test_a_verification_that_fails_in_a_way_that_nobody_thought_of_is_told_as_if_it_were_decoded(
+async def test_a_verification_that_fails_unexpectedly_is_answered_as_if_it_were_decoded(
     one: Served, monkeypatch: pytest.MonkeyPatch, is_at_once: bool
 ) -> None:
     await one.produce(transactional_frame(0))
@@ -322,7 +321,7 @@ async def fail_to_sync(*_: object) -> None:
 
 
 @pytest.mark.parametrize("patched", [(LocalFile, "append", fail), (LocalDisk, "sync", fail_to_sync)])
-async def test_batches_that_cannot_be_stored_are_told_as_if_they_were_decoded(
+async def test_batches_that_cannot_be_stored_are_answered_as_if_they_were_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patched: tuple[type, str, Any]
 ) -> None:
     async with served(tmp_path / "a") as known, served(tmp_path / "b") as decoded:
@@ -342,7 +341,7 @@ async def test_batches_that_cannot_be_stored_are_told_as_if_they_were_decoded(
         assert known.known_count == 1
 
 
-async def test_a_known_request_is_answered_when_all_of_its_batches_are_durable(tmp_path: Path) -> None:
+async def test_a_cached_request_is_answered_when_all_of_its_batches_are_durable(tmp_path: Path) -> None:
     async with served(tmp_path, log_flush_interval_messages=1) as one:
         await one.produce(produce_frame_of_several(TWO))
         logs = [one.broker.log("orders", partition) for partition in (0, 1)]
@@ -403,7 +402,7 @@ class Producer:
 
 @pytest.mark.parametrize("flush_messages", [1, 2**31 - 1], ids=["durable", "page cache"])
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(
+async def test_cached_requests_are_answered_and_stored_like_decoded_ones(
     tmp_path: Path, seed: int, flush_messages: int
 ) -> None:
     producer = Producer(seed)

@@ -1,7 +1,7 @@
-"""Requests of transactions that are known by their bytes are answered and stored like those that are decoded.
+"""Cached AddPartitionsToTxn and EndTxn requests are answered and stored like decoded ones.
 
 Two brokers are sent the same frames. The client of one stays connected, each frame to the other comes from a connection
-of its own, on which nothing can be known yet.
+of its own, whose caches are empty.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ async def test_only_the_first_transaction_is_decoded(
     assert markers[:PARTITIONS_COUNT] == [[True] * 4, [], [True] * 4]
 
 
-async def test_commits_and_aborts_of_several_producers_are_told_apart(
+async def test_commits_and_aborts_of_several_producers_are_distinguished(
     handlers: TransactionHandlers, client: FrameClient
 ) -> None:
     producers = [await new_producer(handlers, f"tx-{number}") for number in range(2)]
@@ -167,7 +167,7 @@ async def test_commits_and_aborts_of_several_producers_are_told_apart(
     assert client.known_count == 4 + 2
 
 
-async def test_a_fenced_producer_is_told_so_though_its_requests_are_known(
+async def test_a_fenced_producer_is_refused_though_its_requests_are_cached(
     handlers: TransactionHandlers, client: FrameClient, producer: Producer
 ) -> None:
     for _ in range(2):
@@ -221,7 +221,7 @@ async def test_only_the_first_end_of_a_transaction_of_version_2_is_decoded(
     assert [marker.producer_epoch for marker in markers] == [first_epoch + number + 1 for number in range(4)]
 
 
-async def test_the_end_of_a_transaction_of_version_2_may_be_asked_for_again_though_it_is_known(
+async def test_the_end_of_a_transaction_of_version_2_may_be_requested_again_though_it_is_cached(
     handlers: TransactionHandlers, client: FrameClient, producer: Producer
 ) -> None:
     for _ in range(2):
@@ -244,7 +244,7 @@ async def test_an_end_of_version_2_that_is_written_in_another_way_is_always_deco
     assert client.remembered_count == client.known_count == 0
 
 
-async def test_partitions_that_nobody_may_write_to_are_always_decoded(client: FrameClient, producer: Producer) -> None:
+async def test_unwritable_partitions_are_always_decoded(client: FrameClient, producer: Producer) -> None:
     frames = {
         producer.add_frame(0, topic="missing"): [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
         producer.add_frame(0, 9): [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
@@ -284,7 +284,7 @@ async def test_a_change_of_other_topics_is_none_of_a_transactions_business(
     assert client.known_count == 2
 
 
-async def test_who_adds_other_partitions_every_time_is_not_remembered_for_long(
+async def test_the_cache_is_switched_off_for_a_client_whose_partitions_never_repeat(
     client: FrameClient, producer: Producer
 ) -> None:
     for number in range(MAXIMUM_COUNT * 2):
@@ -292,7 +292,7 @@ async def test_who_adds_other_partitions_every_time_is_not_remembered_for_long(
     assert client.remembered_count == client.known_count == 0
 
 
-async def test_a_decision_that_cannot_be_stored_is_told_as_if_it_were_decoded(
+async def test_a_decision_that_cannot_be_stored_is_answered_as_if_it_were_decoded(
     handlers: TransactionHandlers, client: FrameClient, producer: Producer
 ) -> None:
     frames = [producer.add_frame(0), producer.end_frame()]
@@ -308,7 +308,7 @@ async def test_a_decision_that_cannot_be_stored_is_told_as_if_it_were_decoded(
     assert (added(known[0]), ended(known[1])) == ([ErrorCode.NOT_COORDINATOR], ErrorCode.NOT_COORDINATOR)
 
 
-async def test_what_fails_in_a_way_that_nobody_thought_of_is_told_as_if_it_were_decoded(
+async def test_a_request_that_fails_unexpectedly_is_answered_as_if_it_were_decoded(
     handlers: TransactionHandlers, client: FrameClient, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = [producer.add_frame(0), producer.end_frame()]
@@ -328,7 +328,7 @@ async def test_what_fails_in_a_way_that_nobody_thought_of_is_told_as_if_it_were_
     assert (added(known[0]), ended(known[1])) == ([unknown], unknown)
 
 
-async def test_the_reply_to_a_known_request_leaves_when_it_is_durable(
+async def test_the_reply_to_a_cached_request_leaves_when_it_is_durable(
     handlers: TransactionHandlers, client: FrameClient, producer: Producer
 ) -> None:
     for frame in (producer.add_frame(0), producer.end_frame()):
@@ -394,7 +394,7 @@ class Producers:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_what_is_known_is_answered_and_stored_like_what_is_decoded(seed: int) -> None:
+async def test_cached_requests_are_answered_and_stored_like_decoded_ones(seed: int) -> None:
     choose = random.Random(-1 - seed)
     async with AsyncExitStack() as stack:
         brokers = [

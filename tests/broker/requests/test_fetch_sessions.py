@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: what is remembered, what a response leaves out, and who has to make room."""
+"""Incremental fetch sessions: their partitions, what a response leaves out, and eviction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that wait without a task: asked again when something happened, told at once, forgotten when over."""
+"""Long polls: polled again when woken, answered at once, released when over."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Waiting(LongPoll[str]):
 
 
 class Client:
-    """A long poll, and what its connection was told."""
+    """A long poll, and the replies that its connection got."""
 
     def __init__(self, polls: LongPolls, *, order: list[Client] | None = None) -> None:
         self.waiting = Waiting()
@@ -71,7 +71,7 @@ async def turn() -> None:
     await asyncio.sleep(0)
 
 
-async def test_what_happened_is_told_in_the_next_turn(polls: LongPolls) -> None:
+async def test_a_woken_poll_is_answered_in_the_next_turn(polls: LongPolls) -> None:
     client = Client(polls)
     client.waiting.happens()
     assert not client.told
@@ -80,7 +80,7 @@ async def test_what_happened_is_told_in_the_next_turn(polls: LongPolls) -> None:
     assert not client.waiting.is_watching
 
 
-async def test_what_happened_is_told_at_once_by_who_asks_first(polls: LongPolls) -> None:
+async def test_the_first_woken_polls_are_answered_at_once(polls: LongPolls) -> None:
     client = Client(polls)
     client.waiting.happens()
     polls.answer_first_woken()
@@ -89,7 +89,7 @@ async def test_what_happened_is_told_at_once_by_who_asks_first(polls: LongPolls)
     assert len(client.told) == 1
 
 
-async def test_only_a_few_are_told_before_others_have_their_turn(polls: LongPolls) -> None:
+async def test_only_a_few_woken_polls_are_answered_at_once(polls: LongPolls) -> None:
     order: list[Client] = []
     clients = [Client(polls, order=order) for _ in range(MAX_ANSWERED_BEFORE_WRITER + 3)]
     for client in clients:
@@ -100,7 +100,7 @@ async def test_only_a_few_are_told_before_others_have_their_turn(polls: LongPoll
     assert order == clients
 
 
-async def test_a_poll_that_is_woken_often_is_asked_once(polls: LongPolls) -> None:
+async def test_a_poll_that_is_woken_often_is_polled_once(polls: LongPolls) -> None:
     client = Client(polls)
     for _ in range(5):
         client.waiting.happens(None)
@@ -111,7 +111,7 @@ async def test_a_poll_that_is_woken_often_is_asked_once(polls: LongPolls) -> Non
     assert (client.waiting.asked_count, client.told) == (2, [([b"news"], None)])
 
 
-async def test_what_happens_while_polls_are_asked_comes_in_the_turn_after(polls: LongPolls) -> None:
+async def test_polls_that_are_woken_by_polls_are_answered_in_the_next_turn(polls: LongPolls) -> None:
     first, second = Client(polls), Client(polls)
     first.pending.on_reply = lambda *_: second.waiting.happens()
     first.waiting.happens()
@@ -121,7 +121,7 @@ async def test_what_happens_while_polls_are_asked_comes_in_the_turn_after(polls:
     assert second.told
 
 
-async def test_a_poll_whose_client_is_gone_is_not_asked(polls: LongPolls) -> None:
+async def test_a_poll_whose_client_is_gone_is_not_polled(polls: LongPolls) -> None:
     client = Client(polls)
     client.waiting.happens()
     client.pending.cancel()
@@ -160,7 +160,7 @@ async def test_a_wait_that_cannot_begin_leaves_nothing_behind(polls: LongPolls) 
     assert not waiting.is_watching
 
 
-async def test_a_poll_is_asked_as_the_one_who_waits_and_not_as_who_woke_it(polls: LongPolls) -> None:
+async def test_a_poll_runs_in_the_context_of_its_request_and_not_of_its_waker(polls: LongPolls) -> None:
     who = ContextVar("who", default="nobody")
     who.set("the one who waits")
     waiting = Waiting()
