@@ -1,4 +1,4 @@
-"""Kafka's API keys, complete as of Kafka 4.3. Keys 4 to 7 were only spoken with ZooKeeper and left in Kafka 4.0.
+"""Kafka's API keys, complete as of Kafka 4.3. Keys 4 to 7 were used only with ZooKeeper and removed in Kafka 4.0.
 
 Source: Kafka's `ApiKeys` enum.
 """
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The int16 at the head of every request. Which of them this broker serves says `broker.requests.api.APIS`."""
+    """The int16 at the start of every request. `broker.requests.api.APIS` lists those that this broker serves."""
 
     PRODUCE = 0
     FETCH = 1

@@ -1,4 +1,4 @@
-"""Generated Python source: lines with what each is about, compiled into one function that tracebacks can show."""
+"""Writer of generated Python source: lines with their subjects, compiled into one function that tracebacks show."""
 
 import linecache
 from struct import Struct
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from fencepost.protocol.primitives import BOOL
 
 
-class Place(NamedTuple):
-    """What a generated line is about, and where in the buffer it was: so many bytes behind the value of a variable."""
+class CodePosition(NamedTuple):
+    """Subject of a generated line, and its position in the buffer: `offset` bytes after the value of a variable."""
 
     about: str
     variable: str
@@ -19,23 +19,23 @@ class Place(NamedTuple):
 class CodeWriter:
     """Lines of one function under construction.
 
-    Each line remembers the part of the message that it reads or writes, so that an exception anywhere in the function
-    tells which part it was without any bookkeeping on the way there.
+    Each line records the part of the message that it reads or writes, so that an exception anywhere in the function
+    identifies the part, without bookkeeping at run time.
 
-    variable, offset: where in the buffer the lines that are added next will be.
+    variable, offset: position in the buffer of the lines that are added next.
     """
 
     def __init__(self, header: str, name: str) -> None:
         self.name = name
         self.variable, self.offset = "position", 0
-        self.places = [Place("the beginning", "position", 0)] * 2  # line numbers count from 1
+        self.positions = [CodePosition("the beginning", "position", 0)] * 2  # line numbers count from 1
         self.namespace: dict[str, Any] = {}
         self._lines = [header]
         self._indentation = 1
 
     def add(self, line: str, about: str = "") -> None:
         self._lines.append("    " * self._indentation + line)
-        self.places.append(Place(about or self.places[-1].about, self.variable, self.offset))
+        self.positions.append(CodePosition(about or self.positions[-1].about, self.variable, self.offset))
 
     def indent(self) -> None:
         self._indentation += 1
@@ -69,7 +69,7 @@ class CodeWriter:
 
 
 def literal(value: Any) -> str | None:
-    """How a default is written in source; None if it is not a plain constant."""
+    """The source text of a default; None if it is not a plain constant."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
     if value == []:

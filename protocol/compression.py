@@ -1,8 +1,8 @@
-"""The five codecs of record batches, as Kafka frames them; decompression never yields more than it is allowed to.
+"""The five codecs of record batches, as Kafka frames them; decompression has a bound on its output.
 
 gzip, zstd and the lz4 frame format are used as they are. Snappy is framed by xerial's snappy-java: a 16-byte header,
 then blocks, each a 4-byte length and raw snappy of up to 32 KiB; some clients send one raw snappy block instead, which
-is read too.
+is accepted, too.
 Source: Kafka's CompressionType, SnappyFactory and Lz4BlockOutputStream; snappy-java's SnappyOutputStream.
 """
 
@@ -15,34 +15,34 @@ from enum import IntEnum
 from mmap import mmap
 from typing import TYPE_CHECKING, Final
 
-from fencepost.protocol.lazy_import import deferred
+from fencepost.protocol.lazy_import import lazy_module
 from fencepost.protocol.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
     import cramjam
 else:
-    cramjam = deferred("cramjam")
+    cramjam = lazy_module("cramjam")
 
 MAXIMUM_DECOMPRESSED_BYTES: Final = 100 * 1024 * 1024
-"""The default bound: what one request may carry uncompressed (Kafka's `socket.request.max.bytes`)."""
+"""The default bound: the most that one request may carry uncompressed (Kafka's `socket.request.max.bytes`)."""
 
 
 AT_ONCE_BYTES: Final = 4 * 1024 * 1024
-"""Decompressed in one step: some milliseconds, whatever the codec."""
+"""The most that is decompressed in one step: some milliseconds with any codec."""
 COMPRESSED_AT_ONCE_BYTES: Final = 512 * 1024
-"""Content from which on it is not even tried: most that is as long holds more than `AT_ONCE_BYTES`."""
+"""Longer content is not tried in one step: most of it holds more than `AT_ONCE_BYTES`."""
 
 
 _ONE_STEP_MEMORY: Final = memoryview(mmap(-1, AT_ONCE_BYTES))
-"""What was never written to takes no memory."""
+"""Pages that were never written to take no memory."""
 
 
 class TooLargeForOneStepError(Exception):
-    """The work takes longer than one step of an event loop may; nothing has been changed."""
+    """The work takes longer than one step of an event loop may; nothing was changed."""
 
 
 class Codec(IntEnum):
-    """How the records of a batch are compressed; the lowest three bits of its attributes."""
+    """Compression of the records of a batch; the lowest three bits of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -62,10 +62,10 @@ CODEC_BY_NAME: Final[Mapping[str, Codec]] = {
 """The values of `compression.type`, of topics ("uncompressed") and of producers ("none"). "producer" names no codec."""
 
 DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
-"""As Kafka counts them; snappy has none."""
+"""Compression levels in Kafka's numbers; snappy has none."""
 
-_GZIP_LEVEL = 6  # -1 leaves it to the library, which takes this one
-_FAST_LZ4_LEVEL = 1  # 9 is Kafka's name for the fast compressor; all others are for the thorough one
+_GZIP_LEVEL = 6  # the library's level for -1
+_FAST_LZ4_LEVEL = 1  # 9 is Kafka's number for the fast compressor; all others select the thorough one
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
@@ -73,12 +73,12 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">I")
 
 _LEAST_GUESS_BYTES = 16 * 1024
-_GREATEST_RATIOS = {Codec.GZIP: 1_032, Codec.LZ4: 255}  # of what comes out to what goes in; zstd has none that helps
+_GREATEST_RATIOS = {Codec.GZIP: 1_032, Codec.LZ4: 255}  # of output to input bytes; zstd has no useful one
 _GUESSED_RATIO = 8
 
 
 def compress(codec: Codec, content: Buffer, level: int | None = None) -> bytes:
-    """Compress the records section of a batch. level: as Kafka counts them, by default the codec's own default."""
+    """Compress the records section of a batch. level: in Kafka's numbers, by default the codec's default."""
     default_level = DEFAULT_LEVELS.get(codec, 0)
     level = default_level if level is None else level
     match codec:
@@ -107,12 +107,11 @@ def decompress(
 ) -> Buffer:
     """Decompress the records section of a batch. For `Codec.NONE` this is `content` itself, not a copy.
 
-    is_one_step: raise TooLargeForOneStepError where more than `AT_ONCE_BYTES` may come out; corrupt content may be
-                 taken for such. What is returned may lie in memory that the next call of this kind uses again:
-                 such calls are for one thread, that of the event loop. That memory is several times as fast as
-                 new memory.
+    is_one_step: raise TooLargeForOneStepError if the output may exceed `AT_ONCE_BYTES`; corrupt content may raise
+                 it, too. The result may be in memory that the next such call reuses, so only the thread of the
+                 event loop makes such calls. The reused memory is several times as fast as new memory.
 
-    Raises DecodeError where the content is corrupt, or would grow beyond `maximum_bytes`.
+    Raises DecodeError if the content is corrupt, or its output would exceed `maximum_bytes`.
     """
     if codec is Codec.NONE:
         return content
@@ -124,7 +123,7 @@ def decompress(
 
 
 def _decompress_into(codec: Codec, content: Buffer, memory: memoryview) -> int:
-    """The bytes written to `memory`. Raises cramjam.DecompressionError."""
+    """Decompress into `memory`; return the written bytes. Raises cramjam.DecompressionError."""
     match codec:
         case Codec.GZIP:
             return cramjam.gzip.decompress_into(content, memory)
@@ -137,10 +136,10 @@ def _decompress_into(codec: Codec, content: Buffer, memory: memoryview) -> int:
 def _decompress_stream(codec: Codec, content: Buffer, maximum_bytes: int, only: memoryview | None) -> memoryview:
     """Decompress into `only`, else a buffer of a guessed size, and if that fails into one of the greatest size allowed.
 
-    None of the three formats must say how much it holds, and what one says need not be true; and the library reports a
-    buffer that is too small and corrupt content alike. The greatest buffer is mapped memory, of which only what is
-    written to is ever given to the process, so that content which expands a lot, or is corrupt, costs one more try.
-    Raises TooLargeForOneStepError where `only` does not suffice.
+    The three formats need not contain the output size, or the right one; and the library reports a buffer that is too
+    small in the same way as corrupt content. The greatest buffer is mapped memory, which takes only the pages that are
+    written, so content that expands a lot, or is corrupt, costs one more try.
+    Raises TooLargeForOneStepError if `only` is too small.
     """
     guess = only
     if guess is None:
@@ -149,7 +148,7 @@ def _decompress_stream(codec: Codec, content: Buffer, maximum_bytes: int, only: 
     try:
         return guess[: _decompress_into(codec, content, guess)]
     except cramjam.DecompressionError as error:
-        # Not the error itself, which holds this frame, and so the memory until garbage is collected.
+        # Not the error itself: it refers to this frame, and so keeps the memory until garbage is collected.
         reason = str(error)
     if only is not None:
         if len(guess) < maximum_bytes and len(content) * _GREATEST_RATIOS.get(codec, sys.maxsize) > len(guess):

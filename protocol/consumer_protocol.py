@@ -1,7 +1,7 @@
-"""What consumers of the classic protocol tell each other in JoinGroup and SyncGroup: subscriptions and assignments.
+"""Subscriptions and assignments of the classic protocol, which consumers exchange in JoinGroup and SyncGroup.
 
-The broker looks inside only where members of both protocols share a group. A version above those known here is read as
-the highest known: Kafka promises that later ones only add to the end.
+The broker decodes them only where members of both protocols share a group. A higher version than those known here is
+read as the highest known: Kafka promises that later ones only append fields.
 Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json and ConsumerProtocol.
 """
 
@@ -27,7 +27,7 @@ class ConsumerProtocolTopicPartitions:
 
 @message(versions="0-3")
 class ConsumerProtocolSubscription:
-    """What a consumer wants, and what it has."""
+    """The topics that a consumer subscribes to, and the partitions that it owns."""
 
     topics: list[str] = []
     user_data: bytes | None = None
@@ -38,30 +38,30 @@ class ConsumerProtocolSubscription:
 
 @message(versions="0-3")
 class ConsumerProtocolAssignment:
-    """What a consumer gets."""
+    """The partitions that a consumer gets."""
 
     assigned_partitions: list[ConsumerProtocolTopicPartitions] = []
     user_data: bytes | None = None
 
 
 def decode_subscription(metadata: Buffer) -> ConsumerProtocolSubscription:
-    """What a member said when it joined. Raises DecodeError: clients may put there what they like."""
+    """Decode the subscription in a JoinGroup. Raises DecodeError: clients may send any bytes."""
     return _decode(ConsumerProtocolSubscription, metadata)
 
 
 def decode_assignment(assignment: Buffer) -> ConsumerProtocolAssignment:
-    """What a leader gave a member. Raises DecodeError."""
+    """Decode the assignment that a leader gave a member. Raises DecodeError."""
     return _decode(ConsumerProtocolAssignment, assignment)
 
 
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
-    """The bytes of an assignment, in the version that the member speaks."""
+    """Encode an assignment in the member's version."""
     version = min(version, HIGHEST_VERSION)
     return _VERSION.pack(version) + bytes(encode(assignment, version))
 
 
 def version_of(metadata: Buffer) -> int:
-    """The version in front. Raises DecodeError when there is none, or a negative one."""
+    """Return the version at the start. Raises DecodeError if there is none, or it is negative."""
     if len(metadata) < _VERSION.size:
         raise DecodeError(f"{len(metadata)} bytes are too few for a version", position=0, expected="version")
     version: int = _VERSION.unpack_from(metadata)[0]

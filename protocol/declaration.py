@@ -1,4 +1,4 @@
-"""How a message is declared: one class for all its versions, with a version range on each field that not all have.
+"""Declaration of messages: one class for all versions, with a version range on each field that not all versions have.
 
 `@message` and `@struct` turn a class body into a slotted class with a constructor, equality and a readable repr, and
 keep its fields as data (`schema_of`). Readers, writers, ApiVersions, the protocol-support page and the tests'
@@ -49,7 +49,7 @@ NO_VERSIONS = Versions(1, 0)
 ALL_VERSIONS = Versions(0, HIGHEST_VERSION)
 
 NULL_STRUCT, NULL_TAGGED_STRUCT = -1, 0
-"""The byte that stands for None in place of a struct; before one that is there stands 1. Source: Kafka's generator."""
+"""The byte in place of a struct that is None; 1 precedes one that is present. Source: Kafka's generator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ WireType: TypeAlias = FixedWidth | VariableWidth | ArrayOf | StructOf
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field as declared. `tagged` are the versions in which it travels as tagged field number `tag`."""
+    """One field as declared. `tagged`: the versions in which it is tagged field number `tag`."""
 
     name: str
     type: WireType
@@ -84,7 +84,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class FieldOptions:
-    """What `field(...)` said, until the class is made."""
+    """Arguments of `field(...)`, kept until the class is made."""
 
     default: Any
     versions: str
@@ -104,15 +104,15 @@ def field(
     """Declare a field that needs more than a default.
 
     versions: those that have the field; in others a reader sets the default and a writer leaves it out.
-    nullable: those in which it may be None, where that is not all of them; the annotation is `T | None` either way.
+    nullable: those in which it may be None, if not in all; the annotation is `T | None` either way.
     tag:      the field's number among the tagged fields.
-    tagged:   the versions in which it is tagged; all that have it, when not given.
+    tagged:   the versions in which it is tagged; by default all that have it.
     """
     return FieldOptions(default, versions, nullable, tag, tagged)  # type: ignore[return-value]  # replaced by @message
 
 
 class StructSchema:
-    """The fields of a declared class, resolved on first use: a module may name classes defined further down."""
+    """The fields of a declared class, resolved on first use: a module may use classes that it defines later."""
 
     def __init__(self, python_class: type[Any], options: dict[str, FieldOptions], annotations: dict[str, Any]) -> None:
         self.python_class = python_class
@@ -141,14 +141,14 @@ class StructSchema:
 
     @property
     def values(self) -> Callable[[Any], Any]:
-        """Takes an instance and returns what two have in common when they are equal."""
+        """A function from an instance to its values; equal instances have equal values."""
         if self._values is None:
             self._values = attrgetter(*self._options) if self._options else _no_values
         return self._values
 
 
 class MessageSchema(StructSchema):
-    """A struct that is a message of its own: a request, a response, or a key or value of an internal topic."""
+    """Schema of a message: a request, a response, or a key or value of an internal topic."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ def message(*, versions: str, flexible: str = "none", key: int = -1) -> Callable
 
     versions: all that can be read and written, e.g. `"0-5"`.
     flexible: those with compact lengths and tagged fields (KIP-482), e.g. `"3+"`.
-    key:      the API key; -1 for what is no request or response.
+    key:      the API key; -1 if it is no request or response.
     The class gets the attributes `api_key`, `minimum_version` and `maximum_version`.
     """
 
@@ -227,14 +227,14 @@ def message(*, versions: str, flexible: str = "none", key: int = -1) -> Callable
 
 @dataclass_transform(field_specifiers=(field,))
 def struct(declared: Class) -> Class:
-    """Declare a struct nested in messages; versions and flexibility are those of the message around it."""
+    """Declare a struct nested in messages; it has the versions and flexibility of the message around it."""
     python_class, options, annotations = _make_class(declared)
     setattr(python_class, SCHEMA_ATTRIBUTE, StructSchema(python_class, options, annotations))
     return python_class
 
 
 def shared_default(instance: Any) -> Any:
-    """An equal instance that refuses changes: the one default value that all messages with this struct share."""
+    """Return an equal instance that refuses changes: the default value that all messages with this struct share."""
     python_class = type(instance)
     frozen_class = python_class.__dict__.get("__frozen_class__")
     if frozen_class is None:
@@ -254,7 +254,7 @@ def shared_default(instance: Any) -> Any:
 
 
 def _without_construction(self: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What `copy` and `pickle` make of a shared default: an equal instance that takes changes."""
+    """Make an equal instance that accepts changes: the copy of a shared default for `copy` and `pickle`."""
     python_class = struct_schema_of(type(self)).python_class
     return python_class, tuple(getattr(self, name) for name in python_class.__slots__)
 
@@ -291,15 +291,15 @@ def _make_class(declared: Class) -> tuple[Class, dict[str, FieldOptions], dict[s
     return python_class, options, annotations
 
 
-# The methods of all declared classes. What they need to know of a class is in its schema: as closures of each class
-# they would take a megabyte.
+# The methods of all declared classes. They find their data in the schema of the class: as closures of each class they
+# would take a megabyte.
 
 
 def _construct_first(self: Any, *args: Any, **kwargs: Any) -> None:
-    """A constructor that compiles the one that replaces it: most of several hundred classes are never instantiated."""
+    """Compile the constructor and replace this one by it: most of several hundred classes are never instantiated."""
     schema = struct_schema_of(type(self))
     constructor = _make_constructor(schema)
-    schema.python_class.__init__ = constructor  # what this one stood for
+    schema.python_class.__init__ = constructor  # the constructor that replaces this one
     constructor(self, *args, **kwargs)
 
 
@@ -312,11 +312,11 @@ def _equal(self: Any, other: object) -> Any:
 
 
 def _no_values(instance: Any) -> None:
-    """What two instances without fields have in common."""
+    """The values of an instance without fields."""
 
 
 def _shown(self: Any) -> str:
-    """The fields that differ from their defaults; the contents of records only as a size."""
+    """Show the fields that differ from their defaults; records only as a size."""
     parts = []
     for name, default in struct_schema_of(type(self)).defaults:
         value = getattr(self, name, default)

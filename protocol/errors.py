@@ -1,4 +1,4 @@
-"""Kafka's error codes, complete as of Kafka 4.3; a refusal anywhere in the broker is one of these.
+"""Kafka's error codes, complete as of Kafka 4.3; every refusal in the broker has one of them.
 
 Source: Kafka's `Errors` enum, and "Error codes" in the protocol guide.
 """
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """An outcome as it goes over the wire, an int16. It is an `int`: message fields take it as it is."""
+    """An error code on the wire, an int16. It is an `int`, so message fields take it unchanged."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -148,9 +148,9 @@ class ErrorCode(IntEnum):
 
 
 NO_ERROR: Final = ErrorCode.NONE
-"""For what every request asks: to look a member up in its class takes as long as a dozen other steps."""
+"""For code that every request runs: looking a member up in its class takes as long as a dozen other steps."""
 
 ErrorWithMessage = tuple[ErrorCode, str | None]
-"""What became of a change that a client asked for, and a text for people."""
+"""Result of a change that a client requests, with a message for people."""
 
 NO_PROBLEM: Final[ErrorWithMessage] = (ErrorCode.NONE, None)

@@ -1,4 +1,4 @@
-"""Frames: an int32 that says how many bytes follow, then a header and a message."""
+"""Frames of requests and replies: an int32 with the length of the rest, a header and a message."""
 
 from collections.abc import Callable, Generator
 from struct import Struct
@@ -17,35 +17,34 @@ _LENGTH = Struct(">i")
 LENGTH_BYTES = _LENGTH.size
 
 unpack_length = _LENGTH.unpack_from
-"""The length of the frame that begins at a position in a buffer, by default the first one, in a tuple; whatever it
-is."""
+"""Unpack the length of the frame at a position in a buffer, by default the first, into a tuple, unchecked."""
 
 _REPLY_STARTS = (Struct(">ii").pack, Struct(">iix").pack)
-"""By header version: a length, a correlation id and, from version 1 on, no tagged fields."""
+"""By header version: length, correlation id and, from version 1 on, an empty set of tagged fields."""
 
 _reply_starts: dict[tuple[type[Any], int], Callable[[int, int], bytes]] = {}
 
 
 class EqualLengthFrames(NamedTuple):
-    """Whole frames of one length, back to back; `frame_bytes` is that of each, with the length before it."""
+    """Whole frames of one length, back to back; `frame_bytes` is the size of each, with its length prefix."""
 
     buffer: memoryview
     frame_bytes: int
 
     @property
     def first(self) -> memoryview:
-        """The first one, without its length."""
+        """The first frame, without its length prefix."""
         return self.buffer[LENGTH_BYTES : self.frame_bytes]
 
 
 def find_frame(
     buffer: Buffer, position: int, end: int, maximum_bytes: int, minimum_bytes: int = 0
 ) -> tuple[int, int] | None:
-    """The frame that begins at `position` in a buffer filled up to `end`: where its contents start and where they end.
+    """Return start and end of the contents of the frame at `position` in a buffer filled up to `end`.
 
-    None as long as it has not arrived as a whole.
-    Raises DecodeError for a length below `minimum_bytes` or above `maximum_bytes`: what follows can not be trusted, and
-    the connection has to be closed.
+    None until the whole frame has arrived.
+    Raises DecodeError for a length below `minimum_bytes` or above `maximum_bytes`: the rest can not be trusted, and
+    the caller has to close the connection.
     """
     start = position + LENGTH_BYTES
     if start > end:
@@ -55,7 +54,7 @@ def find_frame(
 
 
 def read_frame_length(buffer: Buffer, position: int, maximum_bytes: int, minimum_bytes: int = 0) -> int:
-    """The length of the frame that begins at `position`, of whose contents nothing need have arrived yet.
+    """Return the length of the frame at `position`; only its length prefix need have arrived.
 
     Raises DecodeError as `find_frame` does.
     """
@@ -71,7 +70,7 @@ def read_frame_length(buffer: Buffer, position: int, maximum_bytes: int, minimum
 
 
 def response_frame(correlation_id: int, response: Any, version: int) -> list[Buffer]:
-    """A reply as the chunks to send one after another: length, header and message; records are not copied."""
+    """Encode a reply as chunks to send one after another: length, header and message; records are not copied."""
     message_type = type(response)
     reply_start = _reply_starts.get((message_type, version))
     if reply_start is None:
@@ -84,7 +83,7 @@ def response_frame(correlation_id: int, response: Any, version: int) -> list[Buf
 
 
 def response_frame_in_slices(correlation_id: int, response: Any, version: int) -> Generator[None, None, list[Buffer]]:
-    """As `response_frame`, a little at a time; see `encode_chunks_in_steps`."""
+    """As `response_frame`, in time slices; see `encode_chunks_in_steps`."""
     message_type = type(response)
     reply_start = _reply_starts.get((message_type, version)) or _new_reply_start(message_type, version)
     out = bytearray(reply_start(0, correlation_id))
@@ -100,7 +99,7 @@ def _new_reply_start(message_type: type[Any], version: int) -> Callable[[int, in
 
 
 def request_frame(correlation_id: int, client_id: str | None, request: Any, version: int) -> bytes:
-    """A request as it is sent: length, header and message."""
+    """Encode a request with length and header."""
     api_key: int = request.api_key
     header_version = request_header_version(api_key, version)
     header = encode_request_header(api_key, version, correlation_id, client_id, header_version)

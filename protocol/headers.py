@@ -1,4 +1,4 @@
-"""What stands in front of every request and reply.
+"""Headers of requests and replies.
 
 A request's header is version 1 or, with tagged fields, version 2 in the flexible versions of its API; version 0,
 without client id, was only ever used by ControlledShutdown 0. A reply's is version 0 or, with tagged fields, version 1.
@@ -22,11 +22,11 @@ _CLIENT_ID_POSITION = _CLIENT_ID_LENGTH.size
 _CORRELATION_ID = Struct(">i")
 
 REQUEST_START_BYTES = _REQUEST_START.size
-"""API key, API version and correlation id: what must be there for a reply to be possible at all."""
+"""API key, API version and correlation id: the bytes without which no reply is possible."""
 
 
 class RequestHeader(NamedTuple):
-    """A header. `body_position` is where the request itself begins in the buffer, in bytes."""
+    """Header of a request. `body_position`: start of the request itself in the buffer, in bytes."""
 
     api_key: int
     api_version: int
@@ -36,8 +36,8 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_start(buffer: Buffer) -> tuple[int, int, int]:
-    """API key, API version and correlation id: what is the same in all versions of a header, and enough to decide how
-    to read on, or to refuse.
+    """Read API key, API version and correlation id. All header versions begin with them; they suffice to read on, or to
+    refuse.
 
     Raises DecodeError when the buffer has fewer than 8 bytes.
     """
@@ -59,7 +59,7 @@ def read_request_header(buffer: Buffer, header_version: int) -> RequestHeader:
 
 
 def read_client_id(buffer: Buffer, header_version: int) -> tuple[str | None, int]:
-    """Read what follows the start of a request's header: the client id, and where the request itself begins.
+    """Read the rest of a request's header; return the client id and the position of the request itself.
 
     Raises DecodeError.
     """
@@ -88,13 +88,13 @@ def read_client_id(buffer: Buffer, header_version: int) -> tuple[str | None, int
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """The header version in front of a request; 1 for an API that is not declared."""
+    """The header version of a request; 1 for an API that is not declared."""
     request_type = REQUESTS.get(api_key)
     return 2 if request_type is not None and api_version in schema_of(request_type).flexible else 1
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
-    """The header version in front of a reply; 0 for an API that is not declared."""
+    """The header version of a reply; 0 for an API that is not declared."""
     response_type = RESPONSES.get(api_key)
     if response_type is None or api_key == ApiKey.API_VERSIONS:
         return 0
@@ -104,7 +104,7 @@ def response_header_version(api_key: int, api_version: int) -> int:
 def encode_request_header(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None, header_version: int
 ) -> bytearray:
-    """A request header of version 1 or 2, without tagged fields."""
+    """Encode a request header of version 1 or 2, without tagged fields."""
     encoded = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(encoded)
     out = bytearray(_REQUEST_START_AND_CLIENT_ID_LENGTH.pack(api_key, api_version, correlation_id, length))
@@ -115,7 +115,7 @@ def encode_request_header(
 
 
 def read_response_header(buffer: Buffer, header_version: int) -> tuple[int, int]:
-    """The correlation id of a reply, and where the reply itself begins in the buffer. Tagged fields are skipped.
+    """Read the header of a reply; return correlation id and position of the reply itself. Tagged fields are skipped.
 
     Raises DecodeError.
     """

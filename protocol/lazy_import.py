@@ -1,9 +1,9 @@
-"""Modules that are imported at their first use: what few brokers ever need costs the others neither memory nor time.
+"""Lazy modules, which are imported at their first use: a module that few brokers need costs the others nothing.
 
 if TYPE_CHECKING:
     import difflib
 else:
-    difflib = deferred("difflib")
+    difflib = lazy_module("difflib")
 """
 
 import sys
@@ -11,26 +11,26 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-DEFERRED: set[str] = set()
-"""The names of all modules that were deferred so far, imported since or not."""
+LAZY_MODULES: set[str] = set()
+"""The names of all lazy modules, imported since or not."""
 
 
-def deferred(name: str, **known: Any) -> ModuleType:
-    """What stands for a module until something in it is asked for, which imports it. Raises ImportError only then.
+def lazy_module(name: str, **known: Any) -> ModuleType:
+    """Return a stand-in for a module; the first access to an attribute imports it, and may raise ImportError.
 
-    known: what can be asked for without that.
+    known: attributes that do not need the import.
     """
-    DEFERRED.add(name)
-    module = _DeferredModule(name)
+    LAZY_MODULES.add(name)
+    module = _LazyModule(name)
     vars(module).update(known)
     return module
 
 
-class _DeferredModule(ModuleType):
+class _LazyModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]  # it is there in place of the module that is to be found now
-        # From now on all is found here, as fast as in the module itself.
+            del sys.modules[self.__name__]  # the stand-in would be found in place of the module
+        # From now on attributes are found here, as fast as in the module itself.
         vars(self).update(vars(import_module(self.__name__)))
         try:
             return vars(self)[name]

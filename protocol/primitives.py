@@ -1,9 +1,8 @@
 # ruff: noqa: PYI042  (int32 and its like are Kafka's own names of these types)
-"""The smallest parts of the wire format: primitive types, variable-length integers, the error for undecodable bytes.
+"""Primitive types of the wire format, variable-length integers, and the error for undecodable bytes.
 
-Type aliases such as `int32` are what message classes are annotated with. For a type checker they are plain `int`,
-`bytes` or `float`; the message compiler finds the wire type in their metadata. Integers are big-endian, everywhere in
-Kafka.
+Message classes are annotated with type aliases such as `int32`. For a type checker they are plain `int`, `bytes` or
+`float`; the message compiler finds the wire type in their metadata. All integers of Kafka are big-endian.
 """
 
 from dataclasses import dataclass
@@ -13,19 +12,19 @@ from typing import Annotated, Any, TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 ZERO_UUID = bytes(16)
-"""Kafka's "no id": 16 zero bytes, which no topic ever has."""
+"""Kafka's "no id": 16 zero bytes, which no topic has."""
 
 MAXIMUM_STRING_BYTES = 0x7FFF
 MAXIMUM_TAGGED_FIELDS = 1_000
-"""Of one struct. No message has ten; a client that sends very many keeps the reader busy."""
+"""Bound on the tagged fields of one struct. No message has ten; very many keep the reader busy."""
 MAXIMUM_VARINT = 0xFFFF_FFFF
 
 
 class DecodeError(ValueError):
-    """Bytes that cannot be what they claim to be: truncated, malformed, or longer than they should be.
+    """Bytes are truncated, malformed, or longer than they should be.
 
-    position: where in the buffer it was noticed, in bytes; None where a position says nothing.
-    expected: what should have been there, e.g. `topics[].partitions[].fetch_offset`.
+    position: position of the error in the buffer, in bytes; None where a position means nothing.
+    expected: the expected field, e.g. `topics[].partitions[].fetch_offset`.
     """
 
     def __init__(self, reason: str, *, position: int | None = None, expected: str | None = None) -> None:
@@ -35,16 +34,16 @@ class DecodeError(ValueError):
 
 
 class EncodeError(ValueError):
-    """A message object holds a value that its field cannot carry: a bug of whoever filled it."""
+    """A message object has a value that its field cannot carry: a bug of the code that filled it."""
 
 
 class MalformedError(ValueError):
-    """Raised by readers where bytes are there but make no sense; `decode` makes it a `DecodeError` with position."""
+    """Bytes are present but malformed; readers raise it, and `decode` makes it a `DecodeError` with position."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedWidth:
-    """A wire type of constant width; `code` is its letter in `struct` formats."""
+    """Wire type of constant width; `code` is its letter in `struct` formats."""
 
     name: str
     code: str
@@ -57,7 +56,7 @@ class FixedWidth:
 
 @dataclass(frozen=True, slots=True)
 class VariableWidth:
-    """A wire type that carries its length: `string`, `bytes`, or `records` (bytes that are never copied when read)."""
+    """Wire type that carries its length: `string`, `bytes`, or `records` (bytes that are never copied when read)."""
 
     name: str
     default: Any
@@ -91,7 +90,7 @@ def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def continue_unsigned_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """As `read_unsigned_varint`, when the `first` byte, which promises more, has been read already."""
+    """As `read_unsigned_varint`, after the `first` byte, which has a continuation bit, was read."""
     byte = buffer[position]
     if byte < 0x80:
         return first & 0x7F | byte << 7, position + 1

@@ -1,13 +1,13 @@
-"""Compiles one flat reader per (message, version).
+"""Compiler of readers: one flat function per (message, version).
 
-What makes it fast: consecutive fields of fixed width, with the length or the count that follows them, come out of one
-`Struct.unpack_from` straight into the slots; nested structs are loops in the same function; no object is made per
-field. A slice that reaches beyond the end is not checked there: it moves the position beyond the end, and the next
+The readers are fast because consecutive fields of fixed width, with the length or the count that follows them, are
+unpacked by one `Struct.unpack_from` straight into the slots; nested structs are loops in the same function; no object
+is made per field. A slice beyond the end is not checked at once: it moves the position beyond the end, and the next
 read, or the comparison at the very end, fails.
 
-Where the next byte is, is known as a variable and a number of bytes behind it: `position` is not counted up for each
-field, only where ways meet that have read different numbers of bytes. Whatever has a variable width sets the other one
-of `position` and `end`.
+The compiler knows the next byte as a variable and a distance in bytes: `position` is not increased for each field,
+only where branches join that have read different numbers of bytes. A field of variable width sets the other one of
+`position` and `end`.
 """
 
 from itertools import repeat
@@ -15,7 +15,7 @@ from struct import Struct
 from types import FunctionType
 from typing import Final, NamedTuple
 
-from fencepost.protocol.code_writer import CodeWriter, Place, literal
+from fencepost.protocol.code_writer import CodePosition, CodeWriter, literal
 from fencepost.protocol.declaration import (
     NULL_STRUCT,
     NULL_TAGGED_STRUCT,
@@ -41,26 +41,26 @@ from fencepost.protocol.primitives import (
 )
 
 MAXIMUM_REQUEST_ELEMENTS: Final = 250_000
-"""Elements of all arrays of one request, and its tagged fields. Reading and answering that many takes about a second; a
-request for all of fifty thousand partitions has a quarter of it. Without a bound one frame of 100 MB, which is allowed,
-would keep the broker from everybody else for minutes."""
+"""Bound on the elements of all arrays of one request, and its tagged fields. Reading and answering them takes about a
+second; a request for fifty thousand partitions has a quarter of them. Without a bound one frame of 100 MB, which is
+allowed, would block all other clients for minutes."""
 
 
 class Slot(NamedTuple):
-    """A value of fixed width that waits to be unpacked together with its neighbours."""
+    """A pending value of fixed width, unpacked together with its neighbours."""
 
     code: str
     target: str
     about: str
 
 
-def compile_reader(schema: MessageSchema, version: int) -> tuple[FunctionType, list[Place]]:
-    """Make `read(buffer, position) -> message` and, per line of it, the part of the message that the line reads."""
+def compile_reader(schema: MessageSchema, version: int) -> tuple[FunctionType, list[CodePosition]]:
+    """Make `read(buffer, position) -> message` and, per line, the part of the message that the line reads."""
     return _Reader(schema, version).compile()
 
 
 def minimum_size_bytes(wire_type: WireType, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value can take; what bounds the count of an array before anything is allocated."""
+    """The fewest bytes that a value can take; bounds the count of an array before anything is allocated."""
     match wire_type:
         case FixedWidth():
             return wire_type.size_bytes
@@ -95,9 +95,9 @@ class _Reader:
         }
         self._pending: list[Slot] = []
 
-    def compile(self) -> tuple[FunctionType, list[Place]]:
+    def compile(self) -> tuple[FunctionType, list[CodePosition]]:
         source = self._source
-        # Slices of a view are views, which is what records should be; anything else is read faster from bytes.
+        # Records should be views, which slices of a view are; all other fields are read faster from bytes.
         carries_records = any(field.type is RECORDS for field in self._schema.all_fields())
         source.add(f"buffer = {'memoryview' if carries_records else 'bytes'}(buffer)")
         source.add("limit = len(buffer)")
@@ -105,22 +105,22 @@ class _Reader:
             source.add(f"elements_left = {MAXIMUM_REQUEST_ELEMENTS}")
         self._struct(self._schema, "message", "", depth=0)
         self._flush()
-        # Kafka does not look behind a request's last field, and librdkafka leaves bytes there: its Metadata request
+        # Kafka ignores bytes after a request's last field, and librdkafka leaves some there: its Metadata request
         # for all topics reserves four bytes for the array's length and shortens only the arrays that are not null.
         comparison = ">" if self._schema.is_request else "!="
         source.add(f"if {self._next_byte} {comparison} limit:", "the end")
         source.add("    raise MalformedError('the message ends before its bytes do, or behind them')")
         source.add("return message")
-        return source.compile("read"), source.places
+        return source.compile("read"), source.positions
 
     @property
     def _next_byte(self) -> str:
-        """Where it is, as an expression."""
+        """The position of the next byte, as an expression."""
         source = self._source
         return f"{source.variable} + {source.offset}" if source.offset else source.variable
 
     def _settle(self) -> None:
-        """From here on the next byte is at `position` itself, whichever way was taken."""
+        """Make `position` the position of the next byte, in all branches."""
         source = self._source
         if source.variable != "position":
             source.add(f"position = {self._next_byte}")
@@ -129,13 +129,12 @@ class _Reader:
         source.variable, source.offset = "position", 0
 
     def _keep_distance(self) -> None:
-        """The variable says where the next byte is, on a way that few messages take: let it be as far before that as on
-        the other way."""
+        """Set the variable to the distance from the next byte that the common branch has; this one is rare."""
         if self._source.offset:
             self._source.add(f"{self._source.variable} -= {self._source.offset}")
 
     def _flush(self) -> None:
-        """Unpack all that is pending with one call."""
+        """Unpack all pending values with one call."""
         slots, self._pending = self._pending, []
         if not slots:
             return
@@ -183,7 +182,7 @@ class _Reader:
                 self._nested_struct(wire_type, nullable, target, path, depth)
 
     def _length(self, variable: str, code: str, path: str, maximum: int | None = None) -> None:
-        """Read a length or count; in a flexible version it comes out one too high, with 0 for null."""
+        """Read a length or count; in a flexible version it is one too high, with 0 for null."""
         self._pending.append(Slot("B" if self._flexible else code, variable, f"the length of {path}"))
         self._flush()
         if self._flexible:
@@ -285,7 +284,7 @@ class _Reader:
         self._end_unless_null(count, nullable, target)
 
     def _count_elements(self, count: str) -> None:
-        """Of requests only: replies come from brokers, and what is stored was small enough when it came."""
+        """Count elements, of requests only: replies come from brokers, and stored messages were bounded on arrival."""
         if self._schema.is_request:
             self._source.add(f"elements_left -= {count}")
             self._source.add("if elements_left < 0:")

@@ -1,4 +1,4 @@
-"""Single records of format version 2, as they lie one after another, decompressed, behind the header of a batch.
+"""Single records of format version 2, which follow the header of a batch one after another, decompressed.
 
 Source: Kafka's DefaultRecord; KIP-98, KIP-82 (headers).
 """
@@ -15,11 +15,11 @@ _NO_ATTRIBUTES = bytes(1)  # none are in use
 _NO_HEADERS = VARINTS[0]
 _NULL_LENGTH = -1
 LEAST_DELTA_MS: Final = -(2**63)
-"""What every timestamp delta is at or above."""
+"""A bound that every timestamp delta reaches."""
 
 
 class Record(NamedTuple):
-    """One record. `offset` is absolute when read; in a batch to be built, its distance to the first record's counts."""
+    """One record. `offset`: absolute when read; in a batch to be built, only the distance to the first one counts."""
 
     offset: int
     timestamp_ms: int
@@ -29,7 +29,7 @@ class Record(NamedTuple):
 
 
 class PlainRecord(Protocol):
-    """What has a key and a value, and is written without headers."""
+    """A record with key and value, written without headers."""
 
     @property
     def key(self) -> bytes | None: ...
@@ -63,7 +63,7 @@ def write_record(
 
 
 def plain_record(key: bytes | None, value: bytes | None, offset_delta: int) -> bytes:
-    """What `write_record` makes of a record of its batch's time, without headers."""
+    """Encode as `write_record` a record with the batch's time, without headers."""
     before_key, before_value = around_key(
         _NULL_LENGTH if key is None else len(key), _NULL_LENGTH if value is None else len(value), offset_delta
     )
@@ -72,9 +72,9 @@ def plain_record(key: bytes | None, value: bytes | None, offset_delta: int) -> b
 
 @lru_cache(maxsize=4_096)  # coordinators write records of few lengths
 def around_key(key_length: int, value_length: int, offset_delta: int) -> tuple[bytes, bytes]:
-    """What is before a plain record's key, and what is between its key and its value. Behind that is one byte of 0.
+    """Encode the bytes before a plain record's key, and those between key and value. One byte of 0 follows the value.
 
-    A length is -1 where there is no key or no value.
+    A length is -1 for no key or no value.
     """
     start = _NO_ATTRIBUTES + VARINTS[0] + VARINTS[offset_delta] + VARINTS[key_length]
     before_value = bytes(VARINTS[value_length])
@@ -98,7 +98,7 @@ def read_record(
 ) -> tuple[Record, int]:
     """Read one record of a decompressed records section; return it and the position after it.
 
-    append_time_ms: the time of all records of a LogAppendTime batch, instead of their own.
+    append_time_ms: the time of all records of a LogAppendTime batch, in place of their own.
     Raises DecodeError.
     """
     start = position
@@ -126,7 +126,7 @@ def read_record(
 
 
 class FoundRecord(NamedTuple):
-    """Distances of a record from the base timestamp and the base offset of its batch."""
+    """A found record: its distances from base timestamp and base offset of the batch."""
 
     timestamp_delta_ms: int
     offset_delta: int
@@ -135,10 +135,10 @@ class FoundRecord(NamedTuple):
 def find_record(
     content: Buffer, position: int, count: int, least_delta_ms: int, least_offset_delta: int
 ) -> tuple[int, FoundRecord | None]:
-    """Look through `count` records for the first one whose distances from its batch are at least those given.
+    """Find among `count` records the first one whose distances are at least those given.
 
-    Keys, values and headers are skipped unread. Returns the position of the record found, else that after the last
-    one. Raises DecodeError.
+    Keys, values and headers are skipped unread. Returns the position of that record, else that after the last one.
+    Raises DecodeError.
     """
     size_bytes = len(content)
     try:
@@ -188,5 +188,5 @@ def _read_record_headers(
         if name is None:
             raise DecodeError("a record header has no key", position=position)
         value, position = _read_nullable(content, position, end)
-        headers.append((name.decode(errors="replace"), value))  # as Java's String does; nobody promised UTF-8
+        headers.append((name.decode(errors="replace"), value))  # as Java's String does; valid UTF-8 is not guaranteed
     return tuple(headers), position

@@ -1,8 +1,7 @@
-"""Record batches, format version 2: a view over bytes that reads the header and leaves the records alone.
+"""Record batches of format version 2: reading and writing of headers, records, checksums and markers.
 
 A batch is a 61-byte header and its records, which may be compressed as one stream. The CRC-32C covers everything from
-the attributes on, so a broker gives a batch its offset and leader epoch without touching the checksum, or the records
-at all.
+the attributes on, so a broker sets offset and leader epoch of a batch without a change of the checksum or the records.
 Source: Kafka's DefaultRecordBatch, DefaultRecord, EndTransactionMarker and ControlRecordType; KIP-98.
 """
 
@@ -24,9 +23,9 @@ from fencepost.protocol.sequence import MAXIMUM_SEQUENCE
 CURRENT_MAGIC: Final = 2
 HEADER_BYTES: Final = 61
 LENGTH_OVERHEAD_BYTES: Final = 12
-"""The base offset and the length itself, which the batch length does not count."""
+"""Size of base offset and batch length, which the batch length does not count."""
 PREFIX_BYTES: Final = 16
-"""What a broker overwrites when it appends: base offset, batch length, partition leader epoch."""
+"""Size of the part that a broker overwrites at the append: base offset, batch length, partition leader epoch."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
@@ -45,7 +44,7 @@ NO_TIMESTAMP_MS: Final = -1
 NO_LEADER_EPOCH: Final = -1
 
 _new_tuple = tuple.__new__
-"""What `_make` of a named tuple calls: a header is read for every batch, and a quarter of that was `_make` itself."""
+"""The call behind `_make` of a named tuple: `_make` itself was a quarter of reading a header."""
 _CODECS = {codec.value: codec for codec in Codec}
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qii")
@@ -58,11 +57,11 @@ _CONTROL_RECORD_VERSION = 0
 _ABORT = 0
 _COMMIT = 1
 _MARKER_AFTER_CRC = struct.Struct(_CHECKED_HEADER.format + "12six")
-"""Header, the start of the record, the coordinator's epoch, and 0 for the count of record headers."""
+"""Checked header fields, start of the record, coordinator epoch, and 0 for the count of record headers."""
 _MARKER_RECORD_START = struct.Struct(">BBBBBhhBh")
-"""Length, attributes, both distances, key length, key, value length, and the version that begins the value."""
+"""Length, attributes, both distances, key length, key, value length, and the version at the start of the value."""
 _MARKER_LENGTHS = (2 * 16, 2 * 4, 2 * 6)
-"""Of the record behind its length, of the key and of the value, in the zig-zag form of what is not negative."""
+"""Lengths of the record after its length, of the key and of the value, zig-zag."""
 MARKER_BYTES = _UNCHECKED_HEADER.size + _MARKER_AFTER_CRC.size
 _MARKER_BATCH_LENGTH = MARKER_BYTES - LENGTH_OVERHEAD_BYTES
 _MAGIC_AND_CRC = struct.Struct(">bI")
@@ -70,15 +69,15 @@ _CRC = struct.Struct(">I")
 CRC_POSITION: Final = 17
 _NO_CRC_YET = 0
 CHECKED_POSITION: Final = 21
-"""Where what the checksum covers begins."""
+"""Position of the first byte that the checksum covers."""
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, in the order in which they lie.
+    """Header of a batch: the 61 bytes before the records, in their order.
 
-    batch_length:    bytes of the batch after this field.
-    base_timestamp_ms: what records' timestamps are relative to; the delete horizon where `has_delete_horizon`.
-    max_timestamp_ms:  of the records; the time of the append where `is_log_append_time`.
+    batch_length:      bytes of the batch after this field.
+    base_timestamp_ms: base of the records' timestamps; the delete horizon where `has_delete_horizon`.
+    max_timestamp_ms:  greatest timestamp of the records; the append time where `is_log_append_time`.
     """
 
     base_offset: int
@@ -101,7 +100,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises DecodeError for one of the three numbers that name no codec."""
+        """The codec of the records. Raises DecodeError for one of the three unused numbers."""
         return codec_of(self.attributes)
 
     @property
@@ -126,21 +125,21 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """NO_SEQUENCE where the batch carries none."""
+        """Sequence of the last record; NO_SEQUENCE if the batch has none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & MAXIMUM_SEQUENCE
 
 
 class RecordBatch(NamedTuple):
-    """One batch: its header, read, and exactly its bytes."""
+    """A batch: its decoded header and exactly its bytes."""
 
     header: BatchHeader
     buffer: memoryview
 
 
 def codec_of(attributes: int) -> Codec:
-    """The codec that a batch's attributes name. Raises DecodeError for one of the three numbers that name none."""
+    """The codec in a batch's attributes. Raises DecodeError for one of the three unused numbers."""
     codec = _CODECS.get(attributes & CODEC_MASK)
     if codec is None:
         raise DecodeError(f"there is no compression codec {attributes & CODEC_MASK}", position=CHECKED_POSITION)
@@ -148,7 +147,7 @@ def codec_of(attributes: int) -> Codec:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header of the batch at `position`; nothing in it is checked. Raises DecodeError for under 61 bytes."""
+    """Read the header of the batch at `position`, unchecked. Raises DecodeError for under 61 bytes."""
     try:
         return _new_tuple(BatchHeader, _HEADER.unpack_from(buffer, position))
     except struct.error as error:
@@ -156,9 +155,9 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iterate_batches(buffer: Buffer) -> Iterator[RecordBatch]:
-    """The whole batches that lie back to back in `buffer`; a torn one at the end is left out.
+    """Iterate over the whole batches back to back in `buffer`; a torn one at the end is left out.
 
-    Raises DecodeError where a length cannot be one. Checksums and record counts are not looked at.
+    Raises DecodeError for an impossible length. Checksums and record counts are not checked.
     """
     view = memoryview(buffer)
     position = 0
@@ -175,7 +174,7 @@ def iterate_batches(buffer: Buffer) -> Iterator[RecordBatch]:
 
 
 def check_crc(batch: Buffer) -> bool:
-    """Whether one batch, no more bytes and no fewer, has the checksum that it claims; False when too short for any."""
+    """Whether the checksum in exactly one batch is right; False if it is too short for one."""
     if len(batch) < HEADER_BYTES:
         return False
     stored: int = _CRC.unpack_from(batch, CRC_POSITION)[0]
@@ -183,24 +182,24 @@ def check_crc(batch: Buffer) -> bool:
 
 
 def computed_crc(batch: memoryview) -> int:
-    """The checksum that one batch, no more bytes and no fewer, must have."""
+    """Compute the checksum of exactly one batch."""
     computed: int = crc32c(batch[CHECKED_POSITION:])
     return computed
 
 
 def crc_of(piece: Buffer, crc_before: int) -> int:
-    """The checksum of what lies from CHECKED_POSITION on, a piece at a time; 0 before the first."""
+    """Continue the checksum of the bytes from CHECKED_POSITION on by one piece; it is 0 before the first."""
     computed: int = crc32c(piece, crc_before)
     return computed
 
 
 pack_prefix = _PREFIX.pack
-"""The first 16 bytes of a batch as a leader stores it: `pack_prefix(base_offset, batch_length, epoch)`. What follows,
-`batch[PREFIX_BYTES:]`, stays as it is, without a copy."""
+"""Encode the first 16 bytes of a batch for the log: `pack_prefix(base_offset, batch_length, epoch)`. The rest,
+`batch[PREFIX_BYTES:]`, stays unchanged and uncopied."""
 
 
 put_prefix = _PREFIX.pack_into
-"""The same, written over those bytes of a batch: `put_prefix(buffer, position, base_offset, batch_length, epoch)`."""
+"""Write them over those bytes of a batch: `put_prefix(buffer, position, base_offset, batch_length, epoch)`."""
 
 
 def rewritten_header(
@@ -211,10 +210,10 @@ def rewritten_header(
     max_timestamp_ms: int,
     is_log_append_time: bool,
 ) -> bytes:
-    """The header of a batch with another time and the checksum for it; `batch[HEADER_BYTES:]` follows as it is.
+    """Encode the header of a batch with another time and its checksum; `batch[HEADER_BYTES:]` follows unchanged.
 
-    What a leader stores where a topic asks for LogAppendTime: `max_timestamp_ms` is then the time of every record in
-    the batch. Attributes that mean nothing are left out, as by Kafka's DefaultRecordBatch.setMaxTimestamp.
+    A leader stores it for topics with LogAppendTime: `max_timestamp_ms` is then the time of every record in the batch.
+    Unused attribute bits are cleared, as by Kafka's DefaultRecordBatch.setMaxTimestamp.
     """
     header = read_header(batch)
     attributes = header.attributes & _ATTRIBUTES_MASK & ~LOG_APPEND_TIME_BIT
@@ -230,7 +229,7 @@ def rewritten_header(
 
 
 def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
-    """The bytes of `header` with the length and the checksum that fit it and the records section that follows."""
+    """Encode `header` with length and checksum for the records section that follows."""
     checked = _CHECKED_HEADER.pack(*header[5:])
     length = HEADER_BYTES - LENGTH_OVERHEAD_BYTES + len(records)
     checksum = crc32c(records, crc32c(checked))
@@ -238,10 +237,10 @@ def sealed_header(header: BatchHeader, records: Buffer) -> bytes:
     return _UNCHECKED_HEADER.pack(*unchecked) + checked
 
 
-def compressed_anew(header: BatchHeader, content: Buffer, codec: Codec, level: int | None) -> bytearray:
-    """The batch of that header with its decompressed records compressed as a topic's settings ask."""
+def recompressed(header: BatchHeader, content: Buffer, codec: Codec, level: int | None) -> bytearray:
+    """Build the batch of that header with its decompressed records compressed as the topic's settings require."""
     section = compress(codec, content, level)
-    # Bits without a meaning are left behind, as Kafka builds the batch anew.
+    # Unused attribute bits are dropped, as Kafka rebuilds the batch.
     kept = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
     changed = header._replace(attributes=kept | codec)
     return bytearray().join((sealed_header(changed, section), section))
@@ -260,7 +259,7 @@ def build_batch(
     is_control: bool = False,
     is_log_append_time: bool = False,
 ) -> bytearray:
-    """Build one batch of at least one record. Offsets become distances to the first record's, from `base_offset` on."""
+    """Build one batch of at least one record. Its first offset is `base_offset`; the records' distances are kept."""
     first = records[0]
     attributes = int(codec)
     if is_log_append_time:
@@ -301,9 +300,9 @@ def build_plain_batch(
     producer: tuple[int, int] | None = None,
     is_log_append_time: bool = False,
 ) -> bytes:
-    """What `build_batch` makes of records of one time, without headers, not compressed: of those of coordinators.
+    """Build as `build_batch` a batch of a coordinator's records: of one time, without headers, not compressed.
 
-    producer: (id, epoch) of the transaction that they belong to.
+    producer: (id, epoch) of their transaction.
     """
     attributes = LOG_APPEND_TIME_BIT if is_log_append_time else 0
     if producer is not None:
@@ -346,10 +345,10 @@ def build_plain_batch(
 
 @lru_cache(maxsize=4_096)  # coordinators write records of few lengths
 def _single_record(key_length: int, value_length: int) -> tuple[struct.Struct, int, bytes, bytes]:
-    """Of a batch of one plain record: the layout of what its checksum covers, the batch length, and what lies around
-    the key: before it the end of the header, too.
+    """For a batch of one plain record: layout of the checked part, batch length, and the bytes before and after the
+    key, those before it with the end of the header.
 
-    What the layout leaves out is 0: the last offset's distance, and behind the value the count of headers.
+    Bytes that the layout skips are 0: the last offset's distance, and after the value the count of headers.
     """
     start, before_value = around_key(key_length, value_length, 0)
     before_key = _SEQUENCE_AND_COUNT.pack(NO_SEQUENCE, 1) + start
@@ -358,9 +357,9 @@ def _single_record(key_length: int, value_length: int) -> tuple[struct.Struct, i
 
 
 def _seal(batch: bytearray, base_offset: int, partition_leader_epoch: int, *checked: int) -> None:
-    """Write the header of a batch whose records are there.
+    """Write the header of a batch whose records are written.
 
-    checked: the fields behind the checksum, in their order.
+    checked: the fields after the checksum, in their order.
     """
     length = len(batch) - LENGTH_OVERHEAD_BYTES
     _HEADER.pack_into(batch, 0, base_offset, length, partition_leader_epoch, CURRENT_MAGIC, _NO_CRC_YET, *checked)
@@ -370,11 +369,11 @@ def _seal(batch: bytearray, base_offset: int, partition_leader_epoch: int, *chec
 def retention_steps(
     batch: RecordBatch, records: list[Record], *, delete_horizon_ms: int | None = None
 ) -> Generator[None, None, tuple[BatchHeader, bytearray]]:
-    """Make the header and the records section, not compressed yet, of a batch with only some of its records.
+    """Make header and uncompressed records section of a batch with only some of its records.
 
-    Offsets, sequence range, producer and leader epoch stay, so that consumers' positions and producers' state are not
-    disturbed. A step is `RECORDS_PER_RETENTION_STEP` records; the list is emptied.
-    delete_horizon_ms: when tombstones and markers in it may go; None keeps what the batch says.
+    Offsets, sequence range, producer and leader epoch stay, so that consumers' positions and producers' state remain
+    valid. A step is `RECORDS_PER_RETENTION_STEP` records; the list is emptied.
+    delete_horizon_ms: time from which its tombstones and markers may be removed; None keeps the batch's own.
     Source: Kafka's MemoryRecords.filterTo and KIP-534.
     """
     header = batch.header
@@ -388,7 +387,7 @@ def retention_steps(
     section = bytearray()
     records_count = len(records)
     times_ms = []
-    records.reverse()  # the memory of records is given back as they are written
+    records.reverse()  # frees the memory of records as they are written
     for start in range(0, records_count, RECORDS_PER_RETENTION_STEP):
         if start:
             yield
@@ -408,7 +407,7 @@ def retention_steps(
 
 
 def compressed_and_sealed(header: BatchHeader, section: bytearray) -> bytearray:
-    """The batch of that header, whose records section is not compressed yet."""
+    """Build the batch of that header and an uncompressed records section."""
     compressed = section if header.codec is Codec.NONE else compress(header.codec, section)
     return bytearray().join((sealed_header(header, compressed), compressed))
 
@@ -422,14 +421,13 @@ def _write_records(out: bytearray, base_timestamp_ms: int, first_offset: int, re
 def read_records(
     batch: RecordBatch, *, maximum_bytes: int = MAXIMUM_DECOMPRESSED_BYTES, content: bytes | None = None
 ) -> Iterator[Record]:
-    """The records of a batch, decompressed if need be; as many as the header counts, which must be all there are.
+    """Read the records of a batch, decompressed if need be; the header's count must be that of all records.
 
-    content: the records section, where it has been decompressed already.
-    Raises DecodeError where they are not what the header says, and where decompression would yield more than
-    `maximum_bytes`.
+    content: the records section, if it was decompressed before.
+    Raises DecodeError if they contradict the header, or decompression would yield more than `maximum_bytes`.
     """
     header = batch.header
-    # Bytes are faster to take apart than a view is; one copy of the whole, then one of each key and value.
+    # Bytes are faster to read than a view; one copy of the whole, then one of each key and value.
     if content is None:
         content = bytes(decompress(header.codec, batch.buffer[HEADER_BYTES:], maximum_bytes=maximum_bytes))
     append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
@@ -448,7 +446,7 @@ def read_records(
 
 
 class EndTransactionMarker(NamedTuple):
-    """What a marker says: how a producer's transaction ended, and the epoch of the coordinator that decided it."""
+    """Content of a marker: commit or abort, and the epoch of the coordinator that decided."""
 
     committed: bool
     coordinator_epoch: int
@@ -464,7 +462,7 @@ def build_end_transaction_marker(
     partition_leader_epoch: int = NO_LEADER_EPOCH,
     is_log_append_time: bool = False,
 ) -> bytes:
-    """The control batch that ends a producer's transaction in one partition, of `MARKER_BYTES`."""
+    """Build the control batch of `MARKER_BYTES` that ends a producer's transaction in one partition."""
     return _PREFIX.pack(base_offset, _MARKER_BATCH_LENGTH, partition_leader_epoch) + _marker_behind_prefix(
         producer_id, producer_epoch, committed, coordinator_epoch, timestamp_ms, is_log_append_time
     )
@@ -479,7 +477,7 @@ def _marker_behind_prefix(
     timestamp_ms: int,
     is_log_append_time: bool,
 ) -> bytes:
-    """What the markers of one transaction have in common: the offset and the leader's epoch are not in the checksum."""
+    """Encode the common part of a transaction's markers: the checksum covers neither offset nor leader epoch."""
     attributes = TRANSACTIONAL_BIT | CONTROL_BIT
     if is_log_append_time:
         attributes |= LOG_APPEND_TIME_BIT
@@ -509,9 +507,9 @@ _ABORT_START = _marker_record_start(_ABORT)
 
 
 def read_end_transaction_marker(batch: RecordBatch) -> EndTransactionMarker | None:
-    """What a marker says, or None: not a control batch, emptied by the cleaner, or a control record of another type.
+    """Read a marker. None for other batches, those that the cleaner emptied, and control records of other types.
 
-    Raises DecodeError where the key or the value is too short or has a negative version; higher versions are read as
+    Raises DecodeError if the key or the value is too short or has a negative version; higher versions are read as
     version 0.
     """
     if not batch.header.is_control or batch.header.records_count == 0:

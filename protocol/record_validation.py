@@ -1,9 +1,9 @@
-"""What a broker checks inside a batch from a producer before it takes it: that the records are what the header says.
+"""Validation of the records in a producer's batch before the append: they must agree with the header.
 
-Consumers trust what lies in a log; a batch that lies would stop them for good, or lead them past the records of others.
-So the lengths and the offset of every record are looked at. That costs about half a microsecond a record, a fifth of it
-where records are equally long; keys and values are skipped by their length. One thing is taken on trust that Apache
-Kafka looks at, the greatest timestamp in the header: a lie there misleads only those who look for records by time.
+Consumers trust the log; a wrong batch would stop them for good, or lead them past other records. So the lengths and the
+offset of every record are checked. That costs about half a microsecond a record, a fifth of it where records are
+equally long; keys and values are skipped by their length. Unlike Apache Kafka, it does not check the greatest timestamp
+in the header: a wrong one misleads only searches by time.
 Source: Kafka's LogValidator and DefaultRecordBatch; KIP-467 for the record errors.
 """
 
@@ -29,35 +29,35 @@ from fencepost.protocol.record_batch import (
 from fencepost.protocol.varints import VARINTS, read_varint, read_varlong
 
 MAXIMUM_RECORD_ERRORS: Final = 100
-"""Reported per batch, so that a reply stays small whatever is refused."""
+"""Bound on the record errors reported per batch, so that replies stay small."""
 NO_LIMIT_MS: Final = 2**63 - 1
 RECORDS_PER_BLOCK: Final = 64
 RECORDS_AT_ONCE: Final = 16_384
-"""Checked in one step: 8 ms at most on the machine of the figures. More of them are checked in steps."""
+"""Bound on records checked in one step: 8 ms on the machine of the figures. More are checked in several steps."""
 RECORDS_PER_STEP: Final = 4_096
 EXAMINED_AT_ONCE: Final = 4_096
-"""Looked at one by one in one step, which takes four times as long as checking them."""
+"""Bound on records examined one by one in one step, which takes four times as long as checking them."""
 HEADERS_AT_ONCE: Final = 8_192
-"""Headers of all records together that are checked in one step."""
+"""Bound on the headers of all records together that are checked in one step."""
 _SMALLEST_RECORD_BYTES: Final = 7  # length, attributes, two deltas, two lengths and a count, of a byte each
 _NULL: Final = 1  # the length -1, zig-zag
-_CONTINUED_BYTES: Final = bytes(range(0x80, 0x100))  # those after which a variable-length integer goes on
+_CONTINUED_BYTES: Final = bytes(range(0x80, 0x100))  # bytes after which a variable-length integer continues
 _WORTH_TRYING_COUNT: Final = 6
 _KNOWN_TABLES_COUNT: Final = 256
 _LONGEST_VARINT_BYTES: Final = 5
 _LONGEST_VARLONG_BYTES: Final = 10
 _OF_A_FIRST_RECORD: Final = bytes(3)
-"""Attributes, which mean nothing, and no distance from the batch's time and offset."""
+"""Attributes, which are unused, and distances of 0 from the batch's time and offset."""
 _headers_left = [HEADERS_AT_ONCE]
-"""How many headers of records may still be checked in this step."""
+"""The number of record headers that may still be checked in this step."""
 _WRONG_OFFSET: Final = "a record's offset is not the one after the record before it"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordRules:
-    """What a topic asks of the records that it is sent.
+    """Requirements of a topic on its records.
 
-    timestamp_before_max_ms, timestamp_after_max_ms: how far a CreateTime may lie behind and ahead of the broker's
+    timestamp_before_max_ms, timestamp_after_max_ms: the most that a CreateTime may be before and after the broker's
     clock.
     """
 
@@ -69,14 +69,14 @@ class RecordRules:
 
 
 class RecordRefusal(NamedTuple):
-    """What is wrong with one record of a batch; `record_index` counts from its first."""
+    """Error of one record of a batch; `record_index` counts from 0."""
 
     record_index: int
     message: str
 
 
 class BatchRefusal(NamedTuple):
-    """Why a batch is refused: INVALID_RECORD, INVALID_TIMESTAMP or UNSUPPORTED_COMPRESSION_TYPE."""
+    """Refusal of a batch: INVALID_RECORD, INVALID_TIMESTAMP or UNSUPPORTED_COMPRESSION_TYPE."""
 
     error: ErrorCode
     message: str
@@ -84,10 +84,10 @@ class BatchRefusal(NamedTuple):
 
 
 def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *, now_ms: int) -> BatchRefusal | None:
-    """Check one batch of a producer, whose magic, size and CRC are right already; None when nothing is wrong.
+    """Check one batch of a producer after magic, size and CRC were checked; return the refusal, or None.
 
-    Raises TooLargeForOneStepError where the header is right but what follows takes longer than one step of an event
-    loop: its decompressed content is for `validation_steps`.
+    Raises TooLargeForOneStepError if the header is right but the records take longer than one step of an event loop:
+    pass the decompressed content to `validation_steps`.
     """
     attributes = header.attributes
     records_count = header.records_count
@@ -109,7 +109,7 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
             limit_bytes = rules.maximum_decompressed_bytes
             content = decompress(header.codec, content, maximum_bytes=limit_bytes, is_one_step=True)
         misses_key = check_records(content, records_count)
-        has_right_times = rules.uses_log_append_time or (  # as far as the header alone tells
+        has_right_times = rules.uses_log_append_time or (  # by the header alone
             rules.timestamp_before_max_ms == NO_LIMIT_MS
             and header.max_timestamp_ms <= now_ms + rules.timestamp_after_max_ms
         )
@@ -125,9 +125,9 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
 def validation_steps(
     content: Buffer, header: BatchHeader, rules: RecordRules, *, now_ms: int
 ) -> Generator[None, None, BatchRefusal | None]:
-    """Check the decompressed records of a batch that `validate_batch` found too large, as it would have, in steps.
+    """Check the decompressed records of a batch that `validate_batch` found too large, in steps.
 
-    Each step is `RECORDS_PER_STEP` records or fewer; between two of them others may do anything but change `content`.
+    Each step is at most `RECORDS_PER_STEP` records; `content` must not change between them.
     """
     try:
         misses_key = yield from checking_steps(content, header.records_count)
@@ -143,15 +143,15 @@ def validation_steps(
 
 
 def invalid_records(error: DecodeError) -> BatchRefusal:
-    """The refusal of a batch whose records cannot be read."""
+    """Make the refusal of a batch whose records cannot be read."""
     return _invalid(str(error))
 
 
 def check_records(content: Buffer, count: int) -> bool:
     """Check that a decompressed records section is `count` records with offsets 0, 1, 2 … and nothing else.
 
-    Returns whether any of them has no key. Raises DecodeError where the records are not what they should be, and
-    TooLargeForOneStepError where there are too many of them, or of their headers: those are for `checking_steps`.
+    Returns whether any of them has no key. Raises DecodeError for invalid records, and TooLargeForOneStepError for too
+    many records or headers: pass those to `checking_steps`.
     """
     if count * _SMALLEST_RECORD_BYTES > len(content):
         raise DecodeError(f"{count} records do not fit into {len(content)} bytes")
@@ -179,7 +179,7 @@ def check_records(content: Buffer, count: int) -> bool:
 
 
 def checking_steps(content: Buffer, count: int) -> Generator[None, None, bool]:
-    """As `check_records`, of any number of records and headers, in steps of `RECORDS_PER_STEP` records or fewer."""
+    """As `check_records`, for any number of records and headers, in steps of at most `RECORDS_PER_STEP` records."""
     if count * _SMALLEST_RECORD_BYTES > len(content):
         raise DecodeError(f"{count} records do not fit into {len(content)} bytes")
     position, misses_key = 0, False
@@ -188,7 +188,7 @@ def checking_steps(content: Buffer, count: int) -> Generator[None, None, bool]:
         for first_of_block in range(0, count, RECORDS_PER_BLOCK):
             if first_of_block and first_of_block % RECORDS_PER_STEP == 0:
                 yield
-                _headers_left[0] = HEADERS_AT_ONCE  # others have checked records meanwhile
+                _headers_left[0] = HEADERS_AT_ONCE  # other batches were checked meanwhile
             block_count = min(RECORDS_PER_BLOCK, count - first_of_block)
             try:
                 position, block_misses_key = _check_next_block(content, position, first_of_block, block_count)
@@ -251,19 +251,19 @@ def _check_next_block(content: Buffer, position: int, first_of_block: int, count
     """
     lowest_bytes, higher_bytes = _offset_varints(first_of_block, count)
     if count >= _WORTH_TRYING_COUNT:
-        end, misses_key = _check_uniform_block(content, position, lowest_bytes, higher_bytes)
+        end, misses_key = _check_equal_length_block(content, position, lowest_bytes, higher_bytes)
         if end is not None:
             return end, misses_key
-    if not first_of_block:  # what was checked before in this step is another batch
+    if not first_of_block:  # the headers checked before in this step are another batch's
         _headers_left[0] = HEADERS_AT_ONCE
     return _check_block(content, position, lowest_bytes, higher_bytes)
 
 
 def _misses_key_of_plain_record(content: Buffer) -> bool | None:
-    """Whether the only record of a batch has no key; None where a closer look is needed.
+    """Whether the only record of a batch has no key; None if the record needs a full check.
 
-    Mostly it has the time of its batch, a short key or none, a value and no headers. Then all but the key's length
-    follows from how many bytes there are, and is compared, not read. Raises IndexError.
+    Mostly it has the time of its batch, a short key or none, a value and no headers. Then the number of bytes
+    determines all but the key's length, and the rest is compared, not read. Raises IndexError.
     """
     size_bytes = len(content)
     start = _length_that_fills(size_bytes) + _OF_A_FIRST_RECORD
@@ -285,9 +285,9 @@ def _misses_key_of_plain_record(content: Buffer) -> bool | None:
 
 @lru_cache(maxsize=2048)
 def _length_that_fills(size_bytes: int) -> bytes:
-    """The length of a field that takes `size_bytes` together with its length, zig-zag.
+    """The zig-zag length of a field that takes `size_bytes` together with its length.
 
-    Where there is none, as where a byte more of the field makes two more with its length, it is more bytes than that.
+    If no length fits, as where one more byte of the field makes its length longer, the result takes more bytes.
     """
     for width in range(1, min(size_bytes, _LONGEST_VARINT_BYTES) + 1):
         length = VARINTS[size_bytes - width]
@@ -298,9 +298,9 @@ def _length_that_fills(size_bytes: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def _offset_varints(first_of_block: int, count: int) -> tuple[bytes, bytes]:
-    """How the offsets of one block of `count` are written: the first byte of each, and the bytes that follow them all.
+    """Encode the offsets of one block of `count`: the first byte of each, and the common bytes after it.
 
-    They are kept, for most batches have as many records as those before them.
+    The results are cached: most batches have the same number of records as those before them.
     """
     if not first_of_block:
         return bytes(range(0, 2 * count, 2)), b""
@@ -310,11 +310,11 @@ def _offset_varints(first_of_block: int, count: int) -> tuple[bytes, bytes]:
 
 
 def _check_block(content: Buffer, position: int, lowest_bytes: bytes, higher_bytes: bytes) -> tuple[int, bool]:
-    """Check one record after the other; return the position after the block, and whether any has no key.
+    """Check records one by one; return the position after the block, and whether any has no key.
 
     This is the innermost loop of a produce request, written for speed: integers of one and two bytes are read in place.
-    Zig-zag puts the sign into the lowest bit, so the signs of all lengths but null are gathered and looked at once.
-    That all ends where its record does is looked at behind the last field; until then a lie leads only forward.
+    Zig-zag puts the sign into the lowest bit, so the signs of all lengths but null are collected and checked once.
+    The end of a record is compared after its last field; until then a wrong length only leads forward.
     Raises IndexError and DecodeError.
     """
     misses_key = False
@@ -325,7 +325,7 @@ def _check_block(content: Buffer, position: int, lowest_bytes: bytes, higher_byt
         length = content[position]
         signs |= length
         if length < 0x80:
-            cursor = position + 2  # behind the length and the attributes
+            cursor = position + 2  # after the length and the attributes
             position += 1 + (length >> 1)
         elif (higher := content[position + 1]) < 0x80:
             cursor = position + 3
@@ -373,7 +373,7 @@ def _check_block(content: Buffer, position: int, lowest_bytes: bytes, higher_byt
 
 
 def _skip_field(content: Buffer, position: int) -> int:
-    """The position after a key or value, whose length may be -1, for null. Raises IndexError and DecodeError."""
+    """Return the position after a key or value, whose length may be -1, for null. Raises IndexError and DecodeError."""
     length, end = read_varint(content, position)
     if length < -1:
         raise DecodeError("a key or value has a negative length", position=position)
@@ -381,7 +381,7 @@ def _skip_field(content: Buffer, position: int) -> int:
 
 
 def _check_record_headers(content: Buffer, position: int, end: int) -> None:
-    """Check a record's headers, and that it ends where it says. Raises IndexError and DecodeError."""
+    """Check a record's headers, and that the record has the given length. Raises IndexError and DecodeError."""
     start = position
     count, position = read_varint(content, position)
     if count < 0 or count * 2 > end - position:
@@ -394,7 +394,7 @@ def _check_record_headers(content: Buffer, position: int, end: int) -> None:
 
 
 def _skip_record_headers(content: Buffer, position: int, count: int) -> int:
-    """The position after `count` headers. Raises IndexError and DecodeError."""
+    """Return the position after `count` headers. Raises IndexError and DecodeError."""
     for _ in range(count):
         length, position = read_varint(content, position)
         if length < 0:
@@ -404,10 +404,10 @@ def _skip_record_headers(content: Buffer, position: int, count: int) -> int:
 
 
 class EqualLengthRecords:
-    """How the records lie in batches that are built alike: block by block, equally long in each.
+    """Layout of the records in batches of the same shape: block by block, equally long in each block.
 
-    columns:    takes out of a batch, from where the first one was given, what has to be looked at: see `count_alike`.
-    misses_key: whether one of them has no key.
+    columns:    extracts from a batch, from the position given for the first one, the bytes to compare.
+    misses_key: whether any record has no key.
     """
 
     __slots__ = ("_expected", "_lowest_count", "columns", "misses_key")
@@ -415,7 +415,7 @@ class EqualLengthRecords:
     columns: Callable[[bytes], tuple[bytes, ...]]
 
     def __init__(self, blocks: Sequence[tuple[int, _Table]]) -> None:
-        """blocks: where each begins, and its table."""
+        """blocks: start and table of each."""
         known: list[slice] = []
         expected: list[bytes] = []
         continued: list[slice] = []
@@ -432,14 +432,14 @@ class EqualLengthRecords:
         self._lowest_count = len(lowest)
         self.misses_key = any(table.misses_key for _, table in blocks)
 
-    def count_alike(self, found: Sequence[tuple[bytes, ...]]) -> int:
-        """How many from the first on have such records, of batches that are as long; `found` by `columns` in each."""
-        if self._are_alike(found):
+    def count_same_shape(self, found: Sequence[tuple[bytes, ...]]) -> int:
+        """Count the leading batches of the same length that have such records; `found`: `columns` of each."""
+        if self._have_same_shape(found):
             return len(found)
-        return next(index for index, one in enumerate(found) if not self._are_alike((one,)))
+        return next(index for index, one in enumerate(found) if not self._have_same_shape((one,)))
 
-    def _are_alike(self, found: Sequence[tuple[bytes, ...]]) -> bool:
-        """As `_are_rows`, for all blocks of all batches, without a step of Python for each."""
+    def _have_same_shape(self, found: Sequence[tuple[bytes, ...]]) -> bool:
+        """Do as `_are_rows` for all blocks of all batches, without Python code for each."""
         count = len(found)
         columns = list(zip(*found, strict=True))
         first_continued, first_lowest = len(self._expected), len(columns) - self._lowest_count
@@ -450,8 +450,8 @@ class EqualLengthRecords:
         )
 
 
-def uniform_records(content: Buffer, count: int, start: int = 0) -> EqualLengthRecords | None:
-    """How the records lie in the section that begins at `start`; None where they are not equally long.
+def equal_length_records(content: Buffer, count: int, start: int = 0) -> EqualLengthRecords | None:
+    """Return the layout of the records in the section from `start` on; None if they are not equally long.
 
     Raises DecodeError as `check_records`.
     """
@@ -469,11 +469,11 @@ def uniform_records(content: Buffer, count: int, start: int = 0) -> EqualLengthR
 
 
 class _Table(NamedTuple):
-    """How the records of a block lie that are equally long: like the rows of a table.
+    """Layout of the equally long records of a block, as rows of a table.
 
-    known:      the columns whose bytes are known; `columns` takes them out of the rows, and has to find `expected`.
+    known:      the columns whose bytes are known; `columns` extracts them from the rows, and must find `expected`.
     timestamp:  the first column of the timestamps, which differ but take the same number of bytes.
-    offset:     the column behind them.
+    offset:     the column after them.
     """
 
     row_bytes: int
@@ -487,17 +487,16 @@ class _Table(NamedTuple):
 
 
 _known_tables: Final[dict[tuple[int, int, bytes, bytes], _Table]] = {}
-"""By the first two bytes and the offsets: what the last such block was like, for the next is mostly like it."""
+"""Cache by first two bytes and offsets: the table of the last such block, which mostly fits the next."""
 
 
-def _check_uniform_block(
+def _check_equal_length_block(
     content: Buffer, position: int, lowest_bytes: bytes, higher_bytes: bytes
 ) -> tuple[int | None, bool]:
-    """As `_check_block`, for records of one length throughout; the position is None where a closer look is needed.
+    """As `_check_block`, for records of equal length; the position is None if they need a full check.
 
-    Such records lie like the rows of a table, whose columns a slice with a stride takes out and compares natively. That
-    is four times as fast as going from record to record, and costs next to nothing where the first column tells
-    already.
+    Such records are rows of a table; a slice with a stride extracts a column, which is compared natively. That is four
+    times as fast as record by record, and costs next to nothing where the first column differs.
     Raises IndexError and DecodeError.
     """
     kind = (content[position], content[position + 1], lowest_bytes, higher_bytes)
@@ -520,9 +519,7 @@ def _check_uniform_block(
 
 
 def _are_rows(content: Buffer, position: int, table: _Table) -> bool:
-    """Whether the table's rows lie there: they are as it says in every byte that has a meaning, but those of the
-    timestamps' values.
-    """
+    """Whether the rows fit the table: every used byte is equal, except those of the timestamps' values."""
     row_bytes, size_bytes, _, columns, expected, timestamp, offset, _ = table
     rows = bytes(content[position : position + size_bytes])
     if columns(rows) != expected:
@@ -535,8 +532,8 @@ def _are_rows(content: Buffer, position: int, table: _Table) -> bool:
 
 
 def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes) -> _Table | None:
-    """The table that has such a first row, whose attributes are at `body`; None where the row has headers, does not
-    end where it says or has a timestamp of the greatest width. Raises IndexError and DecodeError.
+    """Make the table for such a first row, whose attributes are at `body`; None if the row has headers, a wrong length
+    or a timestamp of the greatest width. Raises IndexError and DecodeError.
     """
     timestamp = body + 1
     offset = timestamp + 1 if first_row[timestamp] < 0x80 else read_varlong(first_row, timestamp)[1]
@@ -547,7 +544,7 @@ def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes
     if key_length < -1 or value_length < -1:
         raise DecodeError("a key or value has a negative length")
     if (
-        offset - timestamp == _LONGEST_VARLONG_BYTES  # in other rows such a one might have more than 64 bits
+        offset - timestamp == _LONGEST_VARLONG_BYTES  # in other rows it might have more than 64 bits
         or first_row[offset + 1 : key] != higher_bytes
         or value_end + max(value_length, 0) != len(first_row) - 1
         or first_row[-1]
@@ -565,7 +562,7 @@ def _table(first_row: bytes, body: int, lowest_bytes: bytes, higher_bytes: bytes
 def _examination_steps(
     header: BatchHeader, content: Buffer, rules: RecordRules, now_ms: int
 ) -> Generator[None, None, BatchRefusal | None]:
-    """Look at every record, all of which are right, and say of each what the topic does not take."""
+    """Examine the records, all of them valid, and return those that break the topic's rules."""
     earliest_ms = now_ms - rules.timestamp_before_max_ms
     latest_ms = now_ms + rules.timestamp_after_max_ms
     error = ErrorCode.INVALID_RECORD
@@ -600,7 +597,7 @@ def _examination_steps(
 
 
 def _result_of(steps: Generator[None, None, BatchRefusal | None]) -> BatchRefusal | None:
-    """Do all steps at once."""
+    """Run all steps, and return the result."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""Messages as typed classes: how to declare them, and how they become bytes and objects again.
+"""Messages as typed classes: declaration, encoding and decoding.
 
     @message(key=26, versions="0-5", flexible="3+")
     class EndTxnResponse:
@@ -14,7 +14,7 @@ from struct import error as struct_error
 from types import CodeType, TracebackType
 from typing import Any, TypeVar
 
-from fencepost.protocol.code_writer import Place
+from fencepost.protocol.code_writer import CodePosition
 from fencepost.protocol.declaration import field, message, schema_of, struct
 from fencepost.protocol.primitives import (
     ZERO_UUID,
@@ -63,14 +63,14 @@ Message = TypeVar("Message")
 _readers: dict[tuple[type[Any], int], Callable[[Buffer, int], Any]] = {}
 _writers: dict[tuple[type[Any], int], Callable[[Any, bytearray, list[Buffer]], None]] = {}
 _step_writers: dict[tuple[type[Any], int], Callable[[Any, bytearray, list[Buffer]], Generator[None, None, None]]] = {}
-_places: dict[CodeType, list[Place]] = {}
+_positions: dict[CodeType, list[CodePosition]] = {}
 
 
 def decode(message_type: type[Message], buffer: Buffer, version: int, position: int = 0) -> Message:
-    """Read one message, which must end where the buffer ends; only behind a request more bytes may follow, unread.
+    """Read one message, which must end where the buffer ends; only after a request more bytes may follow, unread.
 
-    `records` fields are slices of the buffer, not copied: it has to stay as it is for as long as they are used.
-    Raises DecodeError for all that is not such a message: truncated, malformed, too long, of a version not declared.
+    `records` fields are slices of the buffer, not copied: the buffer must not change while they are used.
+    Raises DecodeError for a message that is truncated, malformed, too long, or of a version not declared.
     """
     read = _readers.get((message_type, version))
     if read is None:
@@ -84,7 +84,7 @@ def decode(message_type: type[Message], buffer: Buffer, version: int, position: 
 def encode(message_object: Any, version: int) -> bytearray:
     """Write a message as one piece.
 
-    Fields that the version does not have are left out. Raises EncodeError where a field cannot carry its value.
+    Fields that the version does not have are left out. Raises EncodeError if a field cannot carry its value.
     """
     chunks = encode_chunks(message_object, version)
     if len(chunks) == 1:
@@ -95,7 +95,7 @@ def encode(message_object: Any, version: int) -> bytearray:
 def encode_chunks(message_object: Any, version: int, out: bytearray | None = None) -> list[Buffer]:
     """Write a message as chunks to send one after another; records, unless small, are chunks of their own, not copied.
 
-    out: where the first chunk begins, e.g. a frame's header; written on at its end, and the first chunk returned.
+    out: the start of the first chunk, e.g. a frame's header; the message is appended to it.
     """
     message_type = type(message_object)
     write = _writers.get((message_type, version))
@@ -113,15 +113,15 @@ def encode_chunks(message_object: Any, version: int, out: bytearray | None = Non
 
 
 def encode_chunks_in_steps(message_object: Any, version: int, out: bytearray) -> Generator[None, None, list[Buffer]]:
-    """As `encode_chunks`, a little at a time: for a message so large that others are to have their turn in between.
+    """As `encode_chunks`, in steps: for a large message, with other requests in between.
 
-    The message must stay as it is.
+    The message must not change meanwhile.
     """
     message_type = type(message_object)
     write = _step_writers.get((message_type, version))
     if write is None:
-        write, places = compile_writer(schema_of(message_type), version, in_steps=True)
-        _places[write.__code__] = places
+        write, positions = compile_writer(schema_of(message_type), version, in_steps=True)
+        _positions[write.__code__] = positions
         _step_writers[message_type, version] = write
     chunks: list[Buffer] = []
     try:
@@ -136,8 +136,8 @@ def _reader(message_type: type[Any], version: int) -> Callable[[Buffer, int], An
     schema = schema_of(message_type)
     if version not in schema.versions:
         raise DecodeError(f"{schema.name} has no version {version}")
-    read, places = compile_reader(schema, version)
-    _places[read.__code__] = places
+    read, positions = compile_reader(schema, version)
+    _positions[read.__code__] = positions
     _readers[message_type, version] = read
     return read
 
@@ -146,8 +146,8 @@ def _writer(message_type: type[Any], version: int) -> Callable[[Any, bytearray, 
     schema = schema_of(message_type)
     if version not in schema.versions:
         raise EncodeError(f"{schema.name} has no version {version}")
-    write, places = compile_writer(schema, version)
-    _places[write.__code__] = places
+    write, positions = compile_writer(schema, version)
+    _positions[write.__code__] = positions
     _writers[message_type, version] = write
     return write
 
@@ -165,11 +165,11 @@ def _undecodable(message_type: type[Any], version: int, buffer: Buffer, error: E
 
 
 def _where(traceback: TracebackType | None) -> tuple[str, int]:
-    """What the generated function was about when it failed, and its position in the buffer."""
+    """The part of the message at which the generated function failed, and its position in the buffer."""
     while traceback is not None:
-        places = _places.get(traceback.tb_frame.f_code)
-        if places is not None:
-            about, variable, offset = places[traceback.tb_lineno]
+        positions = _positions.get(traceback.tb_frame.f_code)
+        if positions is not None:
+            about, variable, offset = positions[traceback.tb_lineno]
             return about, traceback.tb_frame.f_locals.get(variable, 0) + offset
         traceback = traceback.tb_next
     return "a message", 0

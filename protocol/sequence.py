@@ -1,4 +1,4 @@
-"""Arithmetic on sequence numbers: 31 bits, from 0 to 2147483647 and then 0 again.
+"""Arithmetic on sequence numbers: 31 bits, from 0 to 2147483647, then from 0 again.
 
 Source: Kafka's DefaultRecordBatch.incrementSequence and decrementSequence.
 """

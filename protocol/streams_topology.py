@@ -1,6 +1,6 @@
-"""What an application of Kafka Streams consists of, as its members tell it and as the coordinator writes it down.
+"""Topology of a Kafka Streams application: structs that requests, replies and stored records share.
 
-Requests, replies and records have these parts in common, field by field.
+Members send it, and the coordinator stores it.
 Source: KIP-1071; Kafka's StreamsGroupHeartbeatRequest.json and StreamsGroupTopologyValue.json.
 """
 
@@ -17,7 +17,7 @@ class StreamsKeyValue:
 
 @struct
 class StreamsEndpoint:
-    """Where a process answers interactive queries."""
+    """Address at which a process answers interactive queries."""
 
     host: str = ""
     port: uint16 = 0
@@ -25,7 +25,7 @@ class StreamsEndpoint:
 
 @struct
 class StreamsTaskIds:
-    """Tasks of a subtopology; a task has the number of the partitions that it reads."""
+    """Tasks of a subtopology; a task's number is that of the partitions that it reads."""
 
     subtopology_id: str = ""
     partitions: list[int32] = []
@@ -33,7 +33,7 @@ class StreamsTaskIds:
 
 @struct
 class StreamsTopicInfo:
-    """An internal topic. partitions: 0 when it follows from other topics. replication_factor: 0 for the default."""
+    """An internal topic. partitions: 0 if other topics determine it. replication_factor: 0 for the default."""
 
     name: str = ""
     partitions: int32 = 0
@@ -43,7 +43,7 @@ class StreamsTopicInfo:
 
 @struct
 class StreamsCopartitionGroup:
-    """Topics that have to have as many partitions as each other, by their places in the lists of the subtopology."""
+    """Topics that must have the same number of partitions, by their indexes in the lists of the subtopology."""
 
     source_topics: list[int16] = []
     source_topic_regex: list[int16] = []
@@ -52,7 +52,7 @@ class StreamsCopartitionGroup:
 
 @struct
 class StreamsSubtopology:
-    """A part of the topology that is processed as a whole: what it reads, what it writes, where its state is logged."""
+    """A part of the topology that is processed as a whole: its source, sink and changelog topics."""
 
     subtopology_id: str = ""
     source_topics: list[str] = []

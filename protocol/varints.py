@@ -78,4 +78,4 @@ class _Varints(dict[int, bytes]):
 
 
 VARINTS: Final[Mapping[int, bytes]] = _Varints((value, _encoded(value)) for value in range(-64, 512))
-"""Every signed integer as `write_varint` writes it. Most lengths and distances are looked up, others encoded anew."""
+"""Signed integers as `write_varint` encodes them. Most lengths and distances are looked up; others are encoded."""

@@ -1,13 +1,14 @@
-"""Compiles one flat writer per (message, version): a bytearray written front to back, fixed widths packed together.
+"""Compiler of writers: one flat function per (message, version), which appends to a bytearray, fixed widths packed
+together.
 
-Record batches are not copied into it. A writer for a message that carries them ends the current chunk, adds the batches
-as a chunk of their own and begins another, so that they go to the socket as they lie on disk.
+Record batches are not copied into it. A writer for a message with batches ends the current chunk, adds the batches as
+a chunk of their own and starts another, so that they are sent as they are on disk.
 """
 
 from struct import Struct
 from types import FunctionType
 
-from fencepost.protocol.code_writer import CodeWriter, Place, literal
+from fencepost.protocol.code_writer import CodePosition, CodeWriter, literal
 from fencepost.protocol.declaration import (
     NULL_STRUCT,
     NULL_TAGGED_STRUCT,
@@ -30,25 +31,27 @@ from fencepost.protocol.primitives import (
 )
 
 COPIED_RECORDS_BYTES = 1024
-"""Records up to this size are copied: cheaper than one more chunk in the scatter list of the socket."""
+"""Records up to this size are copied, which is cheaper than one more chunk in the scatter list of the socket."""
 
 
-def compile_writer(schema: MessageSchema, version: int, *, in_steps: bool = False) -> tuple[FunctionType, list[Place]]:
-    """Make `write(message, out, chunks)` and, per line of it, the part of the message that the line writes.
+def compile_writer(
+    schema: MessageSchema, version: int, *, in_steps: bool = False
+) -> tuple[FunctionType, list[CodePosition]]:
+    """Make `write(message, out, chunks)` and, per line, the part of the message that the line writes.
 
-    It writes on at the end of the bytearray `out`, and appends to `chunks` all that makes up the message, `out` first.
-    in_steps: it is a generator, which yields behind every struct of an array.
+    It appends to the bytearray `out`, and appends all chunks of the message to `chunks`, `out` first.
+    in_steps: it is a generator, which yields after every struct of an array.
     """
     return _Writer(schema, version, in_steps=in_steps).compile()
 
 
 FIELDS_FOR_PEOPLE = ("error_message", "status_detail")
-"""How the names of fields end that may quote a request: however much that is, the reply is sent."""
+"""Suffixes of fields that may quote a request: a text that is too long is shortened, and the reply sent."""
 ELLIPSIS = "…".encode()
 
 
 def shortened(text: bytes) -> bytes:
-    """As much of a text in UTF-8 as a string field holds, cut between characters, with an ellipsis at the end."""
+    """Shorten a text in UTF-8 to the length of a string field, cut between characters, with an ellipsis at the end."""
     return text[: MAXIMUM_STRING_BYTES - len(ELLIPSIS)].decode(errors="ignore").encode() + ELLIPSIS
 
 
@@ -68,13 +71,13 @@ class _Writer:
         ] = []  # format code, expression; the code "x" is a zero byte without expression
         self._pending_about: list[str] = []
 
-    def compile(self) -> tuple[FunctionType, list[Place]]:
+    def compile(self) -> tuple[FunctionType, list[CodePosition]]:
         self._struct(self._schema, "message", "", depth=0)
         self._flush()
         self._source.add("chunks.append(out)")
         if self._in_steps:  # a generator, also where the message has no arrays
             self._source.add("yield")
-        return self._source.compile("write"), self._source.places
+        return self._source.compile("write"), self._source.positions
 
     def _pend(self, code: str, expression: str, about: str) -> None:
         self._pending.append((code, expression))
@@ -82,7 +85,7 @@ class _Writer:
             self._pending_about.append(about)
 
     def _flush(self) -> None:
-        """Pack all that is pending with one call."""
+        """Pack all pending values with one call."""
         pending, self._pending = self._pending, []
         about, self._pending_about = ", ".join(self._pending_about), []
         if not pending:
@@ -123,7 +126,7 @@ class _Writer:
                 self._nested_struct(wire_type, nullable, value, path, depth)
 
     def _flush_in_branch(self, *last: tuple[str, str], about: str) -> None:
-        """Pack all that is pending, and what only this branch ends it with; it stays pending for the next branch."""
+        """Pack all pending values with those of this branch; they stay pending for the next branch."""
         pending, pending_about = list(self._pending), list(self._pending_about)
         self._pending += last
         if about:
@@ -132,7 +135,7 @@ class _Writer:
         self._pending, self._pending_about = pending, pending_about
 
     def _length(self, expression: str, code: str, about: str, maximum: int | None = None) -> None:
-        """Write a length or count with all that is pending; in a flexible version it is one too high, 0 for null."""
+        """Write a length or count with all pending values; in a flexible version it is one too high, 0 for null."""
         if not self._flexible:
             self._pend(code, expression, about)
             self._flush()
@@ -285,7 +288,7 @@ class _Writer:
         source.dedent()
 
     def _is_default(self, field: Field, variable: str) -> str:
-        """An expression that is true for nearly all values that need not be written."""
+        """An expression that is true for nearly all values that can be left out."""
         default = literal(field.default)
         if default is None:
             return f"{variable}.{field.name} is {self._source.constant('default', field.default)}"

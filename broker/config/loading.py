@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fencepost.broker.config.listeners import parse_listeners
 from fencepost.broker.config.settings import ALIASES, LISTENER_PREFIX, SETTINGS, Settings, setting_of_listener
 from fencepost.broker.config.topic_settings import TOPIC_SETTINGS
-from fencepost.protocol.lazy_import import deferred
+from fencepost.protocol.lazy_import import lazy_module
 
 if TYPE_CHECKING:
     import difflib
 else:
-    difflib = deferred("difflib")
+    difflib = lazy_module("difflib")
 
 ENVIRONMENT_PREFIX = "FENCEPOST_"
 # Variables of the command line and the scripts that are not settings.

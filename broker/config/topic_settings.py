@@ -20,12 +20,12 @@ from fencepost.broker.config.setting import (
     replicas,
 )
 from fencepost.broker.config.settings import ConfigSource, ConfigSynonym, Settings
-from fencepost.protocol.lazy_import import deferred
+from fencepost.protocol.lazy_import import lazy_module
 
 if TYPE_CHECKING:
     import difflib
 else:
-    difflib = deferred("difflib")
+    difflib = lazy_module("difflib")
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
     SettingType.BOOLEAN,

@@ -1,4 +1,4 @@
-"""One module per API family, imported when it is first asked for; those that clients ask for all the time, at once."""
+"""Handlers of requests, one module per API family: the common ones are imported at startup, the others at first use."""
 
 from fencepost.broker.handlers import (
     api_versions,

@@ -62,7 +62,7 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
     """Acquire records for a member, at once or when there are some; its acknowledgements are handled first.
 
     Refuses as a whole: INVALID_REQUEST, SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH,
-    SHARE_SESSION_LIMIT_REACHED (after the wait that the member asked for).
+    SHARE_SESSION_LIMIT_REACHED (after `max_wait_ms`).
     """
     version, shares = context.api_version, context.services.shares
     if not are_share_groups_on(context):

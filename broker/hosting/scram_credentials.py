@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
-from fencepost.protocol.lazy_import import deferred
+from fencepost.protocol.lazy_import import lazy_module
 
 if TYPE_CHECKING:
     import hashlib
     import hmac
 else:
-    hashlib = deferred("hashlib")
-    hmac = deferred("hmac")
+    hashlib = lazy_module("hashlib")
+    hmac = lazy_module("hmac")
 
 log = get_logger(__name__)
 

@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 from types import FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
-from fencepost.protocol.lazy_import import deferred
+from fencepost.protocol.lazy_import import lazy_module
 
 _CO_COROUTINE = 0x80
 """A flag of a function's code. Source: `inspect`."""
@@ -37,7 +37,7 @@ def _deferred_inspect() -> ModuleType:
 
     Dataclasses without a docstring call it for their signatures: at startup, a broker has none of those.
     """
-    return deferred(
+    return lazy_module(
         "inspect",
         isfunction=lambda value: isinstance(value, FunctionType),
         isgenerator=lambda value: isinstance(value, GeneratorType),
@@ -67,14 +67,14 @@ def _unwrapped(function: Any) -> Any:
 
 def _deferred_subprocess() -> ModuleType:
     """Make a lazy `subprocess` with the names that asyncio and uvloop need. A broker never starts processes."""
-    return deferred(
+    return lazy_module(
         "subprocess", PIPE=-1, STDOUT=-2, DEVNULL=-3, SubprocessError=type("SubprocessError", (Exception,), {})
     )
 
 
 def _import_asyncio_without_openssl() -> None:
     """Import asyncio and uvloop without `ssl`: every listener is PLAINTEXT. uvloop needs some names of `ssl`."""
-    sslproto = deferred("asyncio.sslproto")
+    sslproto = lazy_module("asyncio.sslproto")
     with _in_place_of({"ssl": None, "asyncio.sslproto": sslproto}):
         importlib.import_module("asyncio")
     try:
@@ -108,8 +108,8 @@ def _import_structlog_alone() -> None:
     stand_ins = {
         "rich": None,
         "structlog.twisted": None,
-        "structlog.stdlib": deferred("structlog.stdlib"),
-        "structlog.threadlocal": deferred("structlog.threadlocal"),
+        "structlog.stdlib": lazy_module("structlog.stdlib"),
+        "structlog.threadlocal": lazy_module("structlog.threadlocal"),
         "pickle": _NamesOfPickle("pickle"),
     }
     try:

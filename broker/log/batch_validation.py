@@ -20,9 +20,9 @@ from fencepost.protocol.record_batch import (
     NO_PRODUCER_ID,
     PREFIX_BYTES,
     BatchHeader,
-    compressed_anew,
     computed_crc,
     read_header,
+    recompressed,
     rewritten_header,
 )
 from fencepost.protocol.record_validation import BatchRefusal, validate_batch
@@ -73,7 +73,7 @@ def prepare_client_batch(
         content = decompress(header.codec, batch[HEADER_BYTES:], is_one_step=True)
         if len(content) > rules.compressed_at_once_bytes:
             raise TooLargeForOneStepError
-        batch = memoryview(compressed_anew(header, content, rules.codec, rules.level))
+        batch = memoryview(recompressed(header, content, rules.codec, rules.level))
         header = read_header(batch)
         size_bytes = len(batch)
     if size_bytes > rules.largest_batch_bytes:

@@ -25,8 +25,8 @@ from fencepost.protocol.record_batch import (
     HEADER_BYTES,
     NO_PRODUCER_ID,
     BatchHeader,
-    compressed_anew,
     read_header,
+    recompressed,
 )
 from fencepost.protocol.record_validation import invalid_records, validation_steps
 
@@ -78,7 +78,7 @@ class LargeBatches:
                 return CheckedLargeBatch(rules, header, batch)
             if header.producer_id < NO_PRODUCER_ID:
                 return refuse_without_producer_id(header)
-            compress = partial(compressed_anew, header, content, rules.codec, rules.level)
+            compress = partial(recompressed, header, content, rules.codec, rules.level)
             batch = memoryview(await on_a_thread(compress))
             return CheckedLargeBatch(rules, read_header(batch), batch)
 

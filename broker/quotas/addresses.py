@@ -6,12 +6,12 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
-from fencepost.protocol.lazy_import import deferred
+from fencepost.protocol.lazy_import import lazy_module
 
 if TYPE_CHECKING:
     import ipaddress
 else:
-    ipaddress = deferred("ipaddress")
+    ipaddress = lazy_module("ipaddress")
 
 
 async def address_of(host: str) -> str | None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fencepost.protocol.batch_run import BatchRun, count_alike
+from fencepost.protocol.batch_run import BatchRun, count_leading
 from fencepost.protocol.framing import LENGTH_BYTES, EqualLengthFrames
 from fencepost.protocol.headers import REQUEST_START_BYTES
 
@@ -51,7 +51,9 @@ def find_run(frames: EqualLengthFrames, records_start: int, records_end: int) ->
     size_bytes = records_end - records_start
     columns = zip(*_columns(first - _PREFIX_POSITION, size_bytes).iter_unpack(frames.buffer), strict=True)
     starts, correlation_ids, prefixes, ends = columns
-    count = min(count_alike(starts, starts[0]), count_alike(prefixes, prefixes[0]), count_alike(ends, REQUEST_END))
+    count = min(
+        count_leading(starts, starts[0]), count_leading(prefixes, prefixes[0]), count_leading(ends, REQUEST_END)
+    )
     if count < 2:
         return None
     run = RequestRun(correlation_ids, BatchRun(frames.buffer, frames.frame_bytes, first, size_bytes))

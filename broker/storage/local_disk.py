@@ -25,12 +25,12 @@ from fencepost.broker.storage.disk import LogFile, StorageError, Volume, storage
 from fencepost.broker.storage.file_system_sync import SMALLEST_FILE_COUNT, FileSystem, reliable_file_system
 from fencepost.broker.storage.preallocation import ROOM_BYTES, SMALLEST_WITH_ROOM_BYTES, preallocate
 from fencepost.broker.storage.sync_threads import NO_DESCRIPTOR, SyncJob, SyncPart, SyncThreads, sync_and_close
-from fencepost.protocol.lazy_import import deferred
+from fencepost.protocol.lazy_import import lazy_module
 
 if TYPE_CHECKING:
     import shutil
 else:
-    shutil = deferred("shutil")
+    shutil = lazy_module("shutil")
 
 FILE_MODE = 0o644
 WRITE_VECTOR_LIMIT = os.sysconf("SC_IOV_MAX")

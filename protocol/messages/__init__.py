@@ -1,6 +1,6 @@
-"""Every API that Kafka has and we speak, one module per family, request above response.
+"""Messages of all APIs that this broker speaks, one module per family, request above response.
 
-A family is imported when one of its messages is first used: most brokers are asked for few of them.
+A family is imported when one of its messages is first used: most brokers need few of them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -81,7 +81,7 @@ FAMILIES: Final[Mapping[int, tuple[str, str]]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("share_offsets", "AlterShareGroupOffsets"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("share_offsets", "DeleteShareGroupOffsets"),
 }
-"""By API key: the module here that declares the API, and its name, which that of each message begins with."""
+"""By API key: the module here that declares the API, and its name, the prefix of its messages' names."""
 
 
 class DeclaredMessages(Mapping[int, type[Any]]):

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: who may do what with which resource.
+"""DescribeAcls, CreateAcls and DeleteAcls: rules that allow or deny operations on resources.
 
 Numbers: resource types 1 any, 2 topic, 3 group, 4 cluster, 5 transactional id, 6 delegation token, 7 user; pattern
 types 1 any, 2 match, 3 literal, 4 prefixed; operations 1 any, 2 all, 3 read, 4 write and so on; permissions 1 any,
@@ -93,7 +93,7 @@ class CreateAclsResponse:
 
 @struct
 class DeleteAclsFilter:
-    """Which rules are to go; a name that is None matches every one."""
+    """Filter for the rules to remove; a name that is None matches every one."""
 
     resource_type_filter: int8 = 0
     resource_name_filter: str | None = ""

@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs change settings of resources, ListConfigResources finds those that have any.
+"""AlterConfigs and IncrementalAlterConfigs change settings of resources, ListConfigResources lists those with settings.
 
 Source: KIP-133, KIP-339, KIP-1142.
 """
@@ -16,7 +16,7 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """A resource with all that is to be set on it. Types: 2 topic, 4 broker, 8 broker logger."""
+    """A resource with all its new settings. Types: 2 topic, 4 broker, 8 broker logger."""
 
     resource_type: int8 = 0
     resource_name: str = ""
@@ -25,7 +25,7 @@ class AlterConfigsResource:
 
 @message(key=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest:
-    """Replace the settings of resources: what is not named goes back to its default."""
+    """Replace the settings of resources; settings that are not named return to their defaults."""
 
     resources: list[AlterConfigsResource] = []
     validate_only: bool = False
@@ -33,7 +33,7 @@ class AlterConfigsRequest:
 
 @struct
 class AlterConfigsResourceResponse:
-    """What became of one resource.
+    """Result of one resource.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REQUEST.
     """

@@ -1,13 +1,11 @@
-"""ApiVersions: what the broker speaks, and which features are switched on (KIP-35, KIP-511, KIP-584)."""
+"""ApiVersions: the versions that the broker serves, and the levels of features (KIP-35, KIP-511, KIP-584)."""
 
 from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
 
 @message(key=18, versions="0-4", flexible="3+")
 class ApiVersionsRequest:
-    """The first request on a connection. A broker that does not know its version answers in version 0, whatever was
-    asked.
-    """
+    """The first request on a connection. A broker that does not know its version answers in version 0."""
 
     client_software_name: str = field(versions="3+", default="")
     client_software_version: str = field(versions="3+", default="")
@@ -44,9 +42,9 @@ class FinalizedFeatureKey:
 
 @message(key=18, versions="0-4", flexible="3+")
 class ApiVersionsResponse:
-    """What the broker speaks. Its header is of version 0 in all versions.
+    """The served APIs and the features. Its header is of version 0 in all versions.
 
-    Errors: UNSUPPORTED_VERSION (with the one entry that says how to ask), INVALID_REQUEST for an ill-formed
+    Errors: UNSUPPORTED_VERSION (with one entry, the supported versions), INVALID_REQUEST for an ill-formed
     software name.
     """
 

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas: what users and clients may use of the broker.
+"""DescribeClientQuotas and AlterClientQuotas: quotas of users, client ids and addresses.
 
 Source: KIP-546.
 """
@@ -93,7 +93,7 @@ class AlterClientQuotasRequest:
 
 @struct
 class AlteredEntryData:
-    """What became of one entity.
+    """Result of one entity.
 
     Errors: INVALID_REQUEST, UNSUPPORTED_VERSION, CLUSTER_AUTHORIZATION_FAILED.
     """

@@ -1,4 +1,4 @@
-"""DescribeCluster and DescribeTopicPartitions: what an admin client asks instead of Metadata (KIP-700, KIP-966)."""
+"""DescribeCluster and DescribeTopicPartitions: replacements of Metadata for admin clients (KIP-700, KIP-966)."""
 
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
 
@@ -14,7 +14,7 @@ class DescribeClusterRequest:
 
 @struct
 class DescribeClusterBroker:
-    """Where a broker is reached."""
+    """Address of a broker."""
 
     broker_id: int32 = 0
     host: str = ""
@@ -37,7 +37,7 @@ class DescribeClusterResponse:
     cluster_id: str = ""
     controller_id: int32 = -1
     brokers: list[DescribeClusterBroker] = []
-    cluster_authorized_operations: int32 = -2147483648  # the default means not asked for
+    cluster_authorized_operations: int32 = -2147483648  # the default means not requested
 
 
 @struct
@@ -49,7 +49,7 @@ class TopicRequest:
 
 @struct
 class Cursor:
-    """Where the description goes on: a topic and its first partition not yet described."""
+    """Position at which the description continues: a topic and its first partition not yet described."""
 
     topic_name: str = ""
     partition_index: int32 = 0
@@ -57,8 +57,8 @@ class Cursor:
 
 @message(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest:
-    """Ask for partitions, at most so many per reply, all topics when `topics` is empty; go on from where a reply
-    ended.
+    """Ask for partitions, of all topics when `topics` is empty, with a limit per reply; `cursor` is where the previous
+    reply ended.
     """
 
     topics: list[TopicRequest] = []
@@ -68,7 +68,7 @@ class DescribeTopicPartitionsRequest:
 
 @struct
 class DescribeTopicPartitionsResponsePartition:
-    """Who leads a partition and who has its replicas.
+    """Leader and replicas of a partition.
 
     Errors: LEADER_NOT_AVAILABLE.
     """
@@ -96,7 +96,7 @@ class DescribeTopicPartitionsResponseTopic:
     topic_id: uuid = ZERO_UUID
     is_internal: bool = False
     partitions: list[DescribeTopicPartitionsResponsePartition] = []
-    topic_authorized_operations: int32 = -2147483648  # the default means not asked for
+    topic_authorized_operations: int32 = -2147483648  # the default means not requested
 
 
 @message(key=75, versions="0", flexible="0+")

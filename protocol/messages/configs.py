@@ -5,7 +5,7 @@ from fencepost.protocol.schema import field, int8, int16, int32, message, struct
 
 @struct
 class DescribeConfigsResource:
-    """A resource, with the names of the settings asked for, or None for all. Types: 2 topic, 4 broker, 8 broker
+    """A resource, with the names of the requested settings, or None for all. Types: 2 topic, 4 broker, 8 broker
     logger.
     """
 
@@ -25,7 +25,7 @@ class DescribeConfigsRequest:
 
 @struct
 class DescribeConfigsSynonym:
-    """Another place that the value could have come from, in the order of precedence."""
+    """Another source of the value, in the order of precedence."""
 
     name: str = ""
     value: str | None = ""

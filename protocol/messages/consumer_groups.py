@@ -41,14 +41,14 @@ class ConsumerGroupHeartbeatResponseTopicPartitions:
 
 @struct
 class ConsumerGroupHeartbeatResponseAssignment:
-    """All that the member may use; it gives up whatever else it owns."""
+    """All partitions that the member may use; it gives up all others."""
 
     topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = []
 
 
 @message(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatResponse:
-    """Where the member stands. `assignment` is None when it has not changed.
+    """Epoch and assignment of the member. `assignment` is None when it has not changed.
 
     Errors: INVALID_REQUEST, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
     UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION (1+), NOT_COORDINATOR,
@@ -121,7 +121,7 @@ class ConsumerGroupDescribedGroup:
     assignment_epoch: int32 = 0
     assignor_name: str = ""
     members: list[ConsumerGroupDescribeMember] = []
-    authorized_operations: int32 = -2147483648  # the default means not asked for
+    authorized_operations: int32 = -2147483648  # the default means not requested
 
 
 @message(key=69, versions="0-1", flexible="0+")

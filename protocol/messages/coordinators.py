@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker looks after a group or a transactional id (KIP-699 for several at once)."""
+"""FindCoordinator: the broker that coordinates a group or a transactional id (KIP-699 for several at once)."""
 
 from fencepost.protocol.schema import field, int8, int16, int32, message, struct
 
@@ -14,7 +14,7 @@ class FindCoordinatorRequest:
 
 @struct
 class Coordinator:
-    """Where the coordinator of a key is reached. With an error the node is -1, its host empty, its port -1.
+    """Address of the coordinator of a key. With an error the node is -1, its host empty, its port -1.
 
     Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED.

@@ -8,7 +8,7 @@ from fencepost.protocol.schema import field, int16, int32, int64, message, struc
 
 @struct
 class CreatableRenewers:
-    """Who may renew the token."""
+    """A principal that may renew the token."""
 
     principal_type: str = ""
     principal_name: str = ""
@@ -16,7 +16,7 @@ class CreatableRenewers:
 
 @message(key=38, versions="1-3", flexible="2+")
 class CreateDelegationTokenRequest:
-    """Ask for a token, for the asker unless an owner is named."""
+    """Ask for a token, for the requester unless an owner is named."""
 
     owner_principal_type: str | None = field(versions="3+", default="")
     owner_principal_name: str | None = field(versions="3+", default="")
@@ -46,7 +46,7 @@ class CreateDelegationTokenResponse:
 
 @message(key=39, versions="1-2", flexible="2+")
 class RenewDelegationTokenRequest:
-    """Let a token live longer; -1 for as long as the broker gives."""
+    """Extend the life of a token; -1 for the broker's default."""
 
     hmac: bytes = b""
     renew_period_ms: int64 = 0
@@ -63,7 +63,7 @@ class RenewDelegationTokenResponse:
 
 @message(key=40, versions="1-2", flexible="2+")
 class ExpireDelegationTokenRequest:
-    """Let a token end sooner; -1 for at once."""
+    """Set the expiry of a token; -1 for at once."""
 
     hmac: bytes = b""
     expiry_time_period_ms: int64 = 0
@@ -80,7 +80,7 @@ class ExpireDelegationTokenResponse:
 
 @struct
 class DescribeDelegationTokenOwner:
-    """Whose tokens."""
+    """An owner of tokens."""
 
     principal_type: str = ""
     principal_name: str = ""
@@ -95,7 +95,7 @@ class DescribeDelegationTokenRequest:
 
 @struct
 class DescribedDelegationTokenRenewer:
-    """Who may renew the token."""
+    """A principal that may renew the token."""
 
     principal_type: str = ""
     principal_name: str = ""

@@ -1,4 +1,4 @@
-"""DeleteRecords: everything below an offset may be read no more.
+"""DeleteRecords: raising the log start offsets of partitions.
 
 Source: KIP-107.
 """
@@ -32,7 +32,7 @@ class DeleteRecordsRequest:
 
 @struct
 class DeleteRecordsPartitionResult:
-    """Where the partition begins now; -1 with an error.
+    """The new log start offset of the partition; -1 with an error.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, POLICY_VIOLATION,
     INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, TOPIC_AUTHORIZATION_FAILED.

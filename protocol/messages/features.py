@@ -30,7 +30,7 @@ class UpdateFeaturesRequest:
 
 @struct
 class UpdatableFeatureResult:
-    """What became of one feature."""
+    """Result of one feature."""
 
     feature: str = ""
     error_code: int16 = 0

@@ -6,7 +6,7 @@ from fencepost.protocol.schema import records as record_batches
 
 @struct
 class ReplicaState:
-    """Which follower asks; -1 for a consumer."""
+    """The follower that sends the request; -1 for a consumer."""
 
     replica_id: int32 = -1
     replica_epoch: int64 = -1
@@ -14,7 +14,7 @@ class ReplicaState:
 
 @struct
 class FetchPartition:
-    """Where to read a partition, and how much of it. An epoch of -1 is not checked."""
+    """A partition to read, with offset and limit. An epoch of -1 is not checked."""
 
     partition: int32 = 0
     current_leader_epoch: int32 = field(versions="9+", default=-1)
@@ -25,7 +25,7 @@ class FetchPartition:
     replica_directory_id: uuid = field(versions="17+", tag=0, default=ZERO_UUID)
     high_watermark: int64 = field(
         versions="18+", tag=1, default=9223372036854775807
-    )  # what the reader believes it is; the default means it does not say (KIP-1166)
+    )  # as the reader knows it; the default means unknown (KIP-1166)
 
 
 @struct
@@ -78,7 +78,7 @@ class EpochEndOffset:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition instead (KIP-951)."""
+    """The present leader of the partition (KIP-951)."""
 
     leader_id: int32 = -1
     leader_epoch: int32 = -1
@@ -135,7 +135,7 @@ class FetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """Where a leader named in this reply is reached (KIP-951)."""
+    """Address of a leader named in this reply (KIP-951)."""
 
     node_id: int32 = 0
     host: str = ""
@@ -145,7 +145,7 @@ class NodeEndpoint:
 
 @message(key=1, versions="4-18", flexible="12+")
 class FetchResponse:
-    """What was read; within a session only the partitions that have news.
+    """The records read; within a session only the partitions that changed.
 
     Errors: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
     """

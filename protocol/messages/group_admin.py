@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups, DeleteGroups: what an operator sees of groups and does to them."""
+"""DescribeGroups, ListGroups and DeleteGroups: administration of groups."""
 
 from fencepost.protocol.schema import field, int16, int32, message, struct
 
@@ -13,7 +13,7 @@ class DescribeGroupsRequest:
 
 @struct
 class DescribedGroupMember:
-    """A member; its bytes are what members tell each other."""
+    """A member; its bytes are opaque to the broker."""
 
     member_id: str = ""
     group_instance_id: str | None = field(versions="4+", default=None)
@@ -38,7 +38,7 @@ class DescribedGroup:
     protocol_type: str = ""
     protocol_data: str = ""
     members: list[DescribedGroupMember] = []
-    authorized_operations: int32 = field(versions="3+", default=-2147483648)  # the default means not asked for
+    authorized_operations: int32 = field(versions="3+", default=-2147483648)  # the default means not requested
 
 
 @message(key=15, versions="0-6", flexible="5+")
@@ -88,7 +88,7 @@ class DeleteGroupsRequest:
 
 @struct
 class DeletableGroupResult:
-    """What became of a group.
+    """Result of one group.
 
     Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
     COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED.

@@ -5,7 +5,7 @@ from fencepost.protocol.schema import field, int16, int32, message, struct
 
 @struct
 class JoinGroupRequestProtocol:
-    """An assignment strategy that the member speaks, and what it tells the leader; opaque to the broker."""
+    """An assignment strategy of the member, with its metadata for the leader; opaque to the broker."""
 
     name: str = ""
     metadata: bytes = b""
@@ -27,7 +27,7 @@ class JoinGroupRequest:
 
 @struct
 class JoinGroupResponseMember:
-    """A member of the generation, told to the leader only."""
+    """A member of the generation; only the leader gets it."""
 
     member_id: str = ""
     group_instance_id: str | None = field(versions="5+", default=None)
@@ -36,7 +36,7 @@ class JoinGroupResponseMember:
 
 @message(key=11, versions="0-9", flexible="6+")
 class JoinGroupResponse:
-    """The generation, once every member has joined or has been given up.
+    """The generation, once every member has joined or was removed.
 
     Errors: MEMBER_ID_REQUIRED (4+, with the id to use), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
     INCONSISTENT_GROUP_PROTOCOL, INVALID_SESSION_TIMEOUT, GROUP_MAX_SIZE_REACHED, REBALANCE_IN_PROGRESS,
@@ -65,7 +65,7 @@ class SyncGroupRequestAssignment:
 
 @message(key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest:
-    """Ask for one's assignment; the leader brings everybody's."""
+    """Ask for the member's assignment; the leader sends those of all members."""
 
     group_id: str = ""
     generation_id: int32 = 0
@@ -78,7 +78,7 @@ class SyncGroupRequest:
 
 @message(key=14, versions="0-5", flexible="4+")
 class SyncGroupResponse:
-    """The member's assignment, once the leader has brought it. Version 5 repeats the group's protocol.
+    """The member's assignment, once the leader has sent it. Version 5 repeats the group's protocol.
 
     Errors: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID,
     INCONSISTENT_GROUP_PROTOCOL, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
@@ -134,7 +134,7 @@ class LeaveGroupRequest:
 
 @struct
 class MemberResponse:
-    """What became of a member.
+    """Result of one member.
 
     Errors: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
@@ -146,7 +146,7 @@ class MemberResponse:
 
 @message(key=13, versions="0-5", flexible="4+")
 class LeaveGroupResponse:
-    """Whether they left. Up to version 2 the error at the top speaks for the one member.
+    """Whether they left. Up to version 2 the error at the top is that of the one member.
 
     Errors: UNKNOWN_MEMBER_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
     GROUP_AUTHORIZATION_FAILED.

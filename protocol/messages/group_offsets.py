@@ -39,7 +39,7 @@ class OffsetCommitRequest:
 
 @struct
 class OffsetCommitResponsePartition:
-    """What became of an offset.
+    """Result of one offset.
 
     Errors: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH (9+), REBALANCE_IN_PROGRESS,
     FENCED_INSTANCE_ID, OFFSET_METADATA_TOO_LARGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (10+),
@@ -90,7 +90,7 @@ class TxnOffsetCommitRequestTopic:
 class TxnOffsetCommitRequest:
     """Commit offsets of a group with a transaction; sent to the group's coordinator.
 
-    Before version 3 nothing says who commits; since then the group checks its member (KIP-447). From version 5 on
+    Before version 3 it has no member; since then the group checks the member (KIP-447). From version 5 on
     AddOffsetsToTxn is not needed before (KIP-890).
     """
 
@@ -106,7 +106,7 @@ class TxnOffsetCommitRequest:
 
 @struct
 class TxnOffsetCommitResponsePartition:
-    """What became of an offset.
+    """Result of one offset.
 
     Errors: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, OFFSET_METADATA_TOO_LARGE,
     UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
@@ -153,7 +153,7 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """A group and the partitions asked for, or None for all that have an offset."""
+    """A group and the requested partitions, or None for all that have an offset."""
 
     group_id: str = ""
     member_id: str | None = field(versions="9+", default=None)
@@ -249,7 +249,7 @@ class OffsetFetchResponse:
 
 @struct
 class OffsetDeleteRequestPartition:
-    """A partition whose offset is to be forgotten."""
+    """A partition whose offset is to be deleted."""
 
     partition_index: int32 = 0
 
@@ -264,7 +264,7 @@ class OffsetDeleteRequestTopic:
 
 @message(key=47, versions="0")
 class OffsetDeleteRequest:
-    """Forget offsets of a group. This API has no flexible version."""
+    """Delete offsets of a group. This API has no flexible version."""
 
     group_id: str = ""
     topics: list[OffsetDeleteRequestTopic] = []
@@ -272,7 +272,7 @@ class OffsetDeleteRequest:
 
 @struct
 class OffsetDeleteResponsePartition:
-    """What became of an offset.
+    """Result of one offset.
 
     Errors: GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED.
     """

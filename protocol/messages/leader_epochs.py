@@ -5,7 +5,7 @@ from fencepost.protocol.schema import field, int16, int32, int64, message, struc
 
 @struct
 class OffsetForLeaderPartition:
-    """An epoch whose end is asked for. `current_leader_epoch` is what the client believes, -1 for no check."""
+    """An epoch whose end offset is requested. `current_leader_epoch`: as the client knows it, -1 for no check."""
 
     partition: int32 = 0
     current_leader_epoch: int32 = -1
@@ -24,15 +24,13 @@ class OffsetForLeaderTopic:
 class OffsetForLeaderEpochRequest:
     """Ask where leader epochs ended."""
 
-    replica_id: int32 = field(
-        versions="3+", default=-2
-    )  # -1 for a client, -2 for one that is not to be trusted with it
+    replica_id: int32 = field(versions="3+", default=-2)  # -1 for a client, -2 for a debugging consumer
     topics: list[OffsetForLeaderTopic] = []
 
 
 @struct
 class EpochEndOffset:
-    """The largest epoch not above the one asked for, and the offset after its last record; -1 when there is none.
+    """The largest epoch not above the requested one, and the offset after its last record; -1 when there is none.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
     """

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs and DescribeLogDirs: which directories the partitions lie in, and what they take there.
+"""AlterReplicaLogDirs and DescribeLogDirs: directories of partitions, and their sizes.
 
 Source: KIP-113, KIP-827 (sizes of volumes), KIP-1066 (cordoned directories).
 """
@@ -16,7 +16,7 @@ class AlterReplicaLogDirTopic:
 
 @struct
 class AlterReplicaLogDir:
-    """A directory, by its absolute path, and what is to lie in it."""
+    """A directory, by its absolute path, with the partitions to move into it."""
 
     path: str = ""
     topics: list[AlterReplicaLogDirTopic] = []
@@ -31,7 +31,7 @@ class AlterReplicaLogDirsRequest:
 
 @struct
 class AlterReplicaLogDirPartitionResult:
-    """What became of one partition.
+    """Result of one partition.
 
     Errors: LOG_DIR_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR,
     INVALID_TOPIC_EXCEPTION, CLUSTER_AUTHORIZATION_FAILED.

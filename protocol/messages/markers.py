@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: the coordinator tells partition leaders how a transaction ended (KIP-98, KIP-1228)."""
+"""WriteTxnMarkers: markers that a coordinator sends to partition leaders (KIP-98, KIP-1228)."""
 
 from fencepost.protocol.schema import field, int8, int16, int32, int64, message, struct
 
@@ -34,7 +34,7 @@ class WriteTxnMarkersRequest:
 
 @struct
 class WritableTxnMarkerPartitionResult:
-    """What became of a marker.
+    """Result of one marker.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH,
     TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, CLUSTER_AUTHORIZATION_FAILED.

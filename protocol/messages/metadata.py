@@ -1,4 +1,4 @@
-"""Metadata: the brokers of the cluster, its topics, and who leads which partition."""
+"""Metadata: the brokers of the cluster, its topics, and the leaders of partitions."""
 
 from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, message, struct, uuid
 
@@ -25,7 +25,7 @@ class MetadataRequest:
 
 @struct
 class MetadataResponseBroker:
-    """Where a broker is reached."""
+    """Address of a broker."""
 
     node_id: int32 = 0
     host: str = ""
@@ -35,7 +35,7 @@ class MetadataResponseBroker:
 
 @struct
 class MetadataResponsePartition:
-    """Who leads a partition and who has its replicas.
+    """Leader and replicas of a partition.
 
     Errors: LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE.
     """
@@ -62,7 +62,7 @@ class MetadataResponseTopic:
     topic_id: uuid = field(versions="10+", default=ZERO_UUID)
     is_internal: bool = field(versions="1+", default=False)
     partitions: list[MetadataResponsePartition] = []
-    topic_authorized_operations: int32 = field(versions="8+", default=-2147483648)  # the default means not asked for
+    topic_authorized_operations: int32 = field(versions="8+", default=-2147483648)  # the default means not requested
 
 
 @message(key=3, versions="0-13", flexible="9+")
@@ -76,5 +76,5 @@ class MetadataResponse:
     topics: list[MetadataResponseTopic] = []
     cluster_authorized_operations: int32 = field(
         versions="8-10", default=-2147483648
-    )  # the default means not asked for
+    )  # the default means not requested
     error_code: int16 = field(versions="13+", default=0)

@@ -25,7 +25,7 @@ class TopicProduceData:
 class ProduceRequest:
     """Append batches. From version 12 on their partitions need no AddPartitionsToTxn before (KIP-890).
 
-    acks: 0 for no reply at all, 1 for the leader's word, -1 for all in-sync replicas.
+    acks: 0 for no reply at all, 1 for the leader's acknowledgement, -1 for all in-sync replicas.
     """
 
     transactional_id: str | None = None
@@ -44,7 +44,7 @@ class BatchIndexAndErrorMessage:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition instead (KIP-951)."""
+    """The present leader of the partition (KIP-951)."""
 
     leader_id: int32 = -1
     leader_epoch: int32 = -1
@@ -52,7 +52,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class PartitionProduceResponse:
-    """What became of a batch. `log_append_time_ms` is -1 unless the topic keeps append times.
+    """Result of one batch. `log_append_time_ms` is -1 unless the topic keeps append times.
 
     Errors: CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER,
     MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
@@ -81,7 +81,7 @@ class TopicProduceResponse:
 
 @struct
 class NodeEndpoint:
-    """Where a leader named in this reply is reached (KIP-951)."""
+    """Address of a leader named in this reply (KIP-951)."""
 
     node_id: int32 = 0
     host: str = ""

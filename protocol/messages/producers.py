@@ -1,4 +1,4 @@
-"""DescribeProducers: what an operator sees of the producers that write to a partition (KIP-664)."""
+"""DescribeProducers: the producers of partitions, for administrators (KIP-664)."""
 
 from fencepost.protocol.schema import int16, int32, int64, message, struct
 
@@ -20,7 +20,7 @@ class DescribeProducersRequest:
 
 @struct
 class ProducerState:
-    """A producer as the partition remembers it. The last two are -1 where no transaction has ended or is open."""
+    """A producer in the state of the partition. The last two are -1 where no transaction has ended or is open."""
 
     producer_id: int64 = 0
     producer_epoch: int32 = 0  # an int32 here, unlike anywhere else

@@ -8,7 +8,7 @@ from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, int64, mes
 
 @struct
 class DescribeQuorumPartition:
-    """A partition of it."""
+    """A partition of a metadata log."""
 
     partition_index: int32 = 0
 
@@ -23,14 +23,14 @@ class DescribeQuorumTopic:
 
 @message(key=55, versions="0-2", flexible="0+")
 class DescribeQuorumRequest:
-    """Ask who keeps the metadata: partition 0 of `__cluster_metadata`."""
+    """Ask for the quorum: partition 0 of `__cluster_metadata`."""
 
     topics: list[DescribeQuorumTopic] = []
 
 
 @struct
 class ReplicaState:
-    """How far one node is. Times are -1 where they are not known."""
+    """Position of one node in the log. Times are -1 if unknown."""
 
     replica_id: int32 = 0
     replica_directory_id: uuid = field(versions="2+", default=ZERO_UUID)
@@ -41,7 +41,7 @@ class ReplicaState:
 
 @struct
 class PartitionData:
-    """Its leader, its voters and those who only follow.
+    """Leader, voters and observers of a partition.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION.
     """
@@ -58,7 +58,7 @@ class PartitionData:
 
 @struct
 class TopicData:
-    """What is known of a log of metadata."""
+    """State of a metadata log."""
 
     topic_name: str = ""
     partitions: list[PartitionData] = []
@@ -112,7 +112,7 @@ class UnregisterBrokerResponse:
 
 @message(key=80, versions="0-1", flexible="0+")
 class AddRaftVoterRequest:
-    """Have one more node keep the metadata."""
+    """Add a node to the voters."""
 
     cluster_id: str | None = ""
     timeout_ms: int32 = 0
@@ -133,7 +133,7 @@ class AddRaftVoterResponse:
 
 @message(key=81, versions="0", flexible="0+")
 class RemoveRaftVoterRequest:
-    """Have a node keep the metadata no more."""
+    """Remove a node from the voters."""
 
     cluster_id: str | None = ""
     voter_id: int32 = 0

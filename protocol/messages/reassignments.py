@@ -1,4 +1,4 @@
-"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: who leads and who replicates.
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: changes of leaders and replicas.
 
 Source: KIP-183, KIP-455, KIP-460, KIP-860 (replication factor).
 """
@@ -16,7 +16,7 @@ class TopicPartitions:
 
 @message(key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest:
-    """Have leaders elected: of all partitions when `topic_partitions` is None.
+    """Elect leaders: of all partitions when `topic_partitions` is None.
 
     election_type: 0 the preferred replica, 1 any replica, even one that has lost records.
     """
@@ -28,7 +28,7 @@ class ElectLeadersRequest:
 
 @struct
 class PartitionResult:
-    """What became of one partition.
+    """Result of one partition.
 
     Errors: ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION, PREFERRED_LEADER_NOT_AVAILABLE,
     ELIGIBLE_LEADERS_NOT_AVAILABLE.
@@ -58,7 +58,7 @@ class ElectLeadersResponse:
 
 @struct
 class ReassignablePartition:
-    """The brokers that a partition is to be on; None cancels what is under way."""
+    """The brokers that a partition is to be on; None cancels a reassignment in progress."""
 
     partition_index: int32 = 0
     replicas: list[int32] | None = None
@@ -83,7 +83,7 @@ class AlterPartitionReassignmentsRequest:
 
 @struct
 class ReassignablePartitionResponse:
-    """What became of one partition.
+    """Result of one partition.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
     NO_REASSIGNMENT_IN_PROGRESS.
@@ -123,7 +123,7 @@ class ListPartitionReassignmentsTopics:
 
 @message(key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest:
-    """Ask for the moves that are under way; of all partitions when `topics` is None."""
+    """Ask for the reassignments in progress; of all partitions when `topics` is None."""
 
     timeout_ms: int32 = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = None
@@ -131,7 +131,7 @@ class ListPartitionReassignmentsRequest:
 
 @struct
 class OngoingPartitionReassignment:
-    """A partition on its way from some brokers to others."""
+    """A partition that moves from some brokers to others."""
 
     partition_index: int32 = 0
     replicas: list[int32] = []
@@ -149,7 +149,7 @@ class OngoingTopicReassignment:
 
 @message(key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse:
-    """The moves that are under way."""
+    """The reassignments in progress."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: how a connection says who it is.
+"""SaslHandshake and SaslAuthenticate: authentication of a connection.
 
 Source: KIP-43, KIP-152, KIP-368 (lifetimes of sessions).
 """
@@ -26,14 +26,14 @@ class SaslHandshakeResponse:
 
 @message(key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateRequest:
-    """What the client says in its mechanism."""
+    """Bytes of the client, as its mechanism defines them."""
 
     auth_bytes: bytes = b""
 
 
 @message(key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateResponse:
-    """What the broker answers.
+    """Bytes of the broker.
 
     Errors: SASL_AUTHENTICATION_FAILED, ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM.
     """

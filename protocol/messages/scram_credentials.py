@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials: what passwords are checked against.
+"""DescribeUserScramCredentials and AlterUserScramCredentials: credentials against which passwords are checked.
 
 Mechanisms: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512. Source: KIP-554.
 """
@@ -22,7 +22,7 @@ class DescribeUserScramCredentialsRequest:
 
 @struct
 class CredentialInfo:
-    """A credential, without what is secret of it."""
+    """A credential without its secret parts."""
 
     mechanism: int8 = 0
     iterations: int32 = 0
@@ -56,7 +56,7 @@ class DescribeUserScramCredentialsResponse:
 
 @struct
 class ScramCredentialDeletion:
-    """A credential that is to go."""
+    """A credential to remove."""
 
     name: str = ""
     mechanism: int8 = 0
@@ -83,7 +83,7 @@ class AlterUserScramCredentialsRequest:
 
 @struct
 class AlterUserScramCredentialsResult:
-    """What became of one user.
+    """Result of one user.
 
     Errors: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, UNACCEPTABLE_CREDENTIAL, UNSUPPORTED_SASL_MECHANISM,
     CLUSTER_AUTHORIZATION_FAILED.

@@ -1,4 +1,4 @@
-"""ShareFetch and ShareAcknowledge: records lent to a member of a share group, and what became of them (KIP-932)."""
+"""ShareFetch and ShareAcknowledge: acquisition and acknowledgement of records by members of share groups (KIP-932)."""
 
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
 from fencepost.protocol.schema import records as record_batches
@@ -6,7 +6,7 @@ from fencepost.protocol.schema import records as record_batches
 
 @struct
 class ShareFetchAcknowledgementBatch:
-    """What became of a range of records, first and last inclusive.
+    """Acknowledgement of a range of records, first and last inclusive.
 
     acknowledge_types: one for all, or one for each: 0 gap, 1 accept, 2 release, 3 reject, 4 renew (2+).
     """
@@ -42,10 +42,10 @@ class ShareFetchForgottenTopic:
 
 @message(key=78, versions="1-2", flexible="0+")
 class ShareFetchRequest:
-    """Ask for records, and acknowledge others on the way.
+    """Ask for records, and acknowledge earlier ones.
 
     share_session_epoch: 0 opens a session, -1 closes it, otherwise one more each time.
-    max_records, batch_size: a limit that whole batches may exceed; into how many records what is lent is divided.
+    max_records, batch_size: a limit that whole batches may exceed; the number of records per acquired range.
     share_acquire_mode: 0 whole batches, 1 no more than `max_records` (KIP-1206).
     is_renew_ack: the request only renews locks; nothing is fetched (KIP-1222).
     """
@@ -66,7 +66,7 @@ class ShareFetchRequest:
 
 @struct
 class ShareFetchLeaderIdAndEpoch:
-    """Who leads the partition, when it is not this node."""
+    """The leader of the partition, if it is not this node."""
 
     leader_id: int32 = 0
     leader_epoch: int32 = 0
@@ -74,7 +74,7 @@ class ShareFetchLeaderIdAndEpoch:
 
 @struct
 class AcquiredRecords:
-    """Records lent to the member, first and last inclusive, and how often they were delivered, this time included."""
+    """Records acquired by the member, first and last inclusive, with their delivery count, this one included."""
 
     first_offset: int64 = 0
     last_offset: int64 = 0
@@ -83,7 +83,7 @@ class AcquiredRecords:
 
 @struct
 class ShareFetchPartitionData:
-    """What a partition answers: to the fetch, and to the acknowledgements."""
+    """Results of a partition: of the fetch, and of the acknowledgements."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -105,7 +105,7 @@ class ShareFetchableTopicResponse:
 
 @struct
 class ShareFetchNodeEndpoint:
-    """Where a leader is."""
+    """Address of a leader."""
 
     node_id: int32 = 0
     host: str = ""
@@ -115,7 +115,7 @@ class ShareFetchNodeEndpoint:
 
 @message(key=78, versions="1-2", flexible="0+")
 class ShareFetchResponse:
-    """Records as they lie on disk, with those among them that the member may work on.
+    """Records as they are on disk, with the ranges that the member has acquired.
 
     Errors: INVALID_REQUEST, SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED,
     GROUP_AUTHORIZATION_FAILED. Of a partition: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER,
@@ -158,7 +158,7 @@ class ShareAcknowledgeTopic:
 
 @message(key=79, versions="1-2", flexible="0+")
 class ShareAcknowledgeRequest:
-    """Say what became of records. The session's epoch is counted as in ShareFetch; 0 is none."""
+    """Acknowledge records. The session's epoch is counted as in ShareFetch; 0 is none."""
 
     group_id: str | None = None
     member_id: str | None = ""
@@ -169,7 +169,7 @@ class ShareAcknowledgeRequest:
 
 @struct
 class ShareAcknowledgeLeaderIdAndEpoch:
-    """Who leads the partition, when it is not this node."""
+    """The leader of the partition, if it is not this node."""
 
     leader_id: int32 = 0
     leader_epoch: int32 = 0
@@ -177,7 +177,7 @@ class ShareAcknowledgeLeaderIdAndEpoch:
 
 @struct
 class ShareAcknowledgePartitionData:
-    """Whether all of a partition's acknowledgements count; none of them does with an error."""
+    """Result of a partition's acknowledgements; with an error none of them counts."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -195,7 +195,7 @@ class ShareAcknowledgeTopicResponse:
 
 @struct
 class ShareAcknowledgeNodeEndpoint:
-    """Where a leader is."""
+    """Address of a leader."""
 
     node_id: int32 = 0
     host: str = ""
@@ -205,7 +205,7 @@ class ShareAcknowledgeNodeEndpoint:
 
 @message(key=79, versions="1-2", flexible="0+")
 class ShareAcknowledgeResponse:
-    """Whether acknowledgements count. Errors: as in ShareFetch."""
+    """Results of acknowledgements. Errors: as in ShareFetch."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -34,7 +34,7 @@ class ShareGroupHeartbeatAssignment:
 
 @message(key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatResponse:
-    """Where the member stands. `assignment` is None when it has not changed.
+    """Epoch and assignment of the member. `assignment` is None when it has not changed.
 
     Errors: INVALID_REQUEST, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED,
     NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED,
@@ -103,7 +103,7 @@ class ShareGroupDescribedGroup:
     assignment_epoch: int32 = 0
     assignor_name: str = ""
     members: list[ShareGroupDescribeMember] = []
-    authorized_operations: int32 = -2147483648  # the default means not asked for
+    authorized_operations: int32 = -2147483648  # the default means not requested
 
 
 @message(key=77, versions="1", flexible="0+")

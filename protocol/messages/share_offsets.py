@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets: where share groups begin to read."""
+"""DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets: start offsets of share partitions."""
 
 from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
 
@@ -67,7 +67,7 @@ class DescribeShareGroupOffsetsResponse:
 
 @struct
 class AlterShareGroupOffsetsRequestPartition:
-    """Where the group is to begin in a partition."""
+    """The new start offset of a partition."""
 
     partition_index: int32 = 0
     start_offset: int64 = 0
@@ -83,7 +83,7 @@ class AlterShareGroupOffsetsRequestTopic:
 
 @message(key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsRequest:
-    """Move an empty group."""
+    """Set the start offsets of an empty group."""
 
     group_id: str = ""
     topics: list[AlterShareGroupOffsetsRequestTopic] = []

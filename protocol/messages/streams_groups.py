@@ -12,7 +12,7 @@ from fencepost.protocol.streams_topology import (
 
 @struct
 class StreamsTaskOffset:
-    """How far a task has come in its changelog topics, all of them summed up."""
+    """Sum of the offsets of a task in its changelog topics."""
 
     subtopology_id: str = ""
     partition: int32 = 0
@@ -21,7 +21,7 @@ class StreamsTaskOffset:
 
 @struct
 class StreamsGroupHeartbeatTopology:
-    """What the application consists of."""
+    """The topology of the application."""
 
     epoch: int32 = 0
     subtopologies: list[StreamsSubtopology] = []
@@ -57,7 +57,7 @@ class StreamsGroupHeartbeatRequest:
 
 @struct
 class StreamsGroupHeartbeatStatus:
-    """Something that the member has to know of its group.
+    """A status of the group, for the member.
 
     status_code: 0 its topology is old, 1 source topics are missing, 2 topics have wrong partition counts, 3 internal
     topics are missing, 4 the application is to shut down, 5 the assignment is still to come.
@@ -77,7 +77,7 @@ class StreamsTopicPartitions:
 
 @struct
 class StreamsEndpointToPartitions:
-    """What can be asked for at an endpoint."""
+    """Partitions that an endpoint can be queried for."""
 
     user_endpoint: StreamsEndpoint = StreamsEndpoint()
     active_partitions: list[StreamsTopicPartitions] = []
@@ -86,7 +86,7 @@ class StreamsEndpointToPartitions:
 
 @message(key=88, versions="0", flexible="0+")
 class StreamsGroupHeartbeatResponse:
-    """Where the member stands. The tasks are None when they have not changed.
+    """Epoch and tasks of the member. The tasks are None when they have not changed.
 
     Errors: INVALID_REQUEST, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED,
     STREAMS_INVALID_TOPOLOGY, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS,
@@ -130,7 +130,7 @@ class StreamsGroupDescribeSubtopology:
 
 @struct
 class StreamsGroupDescribeTopology:
-    """What the application consists of."""
+    """The topology of the application."""
 
     epoch: int32 = 0
     subtopologies: list[StreamsGroupDescribeSubtopology] | None = None
@@ -182,7 +182,7 @@ class StreamsGroupDescribedGroup:
     assignment_epoch: int32 = 0
     topology: StreamsGroupDescribeTopology | None = None
     members: list[StreamsGroupDescribeMember] = []
-    authorized_operations: int32 = -2147483648  # the default means not asked for
+    authorized_operations: int32 = -2147483648  # the default means not requested
 
 
 @message(key=89, versions="0", flexible="0+")

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: the life of a topic (KIP-4, KIP-195, KIP-516)."""
+"""CreateTopics, DeleteTopics and CreatePartitions: administration of topics (KIP-4, KIP-195, KIP-516)."""
 
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
 
@@ -32,7 +32,7 @@ class CreatableTopic:
 
 @message(key=19, versions="2-7", flexible="5+")
 class CreateTopicsRequest:
-    """Create topics, each for itself; or only say whether that would work."""
+    """Create topics, each separately; or only check whether that is possible."""
 
     topics: list[CreatableTopic] = []
     timeout_ms: int32 = 60000
@@ -52,7 +52,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """What became of one topic.
+    """Result of one topic.
 
     Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
     INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION, TOPIC_AUTHORIZATION_FAILED,
@@ -96,7 +96,7 @@ class DeleteTopicsRequest:
 
 @struct
 class DeletableTopicResult:
-    """What became of one topic.
+    """Result of one topic.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED, TOPIC_AUTHORIZATION_FAILED,
     INVALID_REQUEST.
@@ -134,7 +134,7 @@ class CreatePartitionsTopic:
 
 @message(key=37, versions="0-3", flexible="2+")
 class CreatePartitionsRequest:
-    """Give topics more partitions; or only say whether that would work."""
+    """Give topics more partitions; or only check whether that is possible."""
 
     topics: list[CreatePartitionsTopic] = []
     timeout_ms: int32 = 0
@@ -143,7 +143,7 @@ class CreatePartitionsRequest:
 
 @struct
 class CreatePartitionsTopicResult:
-    """What became of one topic.
+    """Result of one topic.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST,
     TOPIC_AUTHORIZATION_FAILED.

@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what an operator sees of the transaction coordinator (KIP-664)."""
+"""DescribeTransactions and ListTransactions: transactions of a coordinator, for administrators (KIP-664)."""
 
 from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
@@ -48,7 +48,7 @@ class DescribeTransactionsResponse:
 class ListTransactionsRequest:
     """Ask for the transactional ids of this coordinator; empty filters let everything through.
 
-    duration_filter: only transactions open for longer than so many milliseconds; -1 for any.
+    duration_filter: only transactions open for longer than this, in milliseconds; -1 for any.
     transactional_id_pattern: a regular expression; None for any (KIP-1152).
     """
 
@@ -69,7 +69,7 @@ class ListTransactionsTransactionState:
 
 @message(key=66, versions="0-2", flexible="0+")
 class ListTransactionsResponse:
-    """The transactional ids that passed, and the state filters that mean nothing to this broker.
+    """The transactional ids that passed, and the state filters unknown to this broker.
 
     Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_REGULAR_EXPRESSION.
     """

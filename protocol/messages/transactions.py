@@ -1,11 +1,11 @@
-"""What a transactional producer says to coordinators, in its order (KIP-98, KIP-360, KIP-447, KIP-890)."""
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn (KIP-98, KIP-360, KIP-447, KIP-890)."""
 
 from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
 
 @message(key=22, versions="0-6", flexible="2+")
 class InitProducerIdRequest:
-    """Ask for a producer id. With a transactional id it ends what an earlier instance left open, and fences that
+    """Ask for a producer id. With a transactional id it ends the transaction of an earlier instance, and fences that
     instance.
 
     producer_id, producer_epoch: the identity so far, when the producer wants to go on with a higher epoch
@@ -48,7 +48,7 @@ class AddPartitionsToTxnTopic:
 
 @struct
 class AddPartitionsToTxnTransaction:
-    """Partitions that join a transaction, or with `verify_only` are asked whether they are in it."""
+    """Partitions that join a transaction, or with `verify_only` are checked to be in it."""
 
     transactional_id: str = ""
     producer_id: int64 = 0
@@ -72,7 +72,7 @@ class AddPartitionsToTxnRequest:
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """What became of a partition.
+    """Result of one partition.
 
     Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (2+, before that INVALID_PRODUCER_EPOCH),
     INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, OPERATION_NOT_ATTEMPTED, UNKNOWN_TOPIC_OR_PARTITION,
@@ -143,7 +143,7 @@ class EndTxnRequest:
 
 @message(key=26, versions="0-5", flexible="3+")
 class EndTxnResponse:
-    """Whether the outcome is settled; the markers may still be on their way.
+    """Whether the outcome is decided; markers may still be missing.
 
     Errors: INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (2+, before that
     INVALID_PRODUCER_EPOCH), CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (4+), COORDINATOR_NOT_AVAILABLE,

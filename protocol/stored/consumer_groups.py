@@ -1,6 +1,6 @@
 """The records of `__consumer_offsets` that make up a group of the consumer protocol (KIP-848). A null value deletes.
 
-The version of a key says what kind of record it is.
+The version of a key is the kind of record.
 Source: Kafka's ConsumerGroup*Key.json and ConsumerGroup*Value.json.
 """
 
@@ -13,14 +13,14 @@ from fencepost.protocol.stored.versioned import decode_versioned, encode_version
 
 @message(versions="3")
 class ConsumerGroupMetadataKey:
-    """The group itself."""
+    """Key of the group itself."""
 
     group_id: str = ""
 
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupMetadataValue:
-    """How often the group has changed, and a hash of the topics that it is subscribed to (KIP-1101)."""
+    """Epoch of the group, and a hash of the topics that it is subscribed to (KIP-1101)."""
 
     epoch: int32 = 0
     metadata_hash: int64 = field(tag=0, default=0)
@@ -28,14 +28,14 @@ class ConsumerGroupMetadataValue:
 
 @message(versions="4")
 class ConsumerGroupPartitionMetadataKey:
-    """The topics of a group as Kafka 4.0 kept them; since 4.1 only a hash is kept."""
+    """Key of a group's topics as in Kafka 4.0; since 4.1 only their hash is stored."""
 
     group_id: str = ""
 
 
 @message(versions="5")
 class ConsumerGroupMemberMetadataKey:
-    """What a member has said of itself."""
+    """Key of a member."""
 
     group_id: str = ""
     member_id: str = ""
@@ -43,7 +43,7 @@ class ConsumerGroupMemberMetadataKey:
 
 @struct
 class ClassicProtocol:
-    """A protocol of the classic kind with what the member said in it."""
+    """A classic protocol with the member's metadata for it."""
 
     name: str = ""
     metadata: bytes = b""
@@ -51,7 +51,7 @@ class ClassicProtocol:
 
 @struct
 class ClassicMemberMetadata:
-    """What only a member of the classic protocol has."""
+    """Fields that only members of the classic protocol have."""
 
     session_timeout_ms: int32 = 0
     supported_protocols: list[ClassicProtocol] = []
@@ -59,7 +59,7 @@ class ClassicMemberMetadata:
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue:
-    """A member; `classic_member_metadata` is None for one of the consumer protocol, which is always written down."""
+    """A member; `classic_member_metadata` is None for the consumer protocol, and is written then, too."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -74,14 +74,14 @@ class ConsumerGroupMemberMetadataValue:
 
 @message(versions="6")
 class ConsumerGroupTargetAssignmentMetadataKey:
-    """The assignment that the group moves towards."""
+    """Key of the target assignment of the group."""
 
     group_id: str = ""
 
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue:
-    """For which group epoch it was made, and when (KIP-1263; 0 when not known)."""
+    """Group epoch and time of the assignment (KIP-1263; 0 if unknown)."""
 
     assignment_epoch: int32 = 0
     assignment_timestamp: int64 = field(tag=0, default=0)
@@ -89,7 +89,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
 
 @message(versions="7")
 class ConsumerGroupTargetAssignmentMemberKey:
-    """The part of a member in the target assignment."""
+    """Key of a member's part of the target assignment."""
 
     group_id: str = ""
     member_id: str = ""
@@ -105,14 +105,14 @@ class TargetTopicPartitions:
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue:
-    """What the member is to have."""
+    """The partitions of the member in the target assignment."""
 
     topic_partitions: list[TargetTopicPartitions] = []
 
 
 @message(versions="8")
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """How far a member has come."""
+    """Key of a member's current assignment."""
 
     group_id: str = ""
     member_id: str = ""
@@ -120,7 +120,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 
 @struct
 class CurrentTopicPartitions:
-    """Partitions of a topic; `assignment_epochs`, as long, says since which epoch the member has each."""
+    """Partitions of a topic; `assignment_epochs`: for each the epoch since which the member has it."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[int32] = []
@@ -129,7 +129,7 @@ class CurrentTopicPartitions:
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """What the member has. `state`: 0 stable, 1 has to revoke, 2 waits for what others revoke."""
+    """The member's current assignment. `state`: 0 stable, 1 has to revoke, 2 waits for revocations by others."""
 
     member_epoch: int32 = 0
     previous_member_epoch: int32 = 0
@@ -140,7 +140,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
 @message(versions="16")
 class ConsumerGroupRegularExpressionKey:
-    """A regular expression that members are subscribed with."""
+    """Key of a regular expression to which members are subscribed."""
 
     group_id: str = ""
     regular_expression: str = ""
@@ -148,7 +148,7 @@ class ConsumerGroupRegularExpressionKey:
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue:
-    """The topics that it matched, as of which version of the metadata, and when."""
+    """The topics that it matched, with version of the metadata and time."""
 
     topics: list[str] = []
     version: int64 = 0
@@ -179,16 +179,16 @@ VALUE_VERSION = 0
 
 
 def encode_consumer_group_key(key: ConsumerGroupKey) -> bytes:
-    """The bytes of a key."""
+    """Encode a key."""
     return encode_versioned(key, _KEY_VERSIONS[type(key)])
 
 
 def decode_consumer_group_key(key: Buffer) -> ConsumerGroupKey | None:
-    """The key; None if it is of another kind of record. Raises DecodeError."""
+    """Decode a key; None for another kind of record. Raises DecodeError."""
     declared = _KEYS.get(read_version(key))
     return None if declared is None else decode_versioned(declared, key)
 
 
 def encode_consumer_group_value(value: Any) -> bytes:
-    """The bytes of one of the values declared here."""
+    """Encode one of the values declared here."""
     return encode_versioned(value, VALUE_VERSION)

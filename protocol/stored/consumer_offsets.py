@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`: committed offsets and the metadata of groups. A null value deletes.
 
-The version of a key says what kind of record it is: 0 and 1 an offset, 2 a group. What members tell each other, in
-`subscription` and `assignment`, is theirs alone and stays bytes.
+The version of a key is the kind of record: 0 and 1 an offset, 2 a group. `subscription` and `assignment` are opaque
+bytes of the members.
 Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json and GroupMetadataValue.json.
 """
 
@@ -19,7 +19,7 @@ LATEST_GROUP_METADATA_VALUE_VERSION = 4
 
 @message(versions="0-1")
 class OffsetCommitKey:
-    """Whose offset of which partition a record holds."""
+    """Key of a committed offset: group, topic and partition."""
 
     group: str = ""
     topic: str = ""
@@ -28,7 +28,7 @@ class OffsetCommitKey:
 
 @message(versions="0-4", flexible="4+")
 class OffsetCommitValue:
-    """A committed offset. Only version 1 can say when it expires; -1 leaves that to the broker's retention."""
+    """A committed offset. Only version 1 has an expiry time; -1 leaves expiry to the broker's retention."""
 
     offset: int64 = 0
     leader_epoch: int32 = field(versions="3+", default=-1)
@@ -40,7 +40,7 @@ class OffsetCommitValue:
 
 @message(versions="2")
 class GroupMetadataKey:
-    """Which group a record is about."""
+    """Key of the metadata of a group."""
 
     group: str = ""
 
@@ -61,7 +61,7 @@ class MemberMetadata:
 
 @message(versions="0-4", flexible="4+")
 class GroupMetadataValue:
-    """What a generation of a classic group settled on; protocol and leader are None when the group is empty."""
+    """A generation of a classic group; protocol and leader are None if the group is empty."""
 
     protocol_type: str = ""
     generation: int32 = 0
@@ -72,17 +72,17 @@ class GroupMetadataValue:
 
 
 def encode_offset_commit_key(key: OffsetCommitKey) -> bytes:
-    """The key of a committed offset."""
+    """Encode the key of a committed offset."""
     return encode_versioned(key, OFFSET_COMMIT_KEY_VERSION)
 
 
 def decode_offset_commit_key(key: Buffer) -> OffsetCommitKey | None:
-    """The key of a committed offset; None if it is of another version, a group's among them. Raises DecodeError."""
+    """Decode the key of a committed offset; None for another version, such as a group's. Raises DecodeError."""
     return decode_versioned(OffsetCommitKey, key)
 
 
 def encode_offset_commit_value(value: OffsetCommitValue, version: int = LATEST_OFFSET_COMMIT_VALUE_VERSION) -> bytes:
-    """The bytes of a committed offset."""
+    """Encode a committed offset."""
     return encode_versioned(value, version)
 
 
@@ -94,7 +94,7 @@ _TIMESTAMP_AND_TOPIC_ID = Struct(">qBBB16s")  # one tagged field: number 0, of 1
 def pack_offset_commit_value(
     offset: int, leader_epoch: int, metadata: str, commit_timestamp: int, topic_id: bytes
 ) -> bytes:
-    """An `OffsetCommitValue` of the latest version, without making one: every commit writes such a value."""
+    """Encode an `OffsetCommitValue` of the latest version without its object: every commit writes such a value."""
     text = metadata.encode()
     if topic_id == ZERO_UUID:
         end = _TIMESTAMP.pack(commit_timestamp, 0)
@@ -105,25 +105,25 @@ def pack_offset_commit_value(
 
 
 def decode_offset_commit_value(value: Buffer) -> OffsetCommitValue | None:
-    """The committed offset; None for an unknown version. Raises DecodeError."""
+    """Decode a committed offset; None for an unknown version. Raises DecodeError."""
     return decode_versioned(OffsetCommitValue, value)
 
 
 def encode_group_metadata_key(key: GroupMetadataKey) -> bytes:
-    """The key of a group."""
+    """Encode the key of a group."""
     return encode_versioned(key, GROUP_METADATA_KEY_VERSION)
 
 
 def decode_group_metadata_key(key: Buffer) -> GroupMetadataKey | None:
-    """The key of a group; None if it is of another version. Raises DecodeError."""
+    """Decode the key of a group; None for another version. Raises DecodeError."""
     return decode_versioned(GroupMetadataKey, key)
 
 
 def encode_group_metadata_value(value: GroupMetadataValue, version: int = LATEST_GROUP_METADATA_VALUE_VERSION) -> bytes:
-    """The bytes of a group."""
+    """Encode the metadata of a group."""
     return encode_versioned(value, version)
 
 
 def decode_group_metadata_value(value: Buffer) -> GroupMetadataValue | None:
-    """The group; None for an unknown version. Raises DecodeError."""
+    """Decode the metadata of a group; None for an unknown version. Raises DecodeError."""
     return decode_versioned(GroupMetadataValue, value)

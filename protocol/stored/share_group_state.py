@@ -1,7 +1,7 @@
-"""The records of `__share_group_state`: what became of the records of a share partition (KIP-932).
+"""The records of `__share_group_state`: delivery states of the records of share partitions (KIP-932).
 
-A snapshot says everything about a share partition, an update what has changed since; a null snapshot deletes.
-The version of a key says which of the two it is.
+A snapshot has the whole state of a share partition, an update the changes since; a null snapshot deletes.
+The version of a key distinguishes them.
 Source: Kafka's ShareSnapshotKey.json, ShareSnapshotValue.json, ShareUpdateKey.json and ShareUpdateValue.json.
 """
 
@@ -14,7 +14,7 @@ from fencepost.protocol.stored.versioned import decode_known, decode_versioned, 
 
 @message(versions="0")
 class ShareSnapshotKey:
-    """A share partition."""
+    """Key of a share partition."""
 
     group_id: str = ""
     topic_id: uuid = ZERO_UUID
@@ -33,10 +33,10 @@ class StateBatch:
 
 @message(versions="0", flexible="0+")
 class ShareSnapshotValue:
-    """All that is known of a share partition.
+    """The whole state of a share partition.
 
-    start_offset: -1 until the group has read from it. delivery_complete_count: of the records from there on, how many
-    are done with; -1 when not known.
+    start_offset: -1 until the group has read from it. delivery_complete_count: number of the records from there on that
+    are acknowledged or archived; -1 if unknown.
     """
 
     snapshot_epoch: int32 = 0
@@ -51,7 +51,7 @@ class ShareSnapshotValue:
 
 @message(versions="1")
 class ShareUpdateKey:
-    """A share partition."""
+    """Key of a share partition."""
 
     group_id: str = ""
     topic_id: uuid = ZERO_UUID
@@ -60,7 +60,7 @@ class ShareUpdateKey:
 
 @message(versions="0", flexible="0+")
 class ShareUpdateValue:
-    """What has changed of a share partition. start_offset: -1 when that has not."""
+    """Changes of a share partition. start_offset: -1 if it has not changed."""
 
     snapshot_epoch: int32 = 0
     leader_epoch: int32 = 0
@@ -78,23 +78,23 @@ VALUE_VERSION = 0
 
 
 def encode_share_state_key(key: ShareStateKey) -> bytes:
-    """The bytes of a key."""
+    """Encode a key."""
     return encode_versioned(key, _KEY_VERSIONS[type(key)])
 
 
 def decode_share_state_key(key: Buffer) -> ShareStateKey | None:
-    """The key; None for one of an unknown kind. Raises DecodeError."""
+    """Decode a key; None for an unknown kind. Raises DecodeError."""
     declared = _KEYS.get(read_version(key))
     return None if declared is None else decode_versioned(declared, key)
 
 
 def encode_share_state_value(value: ShareStateValue) -> bytes:
-    """The bytes of a value."""
+    """Encode a value."""
     return encode_versioned(value, VALUE_VERSION)
 
 
 def decode_share_state_value(key: ShareStateKey, value: Buffer) -> ShareStateValue:
-    """The value that belongs to a key. Raises DecodeError, also for a version not known."""
+    """Decode the value of a key. Raises DecodeError, also for an unknown version."""
     if isinstance(key, ShareSnapshotKey):
         return decode_known(ShareSnapshotValue, value)
     return decode_known(ShareUpdateValue, value)

@@ -1,6 +1,6 @@
 """The records of `__consumer_offsets` that make up a share group (KIP-932). A null value deletes.
 
-The version of a key says what kind of record it is.
+The version of a key is the kind of record.
 Source: Kafka's ShareGroup*Key.json and ShareGroup*Value.json.
 """
 
@@ -13,7 +13,7 @@ from fencepost.protocol.stored.versioned import decode_known, decode_versioned, 
 
 @message(versions="10")
 class ShareGroupMemberMetadataKey:
-    """What a member has said of itself."""
+    """Key of a member."""
 
     group_id: str = ""
     member_id: str = ""
@@ -31,14 +31,14 @@ class ShareGroupMemberMetadataValue:
 
 @message(versions="11")
 class ShareGroupMetadataKey:
-    """The group itself."""
+    """Key of the group itself."""
 
     group_id: str = ""
 
 
 @message(versions="0", flexible="0+")
 class ShareGroupMetadataValue:
-    """How often the group has changed, and a hash of the topics that it is subscribed to."""
+    """Epoch of the group, and a hash of the topics that it is subscribed to."""
 
     epoch: int32 = 0
     metadata_hash: int64 = 0
@@ -46,14 +46,14 @@ class ShareGroupMetadataValue:
 
 @message(versions="12")
 class ShareGroupTargetAssignmentMetadataKey:
-    """The assignment that the group has."""
+    """Key of the assignment of the group."""
 
     group_id: str = ""
 
 
 @message(versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMetadataValue:
-    """For which group epoch it was made, and when (KIP-1263; 0 when not known)."""
+    """Group epoch and time of the assignment (KIP-1263; 0 if unknown)."""
 
     assignment_epoch: int32 = 0
     assignment_timestamp: int64 = field(tag=0, default=0)
@@ -61,7 +61,7 @@ class ShareGroupTargetAssignmentMetadataValue:
 
 @message(versions="13")
 class ShareGroupTargetAssignmentMemberKey:
-    """The part of a member in the assignment."""
+    """Key of a member's part of the assignment."""
 
     group_id: str = ""
     member_id: str = ""
@@ -77,14 +77,14 @@ class ShareTopicPartitions:
 
 @message(versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue:
-    """What the member is to read."""
+    """The partitions of the member in the assignment."""
 
     topic_partitions: list[ShareTopicPartitions] = []
 
 
 @message(versions="14")
 class ShareGroupCurrentMemberAssignmentKey:
-    """What a member has been told."""
+    """Key of the assignment that a member got."""
 
     group_id: str = ""
     member_id: str = ""
@@ -92,7 +92,7 @@ class ShareGroupCurrentMemberAssignmentKey:
 
 @message(versions="0", flexible="0+")
 class ShareGroupCurrentMemberAssignmentValue:
-    """What the member reads. `state` is 0: a member of a share group has nothing to wait for."""
+    """The assignment that the member got. `state` is 0: members of share groups never wait."""
 
     member_epoch: int32 = 0
     previous_member_epoch: int32 = 0
@@ -102,7 +102,7 @@ class ShareGroupCurrentMemberAssignmentValue:
 
 @message(versions="15")
 class ShareGroupStatePartitionMetadataKey:
-    """Which share partitions of the group have state in `__share_group_state`."""
+    """Key of the share partitions of the group that have state in `__share_group_state`."""
 
     group_id: str = ""
 
@@ -126,7 +126,7 @@ class ShareTopicInfo:
 
 @message(versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
-    """Share partitions whose state is being made, is there, or is being deleted."""
+    """Share partitions whose state is being initialized, exists, or is being deleted."""
 
     initializing_topics: list[ShareTopicPartitionsInfo] = []
     initialized_topics: list[ShareTopicPartitionsInfo] = []
@@ -163,21 +163,21 @@ VALUE_VERSION = 0
 
 
 def encode_share_group_key(key: ShareGroupKey) -> bytes:
-    """The bytes of a key."""
+    """Encode a key."""
     return encode_versioned(key, _KEY_VERSIONS[type(key)])
 
 
 def decode_share_group_key(key: Buffer) -> ShareGroupKey | None:
-    """The key; None if it is of another kind of record. Raises DecodeError."""
+    """Decode a key; None for another kind of record. Raises DecodeError."""
     declared = _KEYS.get(read_version(key))
     return None if declared is None else decode_versioned(declared, key)
 
 
 def encode_share_group_value(value: Any) -> bytes:
-    """The bytes of one of the values declared here."""
+    """Encode one of the values declared here."""
     return encode_versioned(value, VALUE_VERSION)
 
 
 def decode_share_group_value(key: ShareGroupKey, value: Buffer) -> Any:
-    """The value that belongs to a key. Raises DecodeError, also for a version not known."""
+    """Decode the value of a key. Raises DecodeError, also for an unknown version."""
     return decode_known(_VALUES[type(key)], value)

@@ -1,6 +1,6 @@
 """The records of `__consumer_offsets` that make up a streams group (KIP-1071). A null value deletes.
 
-The version of a key says what kind of record it is.
+The version of a key is the kind of record.
 Source: Kafka's StreamsGroup*Key.json and StreamsGroup*Value.json.
 """
 
@@ -14,17 +14,17 @@ from fencepost.protocol.streams_topology import StreamsEndpoint, StreamsKeyValue
 
 @message(versions="17")
 class StreamsGroupMetadataKey:
-    """The group itself."""
+    """Key of the group itself."""
 
     group_id: str = ""
 
 
 @message(versions="0", flexible="0+")
 class StreamsGroupMetadataValue:
-    """How often the group has changed, and what it was assigned by.
+    """Epoch of the group, and the basis of its assignment.
 
     metadata_hash:            of the topics of the topology.
-    validated_topology_epoch: of the topology whose topics were all found to be in order; -1 for none.
+    validated_topology_epoch: of the topology whose topics were all validated; -1 for none.
     last_assignment_configs:  None in records of Kafka 4.1.
     """
 
@@ -36,7 +36,7 @@ class StreamsGroupMetadataValue:
 
 @message(versions="19")
 class StreamsGroupMemberMetadataKey:
-    """What a member has said of itself."""
+    """Key of a member."""
 
     group_id: str = ""
     member_id: str = ""
@@ -59,14 +59,14 @@ class StreamsGroupMemberMetadataValue:
 
 @message(versions="20")
 class StreamsGroupTargetAssignmentMetadataKey:
-    """The assignment that the group moves towards."""
+    """Key of the target assignment of the group."""
 
     group_id: str = ""
 
 
 @message(versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMetadataValue:
-    """For which group epoch it was made, and when (KIP-1263; 0 when not known)."""
+    """Group epoch and time of the assignment (KIP-1263; 0 if unknown)."""
 
     assignment_epoch: int32 = 0
     assignment_timestamp: int64 = field(tag=0, default=0)
@@ -74,7 +74,7 @@ class StreamsGroupTargetAssignmentMetadataValue:
 
 @message(versions="21")
 class StreamsGroupTargetAssignmentMemberKey:
-    """The part of a member in the target assignment."""
+    """Key of a member's part of the target assignment."""
 
     group_id: str = ""
     member_id: str = ""
@@ -82,7 +82,7 @@ class StreamsGroupTargetAssignmentMemberKey:
 
 @message(versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMemberValue:
-    """What the member is to have."""
+    """The tasks of the member in the target assignment."""
 
     active_tasks: list[StreamsTaskIds] = []
     standby_tasks: list[StreamsTaskIds] = []
@@ -91,7 +91,7 @@ class StreamsGroupTargetAssignmentMemberValue:
 
 @message(versions="22")
 class StreamsGroupCurrentMemberAssignmentKey:
-    """How far a member has come."""
+    """Key of a member's current assignment."""
 
     group_id: str = ""
     member_id: str = ""
@@ -99,7 +99,7 @@ class StreamsGroupCurrentMemberAssignmentKey:
 
 @struct
 class StreamsCurrentTaskIds:
-    """Tasks of a subtopology; `assignment_epochs`, as long, says since which epoch the member has each active one."""
+    """Tasks of a subtopology; `assignment_epochs`: for each active one the epoch since which the member has it."""
 
     subtopology_id: str = ""
     partitions: list[int32] = []
@@ -108,7 +108,7 @@ class StreamsCurrentTaskIds:
 
 @message(versions="0", flexible="0+")
 class StreamsGroupCurrentMemberAssignmentValue:
-    """What the member has. `state`: 0 stable, 1 has to revoke, 2 waits for what others revoke."""
+    """The member's current assignment. `state`: 0 stable, 1 has to revoke, 2 waits for revocations by others."""
 
     member_epoch: int32 = 0
     previous_member_epoch: int32 = 0
@@ -123,14 +123,14 @@ class StreamsGroupCurrentMemberAssignmentValue:
 
 @message(versions="23")
 class StreamsGroupTopologyKey:
-    """What the application consists of."""
+    """Key of the topology of the application."""
 
     group_id: str = ""
 
 
 @message(versions="0", flexible="0+")
 class StreamsGroupTopologyValue:
-    """The topology as the first member told it."""
+    """The topology as the first member sent it."""
 
     epoch: int32 = 0
     subtopologies: list[StreamsSubtopology] = []
@@ -166,21 +166,21 @@ VALUE_VERSION = 0
 
 
 def encode_streams_group_key(key: StreamsGroupKey) -> bytes:
-    """The bytes of a key."""
+    """Encode a key."""
     return encode_versioned(key, _KEY_VERSIONS[type(key)])
 
 
 def decode_streams_group_key(key: Buffer) -> StreamsGroupKey | None:
-    """The key; None if it is of another kind of record. Raises DecodeError."""
+    """Decode a key; None for another kind of record. Raises DecodeError."""
     declared = _KEYS.get(read_version(key))
     return None if declared is None else decode_versioned(declared, key)
 
 
 def encode_streams_group_value(value: Any) -> bytes:
-    """The bytes of one of the values declared here."""
+    """Encode one of the values declared here."""
     return encode_versioned(value, VALUE_VERSION)
 
 
 def decode_streams_group_value(key: StreamsGroupKey, value: Buffer) -> Any:
-    """The value that belongs to a key. Raises DecodeError, also for a version not known."""
+    """Decode the value of a key. Raises DecodeError, also for an unknown version."""
     return decode_known(_VALUES[type(key)], value)

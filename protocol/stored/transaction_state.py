@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: per transactional id its latest state. A null value forgets the id.
+"""The records of `__transaction_state`: the latest state per transactional id. A null value deletes the id.
 
 Source: Kafka's TransactionLogKey.json, TransactionLogValue.json and TransactionLog; KIP-98, KIP-890, KIP-939.
 """
@@ -20,7 +20,7 @@ LATEST_VALUE_VERSION = 1  # written when the feature transaction.version is 1 or
 
 @message(versions="0")
 class TransactionLogKey:
-    """Which transactional id a record is about."""
+    """Key of a transactional id."""
 
     transactional_id: str = ""
 
@@ -38,7 +38,7 @@ class TransactionLogValue:
     """The state of one transactional id.
 
     transaction_status is the number of a state; 0 is Empty, the only one in which transaction_partitions is None.
-    transaction_start_timestamp_ms is -1 as long as there has been no transaction.
+    transaction_start_timestamp_ms is -1 until the first transaction.
     """
 
     producer_id: int64 = 0
@@ -55,7 +55,7 @@ class TransactionLogValue:
 
 
 def encode_transaction_log_key(transactional_id: str) -> bytes:
-    """The key of the records about a transactional id."""
+    """Encode the key of a transactional id."""
     if len(transactional_id) <= LONGEST_REMEMBERED_ID:
         return _encode_remembered(transactional_id)
     return _encode_key(transactional_id)
@@ -70,13 +70,13 @@ _encode_remembered = lru_cache(MAX_REMEMBERED_KEYS)(_encode_key)
 
 
 def decode_transaction_log_key(key: Buffer) -> str | None:
-    """The transactional id; None for a key of an unknown version. Raises DecodeError."""
+    """Decode a transactional id; None for a key of an unknown version. Raises DecodeError."""
     decoded = decode_versioned(TransactionLogKey, key)
     return None if decoded is None else decoded.transactional_id
 
 
 def encode_transaction_log_value(value: TransactionLogValue, version: int = LATEST_VALUE_VERSION) -> bytes:
-    """The bytes of a state. Version 0 has room neither for the other producer ids nor for the client's version."""
+    """Encode a state. Version 0 has neither the other producer ids nor the client's version."""
     return encode_versioned(value, version)
 
 
@@ -99,7 +99,7 @@ def pack_transaction_log_value(
     next_producer_id: int,
     client_transaction_version: int,
 ) -> bytes:
-    """A `TransactionLogValue` of the latest version, without making one: three are written for every transaction.
+    """Encode a `TransactionLogValue` of the latest version without its object: each transaction writes three.
 
     packed_partitions: from `pack_transaction_partitions`, or `PACKED_NULL_PARTITIONS`.
     """
@@ -114,7 +114,7 @@ def pack_transaction_log_value(
 
 
 def pack_transaction_partitions(partition_ids_by_topic: Mapping[str, Sequence[int]]) -> bytes:
-    """The partitions of a `TransactionLogValue` of the latest version."""
+    """Encode the partitions of a `TransactionLogValue` of the latest version."""
     parts = [COMPACT_LENGTHS[len(partition_ids_by_topic)]]
     for topic, partition_ids in partition_ids_by_topic.items():
         name, count = topic.encode(), len(partition_ids)
@@ -124,7 +124,7 @@ def pack_transaction_partitions(partition_ids_by_topic: Mapping[str, Sequence[in
 
 @lru_cache(MAX_REMEMBERED_TAGGED_FIELDS)  # in version 2 every transaction writes the same ones three times
 def _pack_tagged(previous_producer_id: int, next_producer_id: int, client_transaction_version: int) -> bytes:
-    """How many tagged fields there are, then those that have something to say."""
+    """Encode the number of tagged fields, then those that differ from their defaults."""
     tagged = []
     if previous_producer_id != -1:
         tagged.append(_TAGGED_INT64.pack(0, 8, previous_producer_id))
@@ -136,5 +136,5 @@ def _pack_tagged(previous_producer_id: int, next_producer_id: int, client_transa
 
 
 def decode_transaction_log_value(value: Buffer) -> TransactionLogValue | None:
-    """The state; None for a value of an unknown version. Raises DecodeError."""
+    """Decode a state; None for a value of an unknown version. Raises DecodeError."""
     return decode_versioned(TransactionLogValue, value)

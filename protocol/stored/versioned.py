@@ -1,4 +1,4 @@
-"""What the keys and values of Kafka's internal topics have in common: an int16 version, then a message of it."""
+"""Common format of the keys and values of Kafka's internal topics: an int16 version, then a message of it."""
 
 from collections.abc import Mapping
 from struct import Struct
@@ -28,19 +28,19 @@ class _CompactLengths(dict[int, bytes]):
 COMPACT_LENGTHS: Final[Mapping[int, bytes]] = _CompactLengths(
     (length, _compact_length(length)) for length in range(256)
 )
-"""The length of a compact string or array, as it stands in front of it: one more, as an unsigned varint. Most are
-looked up, others encoded anew."""
+"""The encoded length of a compact string or array: one more, as an unsigned varint. Most are looked up; others are
+encoded."""
 
 
 def encode_versioned(message_object: Any, version: int) -> bytes:
-    """The version, then the message."""
+    """Encode the version, then the message."""
     out = bytearray(_VERSION.pack(version))
     encode_chunks(message_object, version, out)
     return bytes(out)
 
 
 def decode_versioned(message_type: type[Message], buffer: Buffer) -> Message | None:
-    """The message; None if it is of a version not known here, which a reader has to skip: a newer broker wrote it.
+    """Decode a message; None for an unknown version, which a reader has to skip: a newer broker wrote it.
 
     Raises DecodeError for anything else.
     """
@@ -54,10 +54,10 @@ def decode_versioned(message_type: type[Message], buffer: Buffer) -> Message | N
 
 
 def decode_known(message_type: type[Message], buffer: Buffer) -> Message:
-    """The message, where what it says cannot be done without.
+    """Decode a message that must not be skipped.
 
-    Raises DecodeError also for a version that is not known here. Source: Kafka's CoordinatorRecordSerde, which leaves
-    out keys of unknown kinds (KIP-915), but no values.
+    Raises DecodeError also for an unknown version. Source: Kafka's CoordinatorRecordSerde, which skips keys of unknown
+    kinds (KIP-915), but no values.
     """
     message = decode_versioned(message_type, buffer)
     if message is None:
@@ -66,7 +66,7 @@ def decode_known(message_type: type[Message], buffer: Buffer) -> Message:
 
 
 def read_version(buffer: Buffer) -> int:
-    """The version in front. Raises DecodeError if there is none."""
+    """Read the version at the start. Raises DecodeError if there is none."""
     if len(buffer) < _VERSION_BYTES:
         raise DecodeError(f"{len(buffer)} bytes are too few for a version", position=0, expected="version")
     version: int = _VERSION.unpack_from(buffer)[0]

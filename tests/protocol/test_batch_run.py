@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.protocol import record_validation
-from fencepost.protocol.batch_run import BatchShape, RunColumns, count_alike, count_equal, shape_of_batch
+from fencepost.protocol.batch_run import BatchShape, RunColumns, count_equal, count_leading, shape_of_batch
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.record_batch import HEADER_BYTES, Record, build_batch, check_crc, read_header
-from fencepost.protocol.record_validation import RecordRules, check_records, uniform_records, validate_batch
+from fencepost.protocol.record_validation import RecordRules, check_records, equal_length_records, validate_batch
 from fencepost.protocol.sequence import MAXIMUM_SEQUENCE, advance_sequence
 from tests.support.batch_runs import equal_batch, run_of, with_byte, with_header
 
@@ -147,14 +147,14 @@ def test_records_that_lie_in_another_way_are_not_read_together(
 
 
 @given(content=st.binary(min_size=40, max_size=80), count=st.integers(6, 8), other=st.binary(max_size=80))
-def test_uniform_records_are_records(content: bytes, count: int, other: bytes) -> None:
+def test_equal_length_records_are_records(content: bytes, count: int, other: bytes) -> None:
     plain = equal_batch(content, records_count=count)[HEADER_BYTES:]
-    uniform = uniform_records(plain, count)
+    uniform = equal_length_records(plain, count)
     assert uniform is not None
-    assert uniform.count_alike([uniform.columns(plain)] * 3) == 3
+    assert uniform.count_same_shape([uniform.columns(plain)] * 3) == 3
     for wrong in (other, content, plain[1:], plain[:-1], b""):
         as_long = (wrong * len(plain))[: len(plain)].ljust(len(plain), b"\0")
-        assert uniform.count_alike([uniform.columns(one) for one in (plain, as_long, plain)]) == 1
+        assert uniform.count_same_shape([uniform.columns(one) for one in (plain, as_long, plain)]) == 1
 
 
 @given(
@@ -164,17 +164,17 @@ def test_uniform_records_are_records(content: bytes, count: int, other: bytes) -
     key=st.sampled_from((None, b"", b"key")),
     step_ms=st.sampled_from((0, 100, 10_000)),
 )
-def test_uniform_records_with_another_byte_are_records_if_they_are_uniform(
+def test_equal_length_records_with_another_byte_are_records_if_they_are_equally_long(
     records_count: int, position: int, change: int, key: bytes | None, step_ms: int
 ) -> None:
     plain = batch(records_count=records_count, key=key, step_ms=step_ms)[HEADER_BYTES:]
-    uniform = uniform_records(plain, records_count)
+    uniform = equal_length_records(plain, records_count)
     if uniform is None:
         return
     assert uniform.misses_key is (key is None)
     changed = bytearray(plain)
     changed[position % len(plain)] ^= change
-    if uniform.count_alike([uniform.columns(bytes(changed))]):
+    if uniform.count_same_shape([uniform.columns(bytes(changed))]):
         assert check_records(changed, records_count) is uniform.misses_key
 
 
@@ -301,7 +301,7 @@ def test_what_is_behind_a_gap_in_the_sequence_is_not_looked_at(monkeypatch: pyte
 @given(column=st.lists(st.integers(0, 2), max_size=6), value=st.integers(0, 2))
 def test_a_column_is_alike_up_to_the_first_other_value(column: list[int], value: int) -> None:
     expected = next((index for index, one in enumerate(column) if one != value), len(column))
-    assert count_alike(tuple(column), value) == expected
+    assert count_leading(tuple(column), value) == expected
     assert count_equal(tuple(column), (value,) * len(column)) == expected
 
 

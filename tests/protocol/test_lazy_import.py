@@ -1,4 +1,4 @@
-"""Deferred modules: imported when something in them is asked for; and all that are deferred can be imported."""
+"""Lazy modules: imported at the first use of an attribute; and all lazy modules can be imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import fencepost.broker
 import fencepost.protocol
-from fencepost.protocol.lazy_import import DEFERRED, deferred
+from fencepost.protocol.lazy_import import LAZY_MODULES, lazy_module
 
 
 def import_all() -> None:
@@ -25,8 +25,8 @@ def import_all() -> None:
 
 def test_whatever_is_deferred_can_be_imported() -> None:
     import_all()
-    assert {"cramjam", "shutil"} <= DEFERRED
-    for name in DEFERRED:
+    assert {"cramjam", "shutil"} <= LAZY_MODULES
+    for name in LAZY_MODULES:
         importlib.import_module(name)
 
 
@@ -37,8 +37,8 @@ def test_a_module_is_imported_at_its_first_use(tmp_path: Path, monkeypatch: pyte
         """)
     )
     monkeypatch.syspath_prepend(tmp_path)
-    module = deferred("rarely_used")
-    DEFERRED.remove("rarely_used")
+    module = lazy_module("rarely_used")
+    LAZY_MODULES.remove("rarely_used")
     assert "rarely_used" not in sys.modules
     assert module.answer == 42
     monkeypatch.delitem(sys.modules, "rarely_used")
@@ -46,20 +46,20 @@ def test_a_module_is_imported_at_its_first_use(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_is_known_of_a_module_does_not_import_it() -> None:
-    module = deferred("not_there", answer=42)
-    DEFERRED.remove("not_there")
+    module = lazy_module("not_there", answer=42)
+    LAZY_MODULES.remove("not_there")
     assert module.answer == 42
 
 
 def test_what_a_deferred_module_does_not_have_is_an_error() -> None:
-    module = deferred("shutil")
+    module = lazy_module("shutil")
     assert module.rmtree is shutil.rmtree
     with pytest.raises(AttributeError, match="module 'shutil' has no attribute 'nothing'"):
         _ = module.nothing
 
 
 def test_a_deferred_module_that_is_missing_is_an_import_error() -> None:
-    module = deferred("not_there")
-    DEFERRED.remove("not_there")
+    module = lazy_module("not_there")
+    LAZY_MODULES.remove("not_there")
     with pytest.raises(ModuleNotFoundError):
         _ = module.anything

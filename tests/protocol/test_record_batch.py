@@ -24,12 +24,12 @@ from fencepost.protocol.record_batch import (
     build_plain_batch,
     check_crc,
     compressed_and_sealed,
-    compressed_anew,
     iterate_batches,
     pack_prefix,
     read_end_transaction_marker,
     read_header,
     read_records,
+    recompressed,
     retention_steps,
     rewritten_header,
 )
@@ -62,7 +62,7 @@ record_lists = st.lists(
 def recompress(batch: RecordBatch, codec: Codec) -> bytearray:
     """The same batch, its records compressed in another way, as an append does it."""
     content = decompress(batch.header.codec, batch.buffer[HEADER_BYTES:])
-    return compressed_anew(batch.header, content, codec, None)
+    return recompressed(batch.header, content, codec, None)
 
 
 def retain_records(batch: RecordBatch, records: list[Record], *, delete_horizon_ms: int | None = None) -> bytearray:

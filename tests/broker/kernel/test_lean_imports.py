@@ -266,8 +266,8 @@ def test_what_stands_for_a_module_makes_room_for_it_while_others_are_imported() 
     program = """
 import sys
 from fencepost.broker.kernel import lean_imports
-from fencepost.protocol.lazy_import import deferred
-with lean_imports._in_place_of({"shlex": deferred("shlex")}):
+from fencepost.protocol.lazy_import import lazy_module
+with lean_imports._in_place_of({"shlex": lazy_module("shlex")}):
     import shlex
     assert shlex.quote("a b") == "'a b'"
     assert sys.modules["shlex"] is not shlex
