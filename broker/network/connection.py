@@ -21,7 +21,7 @@ from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.network.partial_send import PartialSend
 from fencepost.broker.network.receive_buffer import Receiver
 from fencepost.broker.requests.api import CloseConnection
-from fencepost.broker.requests.long_polls import PendingReply, Reply, ReplyChunks
+from fencepost.broker.requests.long_polls import PendingReply, ReplyChunks, ReplyFrame
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.file_slice import FileSlice, is_mapped
 from fencepost.protocol.primitives import Buffer, DecodeError
@@ -53,7 +53,9 @@ class RequestDispatcher(Protocol):
 
     long_polls: LongPolls
 
-    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply] | PendingReply: ...
+    def dispatch(
+        self, frame: memoryview, connection: Connection
+    ) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply: ...
     def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> RunResult | None: ...
 
 
@@ -89,7 +91,7 @@ class _InFlight:
 
     __slots__ = ("is_done", "reply")
 
-    def __init__(self, reply: Reply = None, *, is_done: bool = False) -> None:
+    def __init__(self, reply: ReplyFrame = None, *, is_done: bool = False) -> None:
         self.reply = reply
         self.is_done = is_done
 
@@ -544,7 +546,7 @@ class Connection(asyncio.BufferedProtocol):
             self._ready += reply
             self._ready_bytes += reply_bytes
 
-    def _wait_for(self, outcome: PendingReply | asyncio.Future[Reply]) -> None:
+    def _wait_for(self, outcome: PendingReply | asyncio.Future[ReplyFrame]) -> None:
         in_flight = _InFlight()
         self._in_flight.append(in_flight)
         if isinstance(outcome, PendingReply):
@@ -553,7 +555,7 @@ class Connection(asyncio.BufferedProtocol):
             outcome.add_done_callback(partial(self._finished, in_flight))
 
     @SERVING.handles
-    def _finished(self, in_flight: _InFlight, task: asyncio.Future[Reply]) -> None:
+    def _finished(self, in_flight: _InFlight, task: asyncio.Future[ReplyFrame]) -> None:
         """Take the reply of a request whose task is done."""
         if task.cancelled():
             error: BaseException | None = CloseConnection("the request was cancelled")
@@ -562,14 +564,14 @@ class Connection(asyncio.BufferedProtocol):
         self._replied(in_flight, task.result() if error is None else None, error)
 
     def _reply_when_polled(self, in_flight: _InFlight, pending: PendingReply) -> None:
-        def replied(reply: Reply, error: BaseException | None) -> None:
+        def replied(reply: ReplyFrame, error: BaseException | None) -> None:
             self.remove_close_callback(pending.cancel)
             self._replied(in_flight, reply, error)
 
         pending.on_reply = replied
         self.add_close_callback(pending.cancel)
 
-    def _replied(self, in_flight: _InFlight, reply: Reply, error: BaseException | None) -> None:
+    def _replied(self, in_flight: _InFlight, reply: ReplyFrame, error: BaseException | None) -> None:
         """Take the reply of a request that had to wait, and send it if it is the next. Raises nothing."""
         if self._transport is None:
             return

@@ -19,7 +19,7 @@ from fencepost.broker.log.sliced_work import run_in_slices
 from fencepost.broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from fencepost.broker.request_cache.request_cache import CACHES, new_request_cache
 from fencepost.broker.requests.api import SLICE_S
-from fencepost.broker.requests.long_polls import LongPoll, PendingReply, Reply
+from fencepost.broker.requests.long_polls import LongPoll, PendingReply, ReplyFrame
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -58,7 +58,9 @@ class Dispatcher:
         self.long_polls = services.long_polls
         self._routes: dict[tuple[int, int], _Route] = {}
 
-    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply] | PendingReply:
+    def dispatch(
+        self, frame: memoryview, connection: Connection
+    ) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply:
         """Start a request. Returns the chunks of its reply, None when there is none, a task that ends in one of the
         two, or a `PendingReply`.
 
@@ -90,7 +92,7 @@ class Dispatcher:
         correlation_id: int,
         connection: Connection,
         failure: Exception | None = None,
-    ) -> Reply | asyncio.Future[Reply] | PendingReply:
+    ) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply:
         """Start a request that no cache has answered. As `dispatch`.
 
         failure: raised by the cache that served the request; the request is then only answered with it.
@@ -185,7 +187,7 @@ class Dispatcher:
         cache.remember(frame, body_position, request, version)
 
     def _begin_long_poll(self, api: Api, context: RequestContext, request: Any, waiting: LongPoll[Any]) -> PendingReply:
-        def poll() -> Reply:
+        def poll() -> ReplyFrame:
             try:
                 response = waiting.poll()
                 return None if response is None else self._encode(response, context)
@@ -219,7 +221,7 @@ class Dispatcher:
         route = self._routes[(api_key, api_version)] = _Route(api, header_version, carries_records)
         return route
 
-    async def _answer(self, api: Api, context: RequestContext, request: Any, response: Awaitable[Any]) -> Reply:
+    async def _answer(self, api: Api, context: RequestContext, request: Any, response: Awaitable[Any]) -> ReplyFrame:
         try:
             answer = await response
             if type(answer) is SlicedResponse:
@@ -230,7 +232,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001  # as above
             return self._failed(api, context, request, error)
 
-    async def _encode_in_slices(self, response: Any, context: RequestContext) -> Reply:
+    async def _encode_in_slices(self, response: Any, context: RequestContext) -> ReplyFrame:
         meter = context.meter
         if meter is not None:
             meter.finish(response)
@@ -240,7 +242,7 @@ class Dispatcher:
             meter.finish_timing()
         return reply
 
-    def _encode(self, response: Any, context: RequestContext) -> Reply:
+    def _encode(self, response: Any, context: RequestContext) -> ReplyFrame:
         meter = context.meter
         if meter is not None:
             meter.finish(response)
@@ -249,7 +251,7 @@ class Dispatcher:
             meter.finish_timing()
         return reply
 
-    def _failed(self, api: Api, context: RequestContext, request: Any, error: Exception) -> Reply:
+    def _failed(self, api: Api, context: RequestContext, request: Any, error: Exception) -> ReplyFrame:
         """Encode the error reply to a request whose handler raised. Raises CloseConnection if that is impossible."""
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         if isinstance(error, CoordinatorRefusal):
@@ -279,7 +281,7 @@ def _undecodable(error: DecodeError) -> CloseConnection:
     return CloseConnection(f"undecodable request: {error}")
 
 
-def _cancel_on_disconnect(task: asyncio.Future[Reply], connection: Connection) -> None:
+def _cancel_on_disconnect(task: asyncio.Future[ReplyFrame], connection: Connection) -> None:
     def disconnected() -> None:
         task.cancel()
 

@@ -32,8 +32,8 @@ from fencepost.broker.requests.long_polls import (
     POLL_TIME_OUT,
     LongPoll,
     PendingReply,
-    Reply,
     ReplyChunks,
+    ReplyFrame,
     wake_on_time_out,
 )
 from fencepost.broker.requests.partition_lookup import find_log
@@ -189,7 +189,7 @@ class _CachedFetch:
         return response_frame(correlation_id, response, self.version)
 
 
-class _CachedFetchPoll(LongPoll[Reply]):
+class _CachedFetchPoll(LongPoll[ReplyFrame]):
     """The long poll of a request that found too few records: ends when there are enough, or after `max_wait_ms`."""
 
     __slots__ = ("_cached", "_correlation_id", "_is_over", "_offset", "_time_out", "_wake")
@@ -214,7 +214,7 @@ class _CachedFetchPoll(LongPoll[Reply]):
         self._is_over = True
         wake_on_time_out(self._wake)
 
-    def poll(self) -> Reply:
+    def poll(self) -> ReplyFrame:
         cached = self._cached
         try:
             found = cached.read(self._offset)
@@ -286,7 +286,7 @@ class FetchCache:
         found = find_log(topics, name, topic.partitions[0].partition)
         return None if isinstance(found, ErrorCode) else found
 
-    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | PendingReply:
+    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> ReplyFrame | PendingReply:
         """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
         hit = self._shapes.find(frame, version)
         if hit is None:

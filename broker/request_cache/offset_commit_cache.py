@@ -29,7 +29,7 @@ from fencepost.protocol.schema import encode
 if TYPE_CHECKING:
     from fencepost.broker.metadata.image import MetadataImage
     from fencepost.broker.requests.api import Services
-    from fencepost.broker.requests.long_polls import Reply
+    from fencepost.broker.requests.long_polls import ReplyFrame
 
 MAXIMUM_COUNT = 64
 """Cached requests of one connection; when it is reached, all are forgotten, as generations and members change."""
@@ -125,7 +125,7 @@ class OffsetCommitCache:
             frame, offsets, _CachedOffsetCommit(request, commit, response, self._services.topics.metadata, version)
         )
 
-    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
+    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> ReplyFrame | asyncio.Future[ReplyFrame]:
         """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
         found = self._shapes.find(frame, version)
         if found is None:
@@ -143,7 +143,9 @@ class OffsetCommitCache:
         started = eager.start(self._commit(cached, offsets, correlation_id), self._loop)
         return started.result if isinstance(started, eager.Finished) else started
 
-    async def _commit(self, cached: _CachedOffsetCommit, offsets: list[OffsetToCommit], correlation_id: int) -> Reply:
+    async def _commit(
+        self, cached: _CachedOffsetCommit, offsets: list[OffsetToCommit], correlation_id: int
+    ) -> ReplyFrame:
         request = cached.request
         errors: ErrorCode | Sequence[ErrorCode]
         try:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from fencepost.broker.log.large_batch_checks import CheckedLargeBatch
     from fencepost.broker.log.partition_log import PartitionLog
     from fencepost.broker.requests.api import Services
-    from fencepost.broker.requests.long_polls import Reply, ReplyChunks
+    from fencepost.broker.requests.long_polls import ReplyChunks, ReplyFrame
 
 FIRST_FLEXIBLE_VERSION = 9
 MAXIMUM_COUNT = 128
@@ -190,7 +190,7 @@ class ProduceCache:
         self._prefixes.start_version(version)
         self._prefixes.remember(frame, prefix_end, cached)
 
-    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
+    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> ReplyFrame | asyncio.Future[ReplyFrame]:
         """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
         found = self._find(frame, version)
         if found is None:
@@ -288,7 +288,7 @@ class ProduceCache:
         correlation_id: int,
         guard: VerificationGuard | None = None,
         checked: CheckedLargeBatch | None = None,
-    ) -> Reply | asyncio.Future[Reply]:
+    ) -> ReplyFrame | asyncio.Future[ReplyFrame]:
         """Append, and answer once the batch is durable.
 
         None, and nothing is done, if the batch is too large to be checked in this step: the request is then decoded.
@@ -329,7 +329,7 @@ class ProduceCache:
         header: BatchHeader,
         guard: VerificationGuard,
         correlation_id: int,
-    ) -> Reply | asyncio.Future[Reply]:
+    ) -> ReplyFrame | asyncio.Future[ReplyFrame]:
         """Verify, append and answer; in this step if the coordinator answers at once."""
         transactional_id = cached.transactional_id or ""
         topic_partition = cached.topic_partition
@@ -368,7 +368,7 @@ class ProduceCache:
         batch: _UnverifiedBatch,
         verified: Awaitable[dict[TopicPartition, ErrorCode]],
         correlation_id: int,
-    ) -> Reply:
+    ) -> ReplyFrame:
         try:
             error = (await verified)[cached.topic_partition]
             if error is not ErrorCode.NONE:
@@ -403,8 +403,8 @@ class ProduceCache:
         return cached.reply(correlation_id, refused_partition(cached.topic_partition.partition, code))
 
     async def _when_durable(
-        self, cached: _CachedProduce, durable_offset: int, reply: Reply, correlation_id: int
-    ) -> Reply:
+        self, cached: _CachedProduce, durable_offset: int, reply: ReplyFrame, correlation_id: int
+    ) -> ReplyFrame:
         try:
             await cached.log.flushed(durable_offset)
         except StorageError as error:
@@ -413,7 +413,7 @@ class ProduceCache:
 
     async def _run_when_durable(
         self, cached: _CachedProduce, end_offset: int, replies: ReplyChunks, correlation_ids: Sequence[int]
-    ) -> Reply:
+    ) -> ReplyFrame:
         try:
             await cached.log.flushed(end_offset)
         except StorageError as error:

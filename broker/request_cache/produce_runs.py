@@ -17,7 +17,7 @@ from fencepost.protocol.framing import LENGTH_BYTES, EqualLengthFrames
 from fencepost.protocol.headers import REQUEST_START_BYTES
 
 if TYPE_CHECKING:
-    from fencepost.broker.requests.long_polls import Reply
+    from fencepost.broker.requests.long_polls import ReplyFrame
 
 REQUEST_END: Final = bytes(3)
 """No tagged fields: of the partition, of the topic, of the request."""
@@ -29,7 +29,7 @@ class RunResult(NamedTuple):
     """The number of requests that were started together, and their replies or a future of them."""
 
     requests_count: int
-    replies: Reply | asyncio.Future[Reply]
+    replies: ReplyFrame | asyncio.Future[ReplyFrame]
 
 
 class RequestRun(NamedTuple):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from fencepost.broker.log.log_types import AppendResult
     from fencepost.broker.log.partition_log import PartitionLog
     from fencepost.broker.requests.api import Services
-    from fencepost.broker.requests.long_polls import Reply
+    from fencepost.broker.requests.long_polls import ReplyFrame
 
 MAXIMUM_COUNT: Final = 32
 """Cached requests of one connection, one per topic; requests for other topics are decoded."""
@@ -108,7 +108,7 @@ class _CachedTopicProduce:
         return response_frame(correlation_id, ProduceResponse(responses=[topic]), self.version)
 
 
-class _CachedProduceAppend(ProduceAppend["Reply"]):
+class _CachedProduceAppend(ProduceAppend["ReplyFrame"]):
     """The append of a cached request."""
 
     __slots__ = ("_cached", "_correlation_id", "_writes")
@@ -121,12 +121,12 @@ class _CachedProduceAppend(ProduceAppend["Reply"]):
         self._writes = writes
         self._correlation_id = correlation_id
 
-    def append(self) -> StartedRequest[Reply]:
+    def append(self) -> StartedRequest[ReplyFrame]:
         if self._cached.transactional_id is None:
             return self.start(self._writes, ())
         return self.start((), self._writes)
 
-    def answer(self) -> Reply:
+    def answer(self) -> ReplyFrame:
         cached = self._cached
         writes = self._writes
         if self.first_error is not ErrorCode.NONE:
@@ -149,7 +149,7 @@ class _CachedProduceAppend(ProduceAppend["Reply"]):
         body = b"".join(parts)
         return (_REPLY_START.pack(len(body) + _REPLY_START.size - LENGTH_BYTES, self._correlation_id) + body,)
 
-    def failed(self, error: Exception) -> Reply:
+    def failed(self, error: Exception) -> ReplyFrame:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         log.error("request_failed", api="Produce", version=self._version, error=code.name, exc_info=error)
         answers = [refused_partition(write.log.topic_partition.partition, code) for write in self._writes]
@@ -214,7 +214,7 @@ class ProduceTopicCache:
             if partition_log is not None:
                 cached.logs[partition.index] = partition_log
 
-    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
+    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> ReplyFrame | asyncio.Future[ReplyFrame]:
         """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
         found = self._prefixes.find(frame, version)
         if found is None:
@@ -240,7 +240,9 @@ class ProduceTopicCache:
         return answered
 
 
-async def _answer(append: _CachedProduceAppend, started: eager.MaybeAwaitable[Reply] | asyncio.Future[Reply]) -> Reply:
+async def _answer(
+    append: _CachedProduceAppend, started: eager.MaybeAwaitable[ReplyFrame] | asyncio.Future[ReplyFrame]
+) -> ReplyFrame:
     try:
         return await started
     except Exception as error:  # noqa: BLE001  # of one request

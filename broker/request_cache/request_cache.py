@@ -15,7 +15,7 @@ from fencepost.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from fencepost.broker.requests.api import Services
-    from fencepost.broker.requests.long_polls import PendingReply, Reply
+    from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
 
 
 class RequestCache(Protocol):
@@ -26,7 +26,7 @@ class RequestCache(Protocol):
 
     def dispatch(
         self, frame: memoryview, version: int, correlation_id: int
-    ) -> Reply | asyncio.Future[Reply] | PendingReply:
+    ) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply:
         """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
 
 

@@ -41,7 +41,7 @@ from fencepost.protocol.schema import encode
 
 if TYPE_CHECKING:
     from fencepost.broker.requests.api import Services
-    from fencepost.broker.requests.long_polls import Reply
+    from fencepost.broker.requests.long_polls import ReplyFrame
 
 MAXIMUM_COUNT = 64
 """Cached requests of one connection; when it is reached, all are forgotten, as epochs and partitions change."""
@@ -90,14 +90,14 @@ class _CachedTransactionRequest(ABC):
         """Whether the coordinator may still get this request."""
         return True
 
-    def reply(self, correlation_id: int, decided: ErrorCode | ProducerReply) -> Reply:
+    def reply(self, correlation_id: int, decided: ErrorCode | ProducerReply) -> ReplyFrame:
         """Encode the coordinator's decision as a frame."""
         error = decided.error if isinstance(decided, ProducerReply) else decided
         if error is NO_ERROR:
             return (_REPLY_START.pack(self.reply_size_bytes, correlation_id) + self.reply_end,)
         return response_frame(correlation_id, self.answer(error), self.version)
 
-    def failed(self, correlation_id: int, error: Exception) -> Reply:
+    def failed(self, correlation_id: int, error: Exception) -> ReplyFrame:
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         log.error("request_failed", api=self.api_name, version=self.version, error=code.name, exc_info=error)
         return self.reply(correlation_id, code)
@@ -181,7 +181,7 @@ class _EndTransactionOfVersion2(_EndTransaction):
             version=TransactionVersion.V2,
         )
 
-    def reply(self, correlation_id: int, decided: ErrorCode | ProducerReply) -> Reply:
+    def reply(self, correlation_id: int, decided: ErrorCode | ProducerReply) -> ReplyFrame:
         if isinstance(decided, ProducerReply) and decided.error is ErrorCode.NONE:
             _, producer_id, producer_epoch = decided
             size_bytes = self.reply_size_bytes
@@ -218,7 +218,7 @@ class _TransactionRequestCache(ABC):
         if varying_fields is not None:
             self._shapes.remember(frame, varying_fields, cached)
 
-    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> Reply | asyncio.Future[Reply]:
+    def dispatch(self, frame: memoryview, version: int, correlation_id: int) -> ReplyFrame | asyncio.Future[ReplyFrame]:
         """Start a cached request: returns its reply, or a future of it. None, and nothing is done, for any other."""
         found = self._shapes.find(frame, version)
         if found is None:
@@ -238,7 +238,7 @@ class _TransactionRequestCache(ABC):
 
     async def _answer(
         self, cached: _CachedTransactionRequest, decided: Awaitable[ErrorCode | ProducerReply], correlation_id: int
-    ) -> Reply:
+    ) -> ReplyFrame:
         try:
             reply = await decided
         except Exception as error:  # noqa: BLE001  # of one request

@@ -37,7 +37,7 @@ def wake_on_time_out(wake: Callable[[], None]) -> None:
 Response = TypeVar("Response")
 ReplyChunks = Sequence[Buffer | FileSlice]
 """The chunks of one reply, length prefix included."""
-Reply = ReplyChunks | None
+ReplyFrame = ReplyChunks | None
 """None when the client expects no reply."""
 
 MAX_ANSWERED_BEFORE_WRITER = 4

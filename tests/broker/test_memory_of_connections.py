@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.broker.network.receive_buffer import SMALL_CAPACITY_BYTES
 from fencepost.broker.network.request_memory import RequestMemory
-from fencepost.broker.requests.long_polls import PendingReply, Reply
+from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
 from tests.broker.network.test_connection import Client, Limits, Waiting, settle
 
 MIB = 1024 * 1024
@@ -143,7 +143,7 @@ async def test_replies_that_leave_in_the_step_in_which_they_were_kept_hold_nobod
     poll = client.wait_without_a_task()
     wait = client.answer
 
-    def answer(frame: memoryview) -> Reply | asyncio.Future[Reply] | PendingReply:
+    def answer(frame: memoryview) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply:
         name = bytes(frame)
         if name == b"wait----":
             return wait(frame)

@@ -9,7 +9,7 @@ from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.request_cache.request_cache import RequestCache
 from fencepost.broker.requests.api import CloseConnection, Services
-from fencepost.broker.requests.long_polls import PendingReply, Reply
+from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
 from fencepost.broker.storage.file_slice import portions_to_send
 from fencepost.protocol.framing import LENGTH_BYTES
 
@@ -91,10 +91,10 @@ class FrameClient:
         return None if chunks is None else b"".join(chunk for portion in portions_to_send(chunks) for chunk in portion)
 
     @staticmethod
-    def _told(pending: PendingReply) -> asyncio.Future[Reply]:
-        told: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    def _told(pending: PendingReply) -> asyncio.Future[ReplyFrame]:
+        told: asyncio.Future[ReplyFrame] = asyncio.get_running_loop().create_future()
 
-        def on_reply(reply: Reply, error: BaseException | None) -> None:
+        def on_reply(reply: ReplyFrame, error: BaseException | None) -> None:
             if error is None:
                 told.set_result(reply)
             else:

@@ -18,7 +18,7 @@ from fencepost.broker.network.reply_memory import ReplyMemory
 from fencepost.broker.network.request_memory import RequestMemory
 from fencepost.broker.network.sendfile_transfer import SendfileTransfers
 from fencepost.broker.requests.api import CloseConnection
-from fencepost.broker.requests.long_polls import LongPoll, LongPolls, PendingReply, Reply
+from fencepost.broker.requests.long_polls import LongPoll, LongPolls, PendingReply, ReplyFrame
 from fencepost.broker.storage.descriptors import Descriptors
 from fencepost.broker.storage.file_slice import FileSlice
 from fencepost.protocol.framing import EqualLengthFrames
@@ -97,14 +97,14 @@ class Poll(LongPoll[Any]):
     """What waits for a test."""
 
     def __init__(self) -> None:
-        self._reply: Reply = None
+        self._reply: ReplyFrame = None
         self._wake: Callable[[], None] = lambda: None
         self.has_ended = False
 
     def begin(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
-    def poll(self) -> Reply:
+    def poll(self) -> ReplyFrame:
         return self._reply
 
     def end(self) -> None:
@@ -115,7 +115,7 @@ class Poll(LongPoll[Any]):
         self._wake()
 
 
-Answer = Callable[[memoryview], "Reply | asyncio.Future[Reply] | PendingReply"]
+Answer = Callable[[memoryview], "ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply"]
 
 
 @dataclass
@@ -147,7 +147,9 @@ class Client:
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 
-    def dispatch(self, frame: memoryview, connection: Connection) -> Reply | asyncio.Future[Reply] | PendingReply:
+    def dispatch(
+        self, frame: memoryview, connection: Connection
+    ) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply:
         self.started.append(bytes(frame))
         outcome = self.answer(frame)
         if isinstance(outcome, asyncio.Future):
@@ -198,11 +200,11 @@ class Waiting:
     """A dispatcher whose answers come when the test says so."""
 
     def __init__(self) -> None:
-        self.futures: list[asyncio.Future[Reply]] = []
+        self.futures: list[asyncio.Future[ReplyFrame]] = []
         self.frames: list[memoryview] = []
 
-    def __call__(self, frame: memoryview) -> asyncio.Future[Reply]:
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    def __call__(self, frame: memoryview) -> asyncio.Future[ReplyFrame]:
+        future: asyncio.Future[ReplyFrame] = asyncio.get_running_loop().create_future()
         self.futures.append(future)
         self.frames.append(frame)
         return future
@@ -246,7 +248,7 @@ async def test_replies_that_are_there_at_once_and_others_leave_in_the_order_of_t
     chance = random.Random(seed)
     waiting = Waiting()
 
-    def answer(frame: memoryview) -> Reply | asyncio.Future[Reply]:
+    def answer(frame: memoryview) -> ReplyFrame | asyncio.Future[ReplyFrame]:
         name = bytes(frame)
         if name.startswith(b"wait"):
             return waiting(frame)
@@ -544,7 +546,7 @@ async def test_what_requests_cause_leaves_before_their_own_replies() -> None:
         client.transport.writelines = lambda data, name=name: writes.append(name)  # type: ignore[method-assign,misc]
     waiter.send(b"wait_for_")
 
-    def write(frame: memoryview) -> Reply:
+    def write(frame: memoryview) -> ReplyFrame:
         poll.happens([b"what was written"])
         return [b"acknowledged"]
 
@@ -555,7 +557,7 @@ async def test_what_requests_cause_leaves_before_their_own_replies() -> None:
 
 async def test_a_reply_that_comes_without_a_task_waits_for_those_before_it() -> None:
     client = Client()
-    before: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    before: asyncio.Future[ReplyFrame] = asyncio.get_running_loop().create_future()
     poll = client.wait_without_a_task()
     polled = client.answer
     client.answer = lambda frame: before
@@ -582,7 +584,7 @@ async def test_a_long_poll_ends_with_its_client() -> None:
 
 
 async def test_what_cannot_be_answered_closes_the_connection_after_earlier_replies() -> None:
-    def answer(frame: memoryview) -> Reply:
+    def answer(frame: memoryview) -> ReplyFrame:
         if bytes(frame) == b"nonsense":
             raise CloseConnection("undecodable")
         return [bytes(frame)]
@@ -716,7 +718,7 @@ async def test_what_follows_a_request_that_must_not_be_overtaken_is_started_when
     client = Client()
     held = asyncio.get_running_loop().create_future()
 
-    def answer(frame: memoryview) -> asyncio.Future[Reply] | Reply:
+    def answer(frame: memoryview) -> asyncio.Future[ReplyFrame] | ReplyFrame:
         if bytes(frame) == b"first---":
             client.connection.block_until(held)
             return held
@@ -739,7 +741,7 @@ async def test_a_connection_that_is_lost_while_a_request_blocks_it_is_gone() -> 
     client = Client()
     held = asyncio.get_running_loop().create_future()
 
-    def answer(frame: memoryview) -> asyncio.Future[Reply]:
+    def answer(frame: memoryview) -> asyncio.Future[ReplyFrame]:
         client.connection.block_until(held)
         return held
 
