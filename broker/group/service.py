@@ -124,12 +124,12 @@ class GroupService:
             topics,
             self._runtime,
             coordinator="group",
-            loaded=self._drop_offsets_of_gone_topics,
+            loaded=self._drop_offsets_of_deleted_topics,
         )
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tokens = count()
         self._streams_times = config.streams_times
-        self._closed_with_it = AsyncExitStack()
+        self._exit_stack = AsyncExitStack()
 
     @cached_property
     def streams(self) -> StreamsGroupService:
@@ -142,7 +142,7 @@ class GroupService:
             self._clock,
             lambda group_id: self._streams_times(group_id).heartbeat_interval_ms,
         )
-        self._closed_with_it.push_async_callback(streams.close)
+        self._exit_stack.push_async_callback(streams.close)
         return streams
 
     # Life
@@ -165,50 +165,50 @@ class GroupService:
         self._topics.on_deleted.remove(self._topic_deleted)
         for task in self._tasks:
             task.cancel()
-        await self._closed_with_it.aclose()
+        await self._exit_stack.aclose()
         await self._offsets_topic.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._runtime.close()
 
     def _topic_deleted(self, topic: TopicMetadata) -> None:
         for partition in self._runtime.partitions():
-            drop = partial(self._drop_offsets_of_gone_topics, partition.index)
+            drop = partial(self._drop_offsets_of_deleted_topics, partition.index)
             self._keep(CLEANUP.start_retrying(drop, concerns=partition.log.topic_partition))
 
-    async def _drop_offsets_of_gone_topics(self, index: int) -> None:
+    async def _drop_offsets_of_deleted_topics(self, index: int) -> None:
         """Remove offsets of deleted topics as the last part of loading.
 
         This does not wait for a log that refuses the records; a background task then repeats it.
         """
         try:
-            await self._drop_gone(index, is_patient=False)
+            await self._drop_deleted(index, is_patient=False)
         except CoordinatorRefusal:
-            drop = partial(self._drop_gone_when_accepted, index)
+            drop = partial(self._drop_deleted_when_accepted, index)
             self._keep(CLEANUP.start_retrying(drop, concerns=TopicPartition(CONSUMER_OFFSETS_TOPIC, index)))
 
-    async def _drop_gone_when_accepted(self, index: int) -> None:
+    async def _drop_deleted_when_accepted(self, index: int) -> None:
         try:
-            await self._drop_gone(index, is_patient=True)
+            await self._drop_deleted(index, is_patient=True)
         except CoordinatorRefusal as refusal:
             # Offline: these offsets are served to no client. The next load of the partition searches again.
             log.debug("offsets_of_deleted_topics_kept", partition=index, error=refusal.error.name)
 
-    async def _drop_gone(self, index: int, *, is_patient: bool) -> None:
+    async def _drop_deleted(self, index: int, *, is_patient: bool) -> None:
         now_ms = self._clock.now_ms()
 
         def drop_topics(shard: GroupShard, group_ids: list[str] | None) -> Decision[list[str]]:
-            return shard.drop_topics_of_share_groups(self._is_gone_id, group_ids, now_ms)
+            return shard.drop_topics_of_share_groups(self._is_deleted_id, group_ids, now_ms)
 
         def drop_offsets(shard: GroupShard, search: OffsetSearch | None) -> Decision[OffsetSearch | None]:
-            return shard.offsets.drop(self._is_gone, search)
+            return shard.offsets.drop(self._is_deleted, search)
 
         await self._runtime.work_off(index, drop_topics, is_patient=is_patient)
         await self._runtime.work_off(index, drop_offsets, is_patient=is_patient)
 
-    def _is_gone_id(self, topic_id: bytes) -> bool:
+    def _is_deleted_id(self, topic_id: bytes) -> bool:
         return self._topics.metadata.get_by_id(topic_id) is None
 
-    def _is_gone(self, topic: str, topic_id: bytes) -> bool:
+    def _is_deleted(self, topic: str, topic_id: bytes) -> bool:
         metadata = self._topics.metadata.get(topic)
         return metadata is None or topic_id not in (ZERO_UUID, metadata.topic_id)
 

@@ -378,13 +378,13 @@ class GroupShard:
         return [group_tombstone(group.group_id)]
 
     def drop_topics_of_share_groups(
-        self, is_gone: Callable[[bytes], bool], group_ids: list[str] | None, now_ms: int
+        self, is_deleted: Callable[[bytes], bool], group_ids: list[str] | None, now_ms: int
     ) -> Decision[list[str]]:
         """Remove deleted topics from share groups, a bounded number at a time. Returns the groups that remain.
         group_ids: the result of the last call; None for the first."""
         if group_ids is None:
             group_ids = [group_id for group_id, group in self._groups.items() if isinstance(group, ShareGroup)]
-        return self.shares.drop_topics(is_gone, group_ids, now_ms) if group_ids else Decision([])
+        return self.shares.drop_topics(is_deleted, group_ids, now_ms) if group_ids else Decision([])
 
     # Time
 
@@ -395,7 +395,7 @@ class GroupShard:
             due.setdefault(key.group_id, []).append(key)
         effects = self._effects(now_ms)
         taken: list[DeadlineKey] = []
-        size_bytes = looked_at_count = 0
+        size_bytes = examined_count = 0
         for group_id, keys in due.items():
             step, keys = self._step(group_id, keys, now_ms)
             size_bytes += step.size_bytes
@@ -404,8 +404,8 @@ class GroupShard:
             effects.add(step)
             taken += keys
             group = self._groups.get(group_id)
-            looked_at_count += 1 if group is None else 1 + len(group.members)
-            if looked_at_count >= MAX_MEMBERS_PER_DEADLINE_DECISION:
+            examined_count += 1 if group is None else 1 + len(group.members)
+            if examined_count >= MAX_MEMBERS_PER_DEADLINE_DECISION:
                 break
         effects.changes.append(partial(self._pace.settled, self._deadlines, now_ms))
         refused = partial(self._pace.refused, self._deadlines, taken, now_ms)
@@ -422,12 +422,12 @@ class GroupShard:
             effects = self._effects(now_ms)
             for key in keys:
                 effects.clear_deadline(key)
-            self._time_over(group_id, keys, effects)
+            self._deadlines_passed(group_id, keys, effects)
             if len(keys) == 1 or effects.size_bytes <= DECISION_RECORDS_BYTES:
                 return effects, keys
             keys = keys[: len(keys) // 2]
 
-    def _time_over(self, group_id: str, keys: list[DeadlineKey], effects: DecisionBuilder) -> None:
+    def _deadlines_passed(self, group_id: str, keys: list[DeadlineKey], effects: DecisionBuilder) -> None:
         if keys[0].kind is DeadlineKind.SWEEP:
             self._sweep(effects)
             return
@@ -436,9 +436,9 @@ class GroupShard:
         if isinstance(group, ConsumerGroup):
             self._consumer_deadlines(group, keys, effects)
         elif isinstance(group, ShareGroup):
-            self.shares.time_over(group, keys, effects)
+            self.shares.deadlines_passed(group, keys, effects)
         elif isinstance(group, StreamsGroup):
-            self.streams.time_over(group, keys, effects)
+            self.streams.deadlines_passed(group, keys, effects)
         elif group is not None:
             draft = self._draft(group, effects)
             for key in keys:
@@ -447,7 +447,7 @@ class GroupShard:
     def _consumer_deadlines(self, group: ConsumerGroup, due: list[DeadlineKey], effects: DecisionBuilder) -> None:
         members = [key for key in due if key.kind is not DeadlineKind.DOWNGRADE]
         if members:
-            self._consumer.time_over(group, members, effects)
+            self._consumer.deadlines_passed(group, members, effects)
             if len(members) < len(due):  # another step, which needs this one's result
                 effects.set_deadline(DeadlineKey(DeadlineKind.DOWNGRADE, group.group_id), effects.now_ms)
         elif can_become_classic(group, self._config):

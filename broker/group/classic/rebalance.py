@@ -138,9 +138,9 @@ class ClassicRebalance:
                 if group.state is ClassicState.PREPARING_REBALANCE and not group.is_initial_join:
                     self._complete_if_all_joined(group, effects)
             case DeadlineKind.JOIN:
-                self._join_time_over(group, effects)
+                self._join_timed_out(group, effects)
             case DeadlineKind.SYNC:
-                self._sync_time_over(group, effects)
+                self._sync_timed_out(group, effects)
             case DeadlineKind.CLASSIC_REBALANCE:
                 self.handle_event(group, ClassicEvent.MEMBER_REMOVED, effects)
 
@@ -155,7 +155,7 @@ class ClassicRebalance:
         )
         self.remove(group, member, effects)
 
-    def _join_time_over(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
+    def _join_timed_out(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
         if group.state is not ClassicState.PREPARING_REBALANCE or group.group_id in effects.emptied_group_ids:
             return
         if group.is_initial_join and group.is_member_added and group.initial_join_remaining_ms:
@@ -166,7 +166,7 @@ class ClassicRebalance:
             return
         self.complete_join(group, effects)
 
-    def _sync_time_over(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
+    def _sync_timed_out(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
         late = [group.members[member_id] for member_id in group.pending_sync_ids if member_id in group.members]
         if not late or not isinstance(group.cell(ClassicEvent.SYNC_EXPIRED), ClassicState):
             return

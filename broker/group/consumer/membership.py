@@ -266,7 +266,7 @@ class ConsumerMembership:
                     now_ms + member.rebalance_timeout_ms,
                 )
 
-    def time_over(self, group: ConsumerGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
+    def deadlines_passed(self, group: ConsumerGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
         """Remove the members whose deadlines have passed, all in one step."""
         fenced = {}
         for key in due:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DECISION_RECORDS_BYTES = 16_384
 """Bound on the records of a decision about deadlines, expiry or deletion. Records that belong together may exceed it.
 It is far below any `max.message.bytes` in use."""
-MAX_OFFSETS_LOOKED_AT = 5_000
+MAX_OFFSETS_EXAMINED = 5_000
 """Bound on the offsets, plus groups, that one decision examines: a few milliseconds of work."""
 
 LATEST_TIMESTAMP_MS = 2**63 - 1  # the latest that the log can hold; a client's retention may reach beyond it
@@ -210,8 +210,10 @@ class OffsetDecisions:
                 size_bytes += len(record.key)
         return Decision(errors, records=records)
 
-    def drop(self, is_gone: Callable[[str, bytes], bool], search: OffsetSearch | None) -> Decision[OffsetSearch | None]:
-        """Remove the offsets of topics for which `is_gone(name, topic id)` is true, a bounded number at a time.
+    def drop(
+        self, is_deleted: Callable[[str, bytes], bool], search: OffsetSearch | None
+    ) -> Decision[OffsetSearch | None]:
+        """Remove the offsets of topics for which `is_deleted(name, topic id)` is true, a bounded number at a time.
 
         The id is zero for offsets that were committed without it. search: None at the start, later the last reply. The
         reply is the remaining search; None at its end.
@@ -219,18 +221,18 @@ class OffsetDecisions:
         group_ids, partitions = (list(self._store.group_ids()), []) if search is None else search
         group_ids, partitions = group_ids.copy(), partitions.copy()
         records: list[CoordinatorRecord] = []
-        size_bytes = looked_at_count = 0
+        size_bytes = examined_count = 0
         while partitions or group_ids:
-            if size_bytes >= DECISION_RECORDS_BYTES or looked_at_count >= MAX_OFFSETS_LOOKED_AT:
+            if size_bytes >= DECISION_RECORDS_BYTES or examined_count >= MAX_OFFSETS_EXAMINED:
                 return Decision(OffsetSearch(group_ids, partitions), records)
-            looked_at_count += 1
+            examined_count += 1
             if not partitions:
                 group_id = group_ids.pop()
                 partitions = [(group_id, topic_partition) for topic_partition, _ in self._store.partitions(group_id)]
                 continue
             group_id, topic_partition = partitions.pop()
             topic_id = self._store.topic_id(group_id, topic_partition)
-            if topic_id is not None and is_gone(topic_partition.topic, topic_id):
+            if topic_id is not None and is_deleted(topic_partition.topic, topic_id):
                 record = offset_tombstone(group_id, topic_partition)
                 records.append(record)
                 size_bytes += len(record.key)

@@ -72,11 +72,11 @@ def union_of_topics(topics: StateTopics, more: StateTopics) -> dict[bytes, State
     return result
 
 
-def difference_of_topics(topics: StateTopics, gone: Mapping[bytes, Iterable[int]]) -> dict[bytes, StatePartitions]:
-    """Return the partitions of `topics` that are not in `gone`."""
+def difference_of_topics(topics: StateTopics, removed: Mapping[bytes, Iterable[int]]) -> dict[bytes, StatePartitions]:
+    """Return the partitions of `topics` that are not in `removed`."""
     result = {}
     for topic_id, known in topics.items():
-        partitions = known.partitions.difference(gone.get(topic_id, ()))
+        partitions = known.partitions.difference(removed.get(topic_id, ()))
         if partitions:
             result[topic_id] = StatePartitions(known.name, partitions)
     return result

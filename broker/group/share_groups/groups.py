@@ -128,8 +128,8 @@ class ShareGroups:
     def decide_describe(self, group_id: str) -> Decision[ShareGroupDescribedGroup]:
         return Decision(self.describe(group_id))
 
-    def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
-        self._membership.time_over(group, due, effects)
+    def deadlines_passed(self, group: ShareGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
+        self._membership.deadlines_passed(group, due, effects)
 
     # Share partitions
 
@@ -193,22 +193,24 @@ class ShareGroups:
     def decide_state_partitions(self, group_id: str) -> Decision[Assignment]:
         return Decision(self.state_partitions(group_id))
 
-    def drop_topics(self, is_gone: Callable[[bytes], bool], group_ids: list[str], now_ms: int) -> Decision[list[str]]:
+    def drop_topics(
+        self, is_deleted: Callable[[bytes], bool], group_ids: list[str], now_ms: int
+    ) -> Decision[list[str]]:
         """Remove deleted topics from these groups, a bounded number of groups at a time. Returns the groups that
         remain."""
         effects = DecisionBuilder(now_ms, self._deadlines)
-        size_bytes = looked_at_count = 0
+        size_bytes = examined_count = 0
         for group_id in group_ids:
-            if size_bytes >= DECISION_RECORDS_BYTES or looked_at_count >= MAX_GROUPS_PER_DECISION:
+            if size_bytes >= DECISION_RECORDS_BYTES or examined_count >= MAX_GROUPS_PER_DECISION:
                 break
-            looked_at_count += 1
+            examined_count += 1
             group = self._groups.get(group_id)
             if isinstance(group, ShareGroup):
                 step = DecisionBuilder(now_ms, self._deadlines)
-                drop_topics(ShareDraft(group, step), is_gone)
+                drop_topics(ShareDraft(group, step), is_deleted)
                 size_bytes += step.size_bytes
                 effects.add(step)
-        return effects.decision(group_ids[looked_at_count:])
+        return effects.decision(group_ids[examined_count:])
 
     def _change(self, group_id: str, change: Callable[[ShareDraft], None], now_ms: int) -> Decision[None]:
         group = self._share_group(group_id)

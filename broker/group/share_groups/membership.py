@@ -250,7 +250,7 @@ class ShareMembership:
             key = DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id)
             self._deadlines.set(key, now_ms + session_timeout_ms)
 
-    def time_over(self, group: ShareGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
+    def deadlines_passed(self, group: ShareGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
         """Remove the members whose sessions have ended, all in one step."""
         fenced = [group.members[key.member_id] for key in due if key.member_id in group.members]
         for member in fenced:

@@ -126,15 +126,15 @@ def finish_deleting(draft: ShareDraft, topic_ids: Collection[bytes]) -> None:
     _write(draft, replace(known, deleting=deleting))
 
 
-def drop_topics(draft: ShareDraft, is_gone: Callable[[bytes], bool]) -> None:
+def drop_topics(draft: ShareDraft, is_deleted: Callable[[bytes], bool]) -> None:
     """Remove deleted topics from the group's record of state."""
     known = draft.group.state_partitions
     if known is None:
         return
     kept = ShareStatePartitions(
-        initializing={key: topic for key, topic in known.initializing.items() if not is_gone(key)},
-        initialized={key: topic for key, topic in known.initialized.items() if not is_gone(key)},
-        deleting={key: name for key, name in known.deleting.items() if not is_gone(key)},
+        initializing={key: topic for key, topic in known.initializing.items() if not is_deleted(key)},
+        initialized={key: topic for key, topic in known.initialized.items() if not is_deleted(key)},
+        deleting={key: name for key, name in known.deleting.items() if not is_deleted(key)},
         initializing_since_ms=known.initializing_since_ms,
     )
     if kept != known:

@@ -103,8 +103,8 @@ class StreamsGroups:
 
     # Time
 
-    def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
-        self._membership.time_over(group, due, effects)
+    def deadlines_passed(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
+        self._membership.deadlines_passed(group, due, effects)
 
     def start_sessions(self, group: StreamsGroup, now_ms: int) -> None:
         self._membership.start_sessions(group, now_ms)

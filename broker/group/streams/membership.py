@@ -388,7 +388,7 @@ class StreamsMembership:
         """Clear the deadline of the first assignment of a group that is deleted or converted to another kind."""
         effects.clear_deadline(_first_assignment(group))
 
-    def time_over(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
+    def deadlines_passed(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
         """Remove members whose deadlines have passed, all in one step, and make the first assignment of a group."""
         draft = StreamsDraft(group, effects)
         fenced = {}

@@ -331,7 +331,7 @@ async def test_offsets_of_a_deleted_topic_go_after_a_failure(shares: ShareBroker
     async def drop(index: int) -> None:
         dropped.append(index)
 
-    groups._drop_offsets_of_gone_topics = raising(error, times=2, then=drop)
+    groups._drop_offsets_of_deleted_topics = raising(error, times=2, then=drop)
     with logged(group_service.CLEANUP, OFFSETS):
         await services.topics.delete("orders")
         await until(lambda: dropped == [0])
@@ -366,7 +366,7 @@ async def test_what_follows_the_loading_of_groups_is_done_after_a_failure(
         fails()
         await drop(service, index)
 
-    monkeypatch.setattr(group_service.GroupService, "_drop_offsets_of_gone_topics", fail_twice)
+    monkeypatch.setattr(group_service.GroupService, "_drop_offsets_of_deleted_topics", fail_twice)
     async with running_share_broker(tmp_path) as broker:
         with logged(internal_topic.AFTER_LOAD, OFFSETS):
             await broker.node.services.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)

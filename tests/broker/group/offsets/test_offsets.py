@@ -11,7 +11,7 @@ from fencepost.broker.coordination.runtime import Decision, RecordOrigin
 from fencepost.broker.group.classic.group import ClassicState
 from fencepost.broker.group.decision_builder import GroupConfig
 from fencepost.broker.group.offsets.commits import Committer
-from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES, MAX_OFFSETS_LOOKED_AT, OffsetSearch
+from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES, MAX_OFFSETS_EXAMINED, OffsetSearch
 from fencepost.broker.group.offsets.records import OffsetAndMetadata
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.errors import ErrorCode
@@ -276,7 +276,7 @@ def test_a_search_for_offsets_looks_at_a_bounded_number_in_one_step(
     monkeypatch.undo()  # unwatched: a picture of so large a shard takes long
     store = shard.shard._offsets
     value = OffsetAndMetadata(1, -1, "", 0, -1, ZERO_UUID)
-    for partition in range(MAX_OFFSETS_LOOKED_AT + 10):
+    for partition in range(MAX_OFFSETS_EXAMINED + 10):
         store.commit("g", TopicPartition("kept", partition), value)
     search = shard.run(shard.shard.offsets.drop(lambda topic, topic_id: False, None))
     assert search is not None
