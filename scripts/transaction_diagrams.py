@@ -8,7 +8,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fencepost.broker.transaction.state_machine import TABLES, Event, TableAction, TransactionState, TransactionVersion
+from fencepost.broker.transaction.state_machine import (
+    TABLES,
+    TableAction,
+    TransactionEvent,
+    TransactionState,
+    TransactionVersion,
+)
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "transactions.md"
 _DIAGRAM = re.compile(r"(### Version (\d)\n\n```mermaid\n).*?(\n```)", re.DOTALL)
@@ -17,7 +23,7 @@ _DIAGRAM = re.compile(r"(### Version (\d)\n\n```mermaid\n).*?(\n```)", re.DOTALL
 def state_diagram(version: TransactionVersion) -> str:
     """The transitions of one table; events that lead from one state to the same other share an arrow."""
     arrows: dict[tuple[str, str], list[str]] = {
-        ("[*]", TransactionState.EMPTY.display_name): [Event.INIT_PRODUCER_ID.value]
+        ("[*]", TransactionState.EMPTY.display_name): [TransactionEvent.INIT_PRODUCER_ID.value]
     }
     for event, row in TABLES[version].items():
         for state, cell in zip(TransactionState, row, strict=True):

@@ -51,7 +51,7 @@ class InternalTopicLoader:
         self._gave_up = resigned
         self._loading: set[asyncio.Task[None]] = set()
         self._finishing: set[asyncio.Task[None]] = set()
-        runtime.load_again = self.load_again
+        runtime.reload = self.reload
 
     def start(self) -> None:
         """Begin to load what is there."""
@@ -62,12 +62,12 @@ class InternalTopicLoader:
         if topic is not None:
             self._load(topic)
 
-    def load_again(self, partition_log: PartitionLog) -> None:
+    def reload(self, partition_log: PartitionLog) -> None:
         """Give a partition up and load it from its log, as another leader would, in the epoch that the log has now."""
         self._resigned(partition_log.topic_partition)
         self._load_partition(partition_log)
 
-    def forget(self) -> None:
+    def topic_deleted(self) -> None:
         """Give all partitions up: the topic does not exist any more."""
         for index in range(self.partition_count):
             self._resign(index)

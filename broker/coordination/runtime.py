@@ -25,7 +25,7 @@ from fencepost.broker.coordination.shard import (
     Decision,
     Parked,
     RecordOrigin,
-    Reply,
+    ReplyT,
     Shard,
     partition_for_key,
 )
@@ -53,7 +53,7 @@ __all__ = [
     "Parked",
     "PartitionState",
     "RecordOrigin",
-    "Reply",
+    "ReplyT",
     "Shard",
     "partition_for_key",
 ]
@@ -61,7 +61,7 @@ __all__ = [
 log = get_logger(__name__)
 
 S = TypeVar("S", bound=Shard)
-Answer = TypeVar("Answer")
+QuestionResultT = TypeVar("QuestionResultT")
 Progress = TypeVar("Progress")
 MAX_LOAD_WAIT_S = 1.0
 REFUSED_DEADLINE_PAUSE_S = 1.0
@@ -72,7 +72,7 @@ LOAD = Place("loading of a coordinator's partition", Policy.FAIL_PARTITION)
 DECISION = Place("decision of a coordinator", Policy.FAIL_PARTITION)
 APPLICATION = Place("application of a coordinator's records", Policy.FAIL_PARTITION)
 MARKER = Place("application of a marker by a coordinator", Policy.FAIL_PARTITION)
-ANSWER = Place("answer to the waiting requests of a coordinator", Policy.FAIL_PARTITION)
+ANSWER_PARKED = Place("answer to the waiting requests of a coordinator", Policy.FAIL_PARTITION)
 DEADLINE_TIMER = Place("timer of a coordinator's deadlines", Policy.FAIL_PARTITION)
 DEADLINE = Place("deadlines of a coordinator", Policy.RETRY)
 RELOAD_AFTER_DECISION = Place("reload of a coordinator's partition after a failed decision", Policy.FAIL_PARTITION)
@@ -106,7 +106,7 @@ class CoordinatorPartition(Generic[S]):
     is_due: bool = False  # a deadline was reached, and its turn to be decided has not come
     parked: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
     load: asyncio.Task[None] | None = None
-    doubt: asyncio.TimerHandle | None = None  # a decision failed, after which the shard is loaded again
+    pending_reload: asyncio.TimerHandle | None = None  # a decision failed, after which the shard is loaded again
 
     @property
     def is_loading(self) -> bool:
@@ -141,10 +141,10 @@ class CoordinatorRuntime(Generic[S]):
                 not yet durable then.
     only_latest_count: whether the last record of a key says all there is to know about it, which makes loading faster.
     decides_purely: whether a request's decision changes nothing of a shard, not even where it fails half-way.
-    load_again: gives a partition up and loads it again, given its log; set by the `InternalTopicLoader` that loads it.
+    reload: gives a partition up and loads it again, given its log; set by the `InternalTopicLoader` that loads it.
     """
 
-    load_again: Callable[[PartitionLog], None] | None = None
+    reload: Callable[[PartitionLog], None] | None = None
 
     def __init__(
         self,
@@ -182,17 +182,17 @@ class CoordinatorRuntime(Generic[S]):
             raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
-    async def execute(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
+    async def execute(self, index: int, decide: Callable[[S], Decision[ReplyT]]) -> ReplyT:
         """Decide on a partition's shard, append and apply the records, and return the reply once it is durable.
 
         A partition that is just being loaded is waited for, up to MAX_LOAD_WAIT_S: clients that are told
         COORDINATOR_LOAD_IN_PROGRESS pause for longer than most loads take.
         Raises CoordinatorRefusal when the partition cannot answer, also when its log could not be written.
         """
-        begun = self.begin(index, decide)
+        begun = self.execute_eagerly(index, decide)
         return begun.result if isinstance(begun, eager.Finished) else await begun
 
-    def begin(self, index: int, decide: Callable[[S], Decision[Reply]]) -> eager.MaybeAwaitable[Reply]:
+    def execute_eagerly(self, index: int, decide: Callable[[S], Decision[ReplyT]]) -> eager.MaybeAwaitable[ReplyT]:
         """As `execute`; decided, appended and applied when this returns, unless the partition is being loaded."""
         partition = self._partitions.get(index)
         if partition is None or partition.state is not _ACTIVE:
@@ -205,13 +205,13 @@ class CoordinatorRuntime(Generic[S]):
         reply = decision.reply
         if isinstance(reply, Parked):
             return self._park(partition, decision, reply)
-        self._carry_out(partition, decision)
+        self._append_and_apply(partition, decision)
         partition_log = partition.log
-        if decision.answers or partition_log.high_watermark < partition_log.log_end_offset:
+        if decision.parked_replies or partition_log.high_watermark < partition_log.log_end_offset:
             return _after(self._delivery(partition, decision), reply)
         return eager.Finished(reply)
 
-    async def work_off(
+    async def execute_in_parts(
         self, index: int, decide: Callable[[S, Progress | None], Decision[Progress]], *, is_patient: bool = True
     ) -> None:
         """Carry out decisions one after another that each do a part of some long work. The first is given None, each
@@ -238,17 +238,17 @@ class CoordinatorRuntime(Generic[S]):
                 return
             pause_s = FIRST_REFUSED_WORK_PAUSE_S
 
-    async def _execute_when_loaded(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
+    async def _execute_when_loaded(self, index: int, decide: Callable[[S], Decision[ReplyT]]) -> ReplyT:
         await self._loaded(index)
-        return await self.begin(index, decide)
+        return await self.execute_eagerly(index, decide)
 
     def _park(
-        self, partition: CoordinatorPartition[S], decision: Decision[Reply], parked: Parked
-    ) -> Coroutine[Any, Any, Reply]:
+        self, partition: CoordinatorPartition[S], decision: Decision[ReplyT], parked: Parked
+    ) -> Coroutine[Any, Any, ReplyT]:
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         partition.parked[parked.token] = waiting
         try:
-            self._carry_out(partition, decision)
+            self._append_and_apply(partition, decision)
         except BaseException:
             _unpark(partition, parked.token, waiting)
             raise
@@ -257,10 +257,10 @@ class CoordinatorRuntime(Generic[S]):
     async def _answer_to_parked(
         self,
         partition: CoordinatorPartition[S],
-        decision: Decision[Reply],
+        decision: Decision[ReplyT],
         token: Hashable,
         waiting: asyncio.Future[Any],
-    ) -> Reply:
+    ) -> ReplyT:
         try:
             await self._delivery(partition, decision)
             return await waiting  # type: ignore[no-any-return]
@@ -270,7 +270,7 @@ class CoordinatorRuntime(Generic[S]):
     def durable_shard(self, index: int) -> S | None:
         """For questions that change nothing: the shard of a partition, if all that it was computed from is durable.
 
-        None where that has to be waited for, or for the partition to be loaded, as `ask` does.
+        None where that has to be waited for, or for the partition to be loaded, as `query` does.
         """
         partition = self._partitions.get(index)
         if partition is None or partition.state is not _ACTIVE:
@@ -278,7 +278,7 @@ class CoordinatorRuntime(Generic[S]):
         partition_log = partition.log
         return partition.shard if partition_log.high_watermark >= partition_log.log_end_offset else None
 
-    async def ask(self, index: int, question: Callable[[S], Answer]) -> Answer:
+    async def query(self, index: int, question: Callable[[S], QuestionResultT]) -> QuestionResultT:
         """What a partition's shard answers to a question that changes nothing, once what it was answered from is
         durable. Waits for a partition that is being loaded, and raises, as `execute`.
         """
@@ -298,7 +298,7 @@ class CoordinatorRuntime(Generic[S]):
             await asyncio.wait((partition.load,), timeout=MAX_LOAD_WAIT_S)
         return self.partition(index)
 
-    def submit(self, index: int, decide: Callable[[S], Decision[Reply]]) -> Reply:
+    def execute_without_wait(self, index: int, decide: Callable[[S], Decision[ReplyT]]) -> ReplyT:
         """Decide, append and apply in this very step, for callers to whom it does not matter when the records become
         durable.
 
@@ -312,17 +312,17 @@ class CoordinatorRuntime(Generic[S]):
             raise
         return self.submit_decision(partition, decision)
 
-    def submit_decision(self, partition: CoordinatorPartition[S], decision: Decision[Reply]) -> Reply:
-        """As `submit`, what was decided on the shard of a partition in this very step.
+    def submit_decision(self, partition: CoordinatorPartition[S], decision: Decision[ReplyT]) -> ReplyT:
+        """As `execute_without_wait`, what was decided on the shard of a partition in this very step.
 
         Raises CoordinatorRefusal, also for a partition that was given up, or has been loaded anew.
         """
         if partition.state is not _ACTIVE or self._partitions.get(partition.index) is not partition:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
         reply = decision.reply
-        if isinstance(reply, Parked) or decision.answers:
+        if isinstance(reply, Parked) or decision.parked_replies:
             raise TypeError("replies to waiting requests leave only when they are durable")
-        self._carry_out(partition, decision, is_awaited=False)
+        self._append_and_apply(partition, decision, is_awaited=False)
         return reply
 
     def durable(self, index: int) -> eager.MaybeAwaitable[None]:
@@ -333,7 +333,7 @@ class CoordinatorRuntime(Generic[S]):
             return _ALREADY_DURABLE
         return self._durable(partition)
 
-    def _carry_out(
+    def _append_and_apply(
         self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool = True
     ) -> None:
         """Append the records of a decision, apply them, and go by the deadlines that it leads to.
@@ -360,8 +360,8 @@ class CoordinatorRuntime(Generic[S]):
                 raise
             if error_code is not NO_ERROR:
                 # Nothing was written and nothing has changed: the state, deadlines included, matches the log.
-                if decision.refused is not None:
-                    decision.refused(error_code)
+                if decision.on_refused is not None:
+                    decision.on_refused(error_code)
                 raise CoordinatorRefusal(
                     _APPEND_ERRORS.get(error_code, error_code), is_too_large=error_code in TOO_LARGE
                 )
@@ -371,9 +371,9 @@ class CoordinatorRuntime(Generic[S]):
             if records:
                 shard = partition.shard
                 producer_id, producer_epoch = producer or NO_PRODUCER
-                for key, value, meaning in records:
-                    if meaning is not None:
-                        shard.apply_decided(meaning, offset, producer_id)
+                for key, value, decoded in records:
+                    if decoded is not None:
+                        shard.apply_decided(decoded, offset, producer_id)
                     else:
                         shard.apply(key, value, RecordOrigin(offset, now_ms, producer_id, producer_epoch))
                     offset += 1
@@ -394,11 +394,11 @@ class CoordinatorRuntime(Generic[S]):
 
     def _delivery(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> Awaitable[None]:
         """What ends when a decision is durable, and the requests that it answers have their replies."""
-        if not decision.answers:
+        if not decision.parked_replies:
             return self._durable(partition)
         # Others wait for these answers: they leave even if the connection of the request that led to them goes away.
         # A failed write refuses the parked requests. The request that led here gets the same error from the task.
-        task = ANSWER.start(
+        task = ANSWER_PARKED.start(
             self._answer_when_durable(partition, decision),
             concerns=partition.log.topic_partition,
             on_failure=partial(self.fail, partition),
@@ -413,12 +413,12 @@ class CoordinatorRuntime(Generic[S]):
         self._answer(partition, decision)
 
     def _answer(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
-        for token, answer in decision.answers:
+        for token, answer in decision.parked_replies:
             waiting = partition.parked.pop(token, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(answer)
 
-    def forget(self, index: int, token: Hashable) -> None:
+    def cancel_parked(self, index: int, token: Hashable) -> None:
         """Drop a parked request whose connection is gone."""
         partition = self._partitions.get(index)
         waiting = partition.parked.pop(token, None) if partition is not None else None
@@ -452,7 +452,7 @@ class CoordinatorRuntime(Generic[S]):
                 self._reloads.forget(index)
 
     def refuse_parked(self) -> None:
-        """Answer all parked requests with NOT_COORDINATOR: nothing that they wait for will come about here."""
+        """QuestionResultT all parked requests with NOT_COORDINATOR: nothing that they wait for will come about here."""
         for partition in self._partitions.values():
             _refuse_parked(partition)
 
@@ -522,14 +522,14 @@ class CoordinatorRuntime(Generic[S]):
         if pause_s is None:
             self._take_offline(partition, error)
         else:
-            self._load_again(partition, pause_s)
+            self._reload(partition, pause_s)
 
-    def _load_again(self, partition: CoordinatorPartition[S], pause_s: float = 0.0) -> None:
+    def _reload(self, partition: CoordinatorPartition[S], pause_s: float = 0.0) -> None:
         log.warning("coordinator_partition_reloaded", coordinator=self.name, partition=partition.index, pause_s=pause_s)
         self._pauses_s[partition.index] = pause_s
         self._stop(partition)
-        if self.load_again is not None:
-            self.load_again(partition.log)
+        if self.reload is not None:
+            self.reload(partition.log)
         else:
             self.load(partition.index, partition.log, coordinator_epoch=partition.coordinator_epoch)
 
@@ -543,14 +543,14 @@ class CoordinatorRuntime(Generic[S]):
         DECISION.failed(
             error,
             concerns=partition.log.topic_partition,
-            on_failure=None if self._decides_purely else lambda _: self._doubt(partition),
+            on_failure=None if self._decides_purely else lambda _: self._reload_after_failed_decision(partition),
         )
 
-    def _doubt(self, partition: CoordinatorPartition[S]) -> None:
+    def _reload_after_failed_decision(self, partition: CoordinatorPartition[S]) -> None:
         """Have a shard that may be half changed loaded again, soon; see `ReloadPolicy.pause_after_decision_s`."""
         if self._partitions.get(partition.index) is not partition or partition.state is not _ACTIVE:
             return
-        if partition.doubt is not None:
+        if partition.pending_reload is not None:
             return
         loop = asyncio.get_running_loop()
         delay_s = self._reloads.pause_after_decision_s(partition.index, loop.time())
@@ -558,20 +558,20 @@ class CoordinatorRuntime(Generic[S]):
         doubted = RELOAD_AFTER_DECISION.callback(
             self._reload_now, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition)
         )
-        partition.doubt = loop.call_later(delay_s, doubted, partition)
+        partition.pending_reload = loop.call_later(delay_s, doubted, partition)
 
     def _reload_now(self, partition: CoordinatorPartition[S]) -> None:
-        partition.doubt = None
+        partition.pending_reload = None
         if self._partitions.get(partition.index) is partition and partition.state is _ACTIVE:
-            self._load_again(partition)
+            self._reload(partition)
 
     def _stop(self, partition: CoordinatorPartition[S]) -> None:
         partition.state = PartitionState.OFFLINE
         partition.log.observer = None
         _disarm(partition)
-        if partition.doubt is not None:
-            partition.doubt.cancel()
-            partition.doubt = None
+        if partition.pending_reload is not None:
+            partition.pending_reload.cancel()
+            partition.pending_reload = None
         _refuse_parked(partition)
 
     # Time
@@ -626,7 +626,7 @@ class CoordinatorRuntime(Generic[S]):
     def _deadline_failed(self, partition: CoordinatorPartition[S], _: BaseException) -> None:
         """What failed is still due, and may fail again: deadlines are reckoned anew when the shard is loaded."""
         partition.is_due = False
-        self._doubt(partition)
+        self._reload_after_failed_decision(partition)
         try:
             self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
         except Exception as error:  # noqa: BLE001  # logged, and the partition is loaded again
@@ -639,7 +639,7 @@ def _next_part(
     return decide(shard, progress)
 
 
-async def _after(delivery: Awaitable[None], reply: Reply) -> Reply:
+async def _after(delivery: Awaitable[None], reply: ReplyT) -> ReplyT:
     await delivery
     return reply
 

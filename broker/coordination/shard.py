@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fencepost.broker.log.verification import VerificationGuard
     from fencepost.protocol.errors import ErrorCode
 
-Reply = TypeVar("Reply")
+ReplyT = TypeVar("ReplyT")
 
 MAX_REMEMBERED_KEYS = 16_384
 _UTF_16 = f"utf-16-{sys.byteorder[0]}e"
@@ -59,14 +59,14 @@ _remembered_partition = lru_cache(MAX_REMEMBERED_KEYS)(_partition_for_key)
 class CoordinatorRecord(NamedTuple):
     """One record of an internal topic: serialized key, and value or None for a tombstone.
 
-    meaning: what the shard would decode from key and value, where the decision has it at hand and its kind of record is
+    decoded: what the shard would decode from key and value, where the decision has it at hand and its kind of record is
              frequent: `Shard.apply_decided` takes it in. Else None. It does not reach the log: whoever loads the record
              reads its bytes.
     """
 
     key: bytes
     value: bytes | None
-    meaning: Any = None
+    decoded: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Parked:
     token: Hashable
 
 
-class Decision(NamedTuple, Generic[Reply]):
+class Decision(NamedTuple, Generic[ReplyT]):
     """What a request leads to. The shard is unchanged until the records are applied.
 
     reply:    sent when everything the decision was computed from is durable; or `Parked`.
@@ -89,16 +89,16 @@ class Decision(NamedTuple, Generic[Reply]):
     guard:    what `PartitionLog.begin_verification` gave for the producer, if it asked for verification (KIP-890).
     settle:   changes what lives in memory only, and logs what has happened: called in the same step, once the records
               are in the log and before they are applied. Never called where the log refuses them.
-    refused:  called instead, in the same step, with the log's error: for a shard that decides on less next time.
+    on_refused: called instead, in the same step, with the log's error: for a shard that decides on less next time.
     """
 
-    reply: Reply | Parked
+    reply: ReplyT | Parked
     records: Sequence[CoordinatorRecord] = ()
     producer: tuple[int, int] | None = None
-    answers: Sequence[tuple[Hashable, Any]] = ()
+    parked_replies: Sequence[tuple[Hashable, Any]] = ()
     guard: VerificationGuard | None = None
     settle: Callable[[], None] | None = None
-    refused: Callable[[ErrorCode], None] | None = None
+    on_refused: Callable[[ErrorCode], None] | None = None
 
 
 class RecordOrigin(NamedTuple):
@@ -121,8 +121,8 @@ class Shard(Protocol):
         """
         ...
 
-    def apply_decided(self, meaning: Any, offset: int, producer_id: int) -> None:
-        """Take in a record that was decided here by its `CoordinatorRecord.meaning`, as `apply` does by its bytes.
+    def apply_decided(self, decoded: Any, offset: int, producer_id: int) -> None:
+        """Take in a record that was decided here by its `CoordinatorRecord.decoded`, as `apply` does by its bytes.
 
         Only for shards whose records have one. `offset` and `producer_id` are those of its `RecordOrigin`.
         """

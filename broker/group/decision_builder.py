@@ -129,7 +129,7 @@ class DecisionBuilder:
     notes: list[Callable[[], object]] = field(default_factory=list)
 
     def decision(self, reply: ReplyT | Parked) -> Decision[ReplyT]:
-        return Decision(reply, records=self.records, answers=self.answers, settle=self.settle)
+        return Decision(reply, records=self.records, parked_replies=self.answers, settle=self.settle)
 
     # Deadlines
 

@@ -202,8 +202,8 @@ class GroupService:
         def drop_offsets(shard: GroupShard, search: OffsetSearch | None) -> Decision[OffsetSearch | None]:
             return shard.offsets.drop(self._is_deleted, search)
 
-        await self._runtime.work_off(index, drop_topics, is_patient=is_patient)
-        await self._runtime.work_off(index, drop_offsets, is_patient=is_patient)
+        await self._runtime.execute_in_parts(index, drop_topics, is_patient=is_patient)
+        await self._runtime.execute_in_parts(index, drop_offsets, is_patient=is_patient)
 
     def _is_deleted_id(self, topic_id: bytes) -> bool:
         return self._topics.metadata.get_by_id(topic_id) is None

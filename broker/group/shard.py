@@ -409,7 +409,7 @@ class GroupShard:
                 break
         effects.changes.append(partial(self._pace.settled, self._deadlines, now_ms))
         refused = partial(self._pace.refused, self._deadlines, taken, now_ms)
-        return effects.decision(None)._replace(refused=refused)
+        return effects.decision(None)._replace(on_refused=refused)
 
     def _step(self, group_id: str, keys: list[DeadlineKey], now_ms: int) -> tuple[DecisionBuilder, list[DeadlineKey]]:
         """Decide about due deadlines of one group, up to a bound on the records' size. Returns the decision and the
@@ -506,8 +506,8 @@ class GroupShard:
 
     # The log
 
-    def apply_decided(self, meaning: OffsetCommitted, offset: int, producer_id: int) -> None:
-        self._offsets.commit(meaning.group_id, meaning.topic_partition, meaning.at(offset), producer_id)
+    def apply_decided(self, decoded: OffsetCommitted, offset: int, producer_id: int) -> None:
+        self._offsets.commit(decoded.group_id, decoded.topic_partition, decoded.at(offset), producer_id)
 
     def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
         try:

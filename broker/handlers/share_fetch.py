@@ -92,7 +92,7 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
         for partition, outcome in outcomes.items():
             led = shares.led.loaded(SharePartitionKey(group_id, *partition))
             if led is not None and outcome.error is ErrorCode.NONE and acknowledged[partition].acknowledgement_batches:
-                led.complete()
+                led.apply_fetch_acknowledgements()
         if shares.sessions.get(group_id, member_id) is not session:
             # The session was reopened or closed during the wait: a later request holds the records acquired now.
             return share_fetch_failed(request, ErrorCode.INVALID_SHARE_SESSION_EPOCH, version)
@@ -262,17 +262,17 @@ class _Acquisition:
         session = self._session
         if self._services.shares.sessions.get(session.group_id, session.member_id) is not session:
             return True  # the member has a new session; this request's client may be gone
-        is_gone = any(led.is_gone for led in self._led.values())
+        is_gone = any(led.is_dropped for led in self._led.values())
         if not is_over and not is_gone and not self._is_enough():
             return False
         has_answer = False
         acquired_bytes = acquired_count = 0
         for partition, led in self._led.items():
-            if led.is_gone:
+            if led.is_dropped:
                 self._answers[partition] = AcquireResult(error=_error_of_lost_leadership(self._log(partition)))
                 has_answer = True
                 continue
-            result = led.lend(
+            result = led.acquire(
                 self._terms,
                 maximum_count=self._request.max_records - acquired_count,
                 maximum_bytes=self._maximum_bytes // len(self._led),

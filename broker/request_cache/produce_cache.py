@@ -337,8 +337,8 @@ class ProduceCache:
         producer_epoch = header.producer_epoch
         try:
             if guard is ANSWERED_AT_ONCE:
-                confirms = self._services.verifier.confirms
-                if confirms(transactional_id, producer_id, producer_epoch, topic_partition):
+                is_confirmed = self._services.verifier.is_confirmed
+                if is_confirmed(transactional_id, producer_id, producer_epoch, topic_partition):
                     return self._append(cached, records, header, correlation_id, guard)
                 guard = cached.log.keep_verification(producer_id, producer_epoch, header.base_sequence)
             verified = verify(

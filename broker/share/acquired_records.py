@@ -67,7 +67,7 @@ class RecordSpan(NamedTuple):
             first_offset=max(self.first_offset, first_offset), last_offset=min(self.last_offset, last_offset)
         )
 
-    def lent(self, member_id: str, lock_deadline_ms: int) -> RecordSpan:
+    def acquired_by(self, member_id: str, lock_deadline_ms: int) -> RecordSpan:
         return self._replace(
             state=RecordState.ACQUIRED,
             delivery_count=self.delivery_count + 1,
@@ -79,7 +79,7 @@ class RecordSpan(NamedTuple):
         """The same as part of what is lent together, both offsets inclusive."""
         return self._replace(batch_first_offset=first_offset, batch_last_offset=last_offset, is_unknown=False)
 
-    def given_back(self, state: RecordState) -> RecordSpan:
+    def released(self, state: RecordState) -> RecordSpan:
         return self._replace(state=state, member_id=NOBODY, lock_deadline_ms=0)
 
 

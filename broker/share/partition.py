@@ -107,11 +107,11 @@ class _AcquireRequest:
     limits: ShareLimits
     lock_deadline_ms: int
 
-    def lent(self, span: RecordSpan) -> RecordSpan:
-        return span.lent(self.member_id, self.lock_deadline_ms)
+    def acquired(self, span: RecordSpan) -> RecordSpan:
+        return span.acquired_by(self.member_id, self.lock_deadline_ms)
 
-    def lent_first(self, together: OffsetRange, span: RecordSpan) -> RecordSpan:
-        return self.lent(span.acquired_within(*together))
+    def acquired_first(self, together: OffsetRange, span: RecordSpan) -> RecordSpan:
+        return self.acquired(span.acquired_within(*together))
 
 
 class SharePartition:
@@ -189,7 +189,7 @@ class SharePartition:
             # Nothing new can be lent, but what came back can.
             room_count = self.end_offset - fetch_offset
             last_offset = min(last_offset, self.end_offset - 1)
-        borrowing = _AcquireRequest(
+        request = _AcquireRequest(
             member_id,
             OffsetRange(max(batches[0].first_offset, self.start_offset), last_offset),
             mode,
@@ -198,10 +198,10 @@ class SharePartition:
             now_ms + limits.record_lock_duration_ms,
         )
         self._archive_absent(fetch_offset, batches)
-        acquired, goes_on = self._acquire_again(borrowing, batches, batch_size)
-        remaining_count = borrowing.maximum_count - sum(map(_acquired_count, acquired))
+        acquired, goes_on = self._acquire_again(request, batches, batch_size)
+        remaining_count = request.maximum_count - sum(map(_acquired_count, acquired))
         if goes_on and remaining_count > 0 and last_offset >= self.end_offset:
-            acquired += self._acquire_new(borrowing, batches, remaining_count, batch_size)
+            acquired += self._acquire_new(request, batches, remaining_count, batch_size)
         acquired = self._without_aborted(acquired, aborted)
         if self.in_flight_count >= limits.partition_max_record_locks and self._is_all_done():
             # There is no room for more, and nobody who could say something that makes some.
@@ -209,22 +209,22 @@ class SharePartition:
         return acquired
 
     def _acquire_again(
-        self, borrowing: _AcquireRequest, batches: Sequence[OffsetRange], batch_size: int
+        self, request: _AcquireRequest, batches: Sequence[OffsetRange], batch_size: int
     ) -> tuple[list[Acquired], bool]:
         """Lend what is in flight and available, by the batches in which it was lent first; whether more may follow."""
         acquired: list[Acquired] = []
         acquired_count = 0
-        for spans in self._in_flight.batches_in(*borrowing.offsets):
-            remaining_count = borrowing.maximum_count - acquired_count
+        for spans in self._in_flight.batches_in(*request.offsets):
+            remaining_count = request.maximum_count - acquired_count
             if remaining_count <= 0:
                 break
             if spans[0].is_unknown:
-                found = self._acquire_unknown(borrowing, spans[0], batches, remaining_count, batch_size)
+                found = self._acquire_unknown(request, spans[0], batches, remaining_count, batch_size)
             else:
-                is_isolated = _is_isolated(spans, borrowing)
+                is_isolated = _is_isolated(spans, request)
                 if is_isolated and acquired_count:
                     return acquired, False  # records that have failed before are not lent along with others
-                found = self._acquire_batch(borrowing, spans, remaining_count)
+                found = self._acquire_batch(request, spans, remaining_count)
                 if is_isolated and found:
                     return found, False
             acquired += found
@@ -232,18 +232,18 @@ class SharePartition:
         return acquired, True
 
     def _acquire_batch(
-        self, borrowing: _AcquireRequest, spans: Sequence[RecordSpan], maximum_count: int
+        self, request: _AcquireRequest, spans: Sequence[RecordSpan], maximum_count: int
     ) -> list[Acquired]:
         """Lend what is available of records that were lent together: as a whole unless no more is to be lent than is
         asked for, and fewer of those that have come back often."""
-        limit = borrowing.limits.delivery_count_limit
-        count_left = maximum_count if borrowing.mode is AcquireMode.RECORD_LIMIT else _UNLIMITED
+        limit = request.limits.delivery_count_limit
+        count_left = maximum_count if request.mode is AcquireMode.RECORD_LIMIT else _UNLIMITED
         is_throttled = False
         acquired: list[Acquired] = []
         for whole in spans:
             if whole.state is not RecordState.AVAILABLE:
                 continue
-            span = whole.within(*borrowing.offsets)
+            span = whole.within(*request.offsets)
             is_last_time = limit > LONGEST_LIMIT_WITHOUT_ISOLATION and span.delivery_count == limit - 1
             if is_last_time and acquired:
                 break
@@ -253,7 +253,7 @@ class SharePartition:
                 if throttled_count > 0:
                     count_left = min(count_left, throttled_count)
             count = min(span.record_count, 1 if is_last_time else count_left)
-            (lent,) = self._in_flight.change(span.first_offset, span.first_offset + count - 1, borrowing.lent)
+            (lent,) = self._in_flight.change(span.first_offset, span.first_offset + count - 1, request.acquired)
             if acquired and (acquired[-1].last_offset, acquired[-1].delivery_count) == (
                 lent.first_offset - 1,
                 lent.delivery_count,
@@ -268,25 +268,25 @@ class SharePartition:
 
     def _acquire_unknown(
         self,
-        borrowing: _AcquireRequest,
+        request: _AcquireRequest,
         span: RecordSpan,
         batches: Sequence[OffsetRange],
         maximum_count: int,
         batch_size: int,
     ) -> list[Acquired]:
         """Lend records of which nothing is known, between others of which something is, as if they were new."""
-        span = span.within(*borrowing.offsets)
+        span = span.within(*request.offsets)
         last_offset = min(_end_of_batch(span.first_offset + maximum_count - 1, batches), span.last_offset)
-        if borrowing.mode is AcquireMode.RECORD_LIMIT:
+        if request.mode is AcquireMode.RECORD_LIMIT:
             ranges = [OffsetRange(span.first_offset, min(last_offset, span.first_offset + maximum_count - 1))]
         else:
             ranges = _divided(span.first_offset, last_offset, batch_size, batches)
         for lent in ranges:
-            self._in_flight.change(*lent, partial(borrowing.lent_first, lent))
+            self._in_flight.change(*lent, partial(request.acquired_first, lent))
         return [Acquired(lent.first_offset, lent.last_offset, 1) for lent in ranges]
 
     def _acquire_new(
-        self, borrowing: _AcquireRequest, batches: Sequence[OffsetRange], maximum_count: int, batch_size: int
+        self, request: _AcquireRequest, batches: Sequence[OffsetRange], maximum_count: int, batch_size: int
     ) -> list[Acquired]:
         """Lend records beyond the end."""
         new = [batch for batch in batches if batch.last_offset >= self.end_offset]
@@ -298,7 +298,7 @@ class SharePartition:
             self._append(known_end_offset, first_offset - 1, RecordState.ARCHIVED)
         wanted_last_offset = min(first_offset + maximum_count - 1, new[-1].last_offset)
         last_offset = _end_of_batch(wanted_last_offset, new)
-        if borrowing.mode is AcquireMode.RECORD_LIMIT:
+        if request.mode is AcquireMode.RECORD_LIMIT:
             # The rest of a batch that was cut is available: batches stay whole in memory, as they do on disk.
             self._append(first_offset, last_offset, RecordState.AVAILABLE)
             ranges = [OffsetRange(first_offset, wanted_last_offset)]
@@ -307,7 +307,7 @@ class SharePartition:
             for lent in ranges:
                 self._append(*lent, RecordState.AVAILABLE)
         for lent in ranges:
-            self._in_flight.change(*lent, borrowing.lent)
+            self._in_flight.change(*lent, request.acquired)
         return [Acquired(lent.first_offset, lent.last_offset, 1) for lent in ranges]
 
     def _append(
@@ -334,7 +334,7 @@ class SharePartition:
 
     def _archive_available(self, first_offset: int, last_offset: int) -> None:
         def archive(span: RecordSpan) -> RecordSpan:
-            return span.given_back(RecordState.ARCHIVED) if span.state is RecordState.AVAILABLE else span
+            return span.released(RecordState.ARCHIVED) if span.state is RecordState.AVAILABLE else span
 
         self._in_flight.change(first_offset, last_offset, archive)
 
@@ -347,7 +347,7 @@ class SharePartition:
                 if first_offset > last_offset:
                     kept.append(lent)
                     continue
-                self._in_flight.change(first_offset, last_offset, lambda span: span.given_back(RecordState.ARCHIVED))
+                self._in_flight.change(first_offset, last_offset, lambda span: span.released(RecordState.ARCHIVED))
                 if lent.first_offset < first_offset:
                     kept.append(lent._replace(last_offset=first_offset - 1))
                 if lent.last_offset > last_offset:
@@ -393,7 +393,7 @@ class SharePartition:
                         return span
                     if acknowledge_type is AcknowledgeType.RENEW:
                         return span._replace(lock_deadline_ms=lock_deadline_ms)
-                    return span.given_back(_becomes(acknowledge_type, span, limits))
+                    return span.released(_becomes(acknowledge_type, span, limits))
 
                 changed = draft.change(first_offset, last_offset, become)
                 state_batches += [_state_batch(span) for span in changed if span.state is not RecordState.ACQUIRED]
@@ -413,7 +413,7 @@ class SharePartition:
         for span in self._in_flight:
             if span.state is RecordState.ACQUIRED and is_over(span):
                 is_deleted = span.last_offset < self.start_offset
-                released = span.given_back(
+                released = span.released(
                     RecordState.ARCHIVED if is_deleted else _becomes(AcknowledgeType.RELEASE, span, limits)
                 )
                 draft.put(released)
@@ -426,7 +426,7 @@ class SharePartition:
         )
         return ShareTransition(draft, state_batches, sum(done_counts))
 
-    def make(self, transition: ShareTransition) -> None:
+    def apply(self, transition: ShareTransition) -> None:
         """Make a transition, in the step in which it was decided. The start moves where something was written down."""
         self._in_flight = transition.in_flight
         if transition.state_batches:
@@ -517,9 +517,9 @@ def _throttled_count(span: RecordSpan, delivery_count_limit: int) -> int:
     return max(1, batch_count >> (span.delivery_count - _throttle_threshold(delivery_count_limit) + 1))
 
 
-def _is_isolated(spans: Sequence[RecordSpan], borrowing: _AcquireRequest) -> bool:
+def _is_isolated(spans: Sequence[RecordSpan], request: _AcquireRequest) -> bool:
     """Whether records that were lent together have come back so often that they are not lent along with others."""
-    threshold = _throttle_threshold(borrowing.limits.delivery_count_limit)
+    threshold = _throttle_threshold(request.limits.delivery_count_limit)
     return any(span.state is RecordState.AVAILABLE and span.delivery_count >= threshold for span in spans)
 
 

@@ -96,7 +96,7 @@ class SharePersister:
 
     async def _forget_topic(self, index: int, topic_id: bytes) -> None:
         try:
-            await self._runtime.work_off(index, lambda shard, keys: shard.delete_topic(topic_id, keys))
+            await self._runtime.execute_in_parts(index, lambda shard, keys: shard.delete_topic(topic_id, keys))
         except CoordinatorRefusal as refusal:
             log.debug("share_state_of_deleted_topic_kept", partition=index, error=refusal.error.name)
 
@@ -164,7 +164,7 @@ class SharePersister:
         """
         now_ms = self._clock.now_ms()
         try:
-            return self._runtime.submit(
+            return self._runtime.execute_without_wait(
                 self._index(key),
                 lambda shard: shard.write(
                     key,
@@ -241,7 +241,7 @@ class SharePersister:
         partition = self._runtime.partition(index)
         now_ms = self._clock.now_ms()
         written_before_ms = now_ms - PRUNE_INTERVAL_MS
-        await self._runtime.work_off(
+        await self._runtime.execute_in_parts(
             index,
             lambda shard, keys: shard.snapshot_cold(written_before_ms, partition.log.log_end_offset, now_ms, keys),
             is_patient=False,

@@ -79,7 +79,9 @@ class ShareState:
     snapshot_log_offset: int = 0
 
 
-def combined(known: Sequence[StateBatch], more: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
+def merged_batches(
+    known: Sequence[StateBatch], more: Sequence[StateBatch], start_offset: int
+) -> tuple[StateBatch, ...]:
     """State batches in order, without overlaps: later ones count, and none of them below the start offset."""
     result: list[StateBatch] = [batch for batch in known if batch.last_offset >= start_offset]
     for batch in more:
@@ -264,13 +266,13 @@ class ShareStateShard:
                 leader_epoch=changed.leader_epoch,
                 start_offset=changed.start_offset,
                 delivery_complete_count=changed.delivery_complete_count,
-                state_batches=list(combined((), state_batches, changed.start_offset)),
+                state_batches=list(merged_batches((), state_batches, changed.start_offset)),
             )
             return CoordinatorRecord(encode_share_state_key(ShareUpdateKey(*key)), encode_share_state_value(value))
         whole = replace(
             changed,
             snapshot_epoch=known.snapshot_epoch + 1,
-            state_batches=combined(known.state_batches, state_batches, changed.start_offset),
+            state_batches=merged_batches(known.state_batches, state_batches, changed.start_offset),
             create_timestamp_ms=now_ms,
             write_timestamp_ms=now_ms,
         )
@@ -295,7 +297,7 @@ class ShareStateShard:
         else:
             self._states[partition] = _updated(self._states.get(partition), decoded, origin)
 
-    def apply_decided(self, meaning: Any, offset: int, producer_id: int) -> None:
+    def apply_decided(self, decoded: Any, offset: int, producer_id: int) -> None:
         """No record is decided with its meaning."""
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
@@ -372,6 +374,6 @@ def _updated(known: ShareState | None, value: ShareUpdateValue, origin: RecordOr
         leader_epoch=known.leader_epoch if value.leader_epoch == NO_LEADER_EPOCH else value.leader_epoch,
         start_offset=start_offset,
         delivery_complete_count=value.delivery_complete_count,
-        state_batches=combined(known.state_batches, value.state_batches, start_offset),
+        state_batches=merged_batches(known.state_batches, value.state_batches, start_offset),
         update_count=known.update_count + 1,
     )

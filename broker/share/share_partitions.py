@@ -73,7 +73,7 @@ class AcquireTerms:
 class ServedSharePartition:
     """A share partition that this broker leads.
 
-    is_gone: it is led here no longer; whoever holds it lets go.
+    is_dropped: it is led here no longer; whoever holds it lets go.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ServedSharePartition:
     ) -> None:
         self.key = key
         self.log = partition_log
-        self.is_gone = False
+        self.is_dropped = False
         self._partition = SharePartition(start_offset, state.state_batches)
         self._state_epoch = state.state_epoch
         self._leader_epoch = partition_log.leader_epoch
@@ -113,7 +113,7 @@ class ServedSharePartition:
         self.log.remove_watcher(callback)
 
     def close(self) -> None:
-        self.is_gone = True
+        self.is_dropped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -132,7 +132,7 @@ class ServedSharePartition:
             return 0
         return len(self.log.read(offset, maximum_bytes, isolation=terms.isolation).records)
 
-    def lend(
+    def acquire(
         self, terms: AcquireTerms, *, maximum_count: int, maximum_bytes: int, minimum_one_batch: bool
     ) -> AcquireResult:
         """Lend a member what is available. What nobody may have is passed over; with nothing else, the member is to
@@ -190,10 +190,10 @@ class ServedSharePartition:
         )
         if isinstance(decided, AcknowledgementRefusal):
             return decided
-        error = self._carry_out(decided)
+        error = self._write_and_apply(decided)
         return ACCEPTED if error is ErrorCode.NONE else AcknowledgementRefusal(error, "")
 
-    def complete(self) -> None:
+    def apply_fetch_acknowledgements(self) -> None:
         """What was acknowledged by a fetch is complete once that has been lent records, as in Kafka, where the state
         is still being written then: the start moves over what was passed over meanwhile, too."""
         if self._partition.advance():
@@ -202,9 +202,9 @@ class ServedSharePartition:
     def release(self, member_id: str) -> ErrorCode:
         """A member is gone: others may have its records."""
         transition = self._partition.release(member_id, self._limits(self.key.group_id))
-        return ErrorCode.NONE if transition is None else self._carry_out(transition)
+        return ErrorCode.NONE if transition is None else self._write_and_apply(transition)
 
-    def _carry_out(self, transition: ShareTransition) -> ErrorCode:
+    def _write_and_apply(self, transition: ShareTransition) -> ErrorCode:
         """Write a transition down, then make it: in one step, so that nothing comes in between."""
         if transition.state_batches:
             error = self._persister.write(
@@ -218,7 +218,7 @@ class ServedSharePartition:
             if error is not ErrorCode.NONE:
                 return self._refused(error)
         try:
-            self._partition.make(transition)
+            self._partition.apply(transition)
             self._schedule()
             self._notify()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
@@ -255,7 +255,7 @@ class ServedSharePartition:
             self._timer.cancel()
             self._timer = None
         deadline_ms = self._partition.next_deadline_ms()
-        if deadline_ms is not None and not self.is_gone:
+        if deadline_ms is not None and not self.is_dropped:
             delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
             expire = LOCK_TIMER.callback(
                 self._expire_locks, concerns=self.key, on_failure=lambda _: self._drop(self.key)
@@ -265,9 +265,9 @@ class ServedSharePartition:
     def _expire_locks(self) -> None:
         self._timer = None
         transition = self._partition.expire_locks(self._limits(self.key.group_id), self._clock.now_ms())
-        if transition is not None and self._carry_out(transition) is not ErrorCode.NONE and not self.is_gone:
+        if transition is not None and self._write_and_apply(transition) is not ErrorCode.NONE and not self.is_dropped:
             # Nobody was told otherwise: a crash would only count these deliveries less.
-            self._partition.make(transition)
+            self._partition.apply(transition)
             self._notify()
         self._schedule()
 

@@ -1,5 +1,5 @@
-"""One prepared transaction on its way to complete: its markers are sent, again and again if need be, until every
-partition has its own.
+"""Completion of a prepared transaction: sends its markers, with retries, until every partition has its own; then
+appends the Complete record.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ LONGEST_FAILURE_PAUSE_S = 60.0
 MARKERS_PER_SLICE = 96
 """A transaction of more partitions sends its markers in slices of this size, between which others are served."""
 MARKERS_PER_WEIGHT = 8
-"""This many markers more count as one transaction more, where it is limited how many are completed in a turn."""
+"""Each further group of this many markers counts as one more transaction in the bound of completions per turn."""
 
-# The partition took the marker, or never will and need not: it is done with.
+# The partition has the marker, or can never take it and need not.
 DELIVERED_OR_UNDELIVERABLE = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION},
 )
-# Somebody newer owns the producer id there: this coordinator has been deposed and must not end anything.
+# A newer coordinator owns the producer id there: this one is fenced and must end nothing.
 COORDINATOR_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-# Passing troubles of a partition. Whatever else comes back is retried too, but with an error in the log.
-_PASSING = frozenset(
+# Temporary errors of a partition. Other errors are retried too, and logged as errors.
+RETRIABLE = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -62,12 +62,12 @@ _PASSING = frozenset(
 
 
 class CompletionContext(NamedTuple):
-    """What all completions of a coordinator work with.
+    """Dependencies shared by all completions of a coordinator.
 
-    channel: the way to the partitions.
-    turns:   how many transactions that had to wait for the disk are completed in one turn of the event loop; one with
-             many partitions counts as several.
-    ended:   called once a completion is over, in the same step; also when it was given up.
+    channel: sends markers to their partitions.
+    turns:   bounds how many transactions that waited for the disk are completed in one turn of the event loop; one
+             with many partitions counts as several.
+    ended:   called when a completion ends, in the same step; also when it was abandoned.
     """
 
     runtime: CoordinatorRuntime[TransactionShard]
@@ -80,32 +80,32 @@ class CompletionContext(NamedTuple):
 class Completion:
     """Sends the markers of one prepared transaction, then appends the record that completes it.
 
-    partition:   of `__transaction_state`, in which the transaction is kept.
+    partition:   of `__transaction_state`, which holds the transaction.
     transaction: as prepared; all its partitions get a marker, also those that had one before a restart: a repeated
                  marker is harmless.
-    refusal:     why it was given up.
-    A partition that is out of reach is tried for ever; only a partition that was deleted is left out. After an
-    unforeseen failure everything is done again from the beginning.
+    refusal:     why it ended early.
+    An unreachable partition is retried without limit; only a deleted partition is skipped. An unexpected failure
+    starts the completion again.
     Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
     """
 
     refusal: ErrorCode | None = None
-    _is_given_up = False
-    _task: asyncio.Task[None] | None = None  # where something has to be waited for
-    _over: asyncio.Future[None] | None = None  # where somebody waits for the end
+    _is_abandoned = False
+    _task: asyncio.Task[None] | None = None  # once it has to wait
+    _over: asyncio.Future[None] | None = None  # once a request waits for the end
 
     def __init__(
         self,
-        means: CompletionContext,
+        context: CompletionContext,
         partition: CoordinatorPartition[TransactionShard],
         transaction: TransactionMetadata,
     ) -> None:
         self.transaction = transaction
         self.partition = partition
-        self._means = means
+        self._context = context
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait until it is over; False if that takes longer than `timeout_s`."""
+        """Wait until it has ended; False if that takes longer than `timeout_s`."""
         if self._over is None:
             self._over = asyncio.get_running_loop().create_future()
         done, _ = await asyncio.wait((self._over,), timeout=timeout_s)
@@ -113,36 +113,36 @@ class Completion:
 
     @property
     def weight(self) -> int:
-        """As how many transactions of few partitions it counts in the turn that it is begun in."""
+        """How many transactions of few partitions it counts as, in the turn that begins it."""
         return weight_of(min(len(self.transaction.partitions), MARKERS_PER_SLICE))
 
     @property
     def partition_index(self) -> int:
-        """The partition of `__transaction_state` that the transaction is kept in."""
+        """The partition of `__transaction_state` that holds the transaction."""
         return self.partition.index
 
-    def give_up(self) -> None:
-        """Send nothing more and append nothing: the partition is another coordinator's from now on."""
-        self._is_given_up = True
+    def abandon(self) -> None:
+        """Send nothing more and append nothing: another coordinator owns the partition now."""
+        self._is_abandoned = True
         if self._task is not None:
             self._task.cancel()
         else:
             self._resolve_waiters()
 
     async def cancel(self) -> None:
-        self.give_up()
+        self.abandon()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def begin(self) -> None:
-        """Complete the transaction, in this step where nothing has to be waited for. To be called once."""
-        if self._is_given_up:
+        """Complete the transaction, in this step if nothing has to wait. Call it once."""
+        if self._is_abandoned:
             return
         rest = None
         try:
             rest = self._complete()
         except CoordinatorRefusal as refusal:
-            self._note(refusal)
+            self._log_given_up(refusal)
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             self._failed(error)
             rest = self._complete_again(FIRST_RETRY_PAUSE_S)
@@ -156,7 +156,7 @@ class Completion:
             COMPLETION_TASK.watch(
                 started,
                 concerns=partition.log.topic_partition,
-                on_failure=lambda error: self._means.runtime.fail(partition, error),
+                on_failure=lambda error: self._context.runtime.fail(partition, error),
             )
 
     async def _run(self, rest: Coroutine[Any, Any, None]) -> None:
@@ -166,7 +166,7 @@ class Completion:
                 try:
                     return await rest
                 except CoordinatorRefusal as refusal:
-                    return self._note(refusal)
+                    return self._log_given_up(refusal)
                 except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
                     self._failed(error)
                 rest = self._complete_again(pause_s)
@@ -175,7 +175,7 @@ class Completion:
             self._end()
 
     async def _complete_again(self, pause_s: float) -> None:
-        """From the beginning, after a failure. Raises CoordinatorRefusal."""
+        """Start again after a failure. Raises CoordinatorRefusal."""
         await asyncio.sleep(pause_s)
         self._require_ownership()
         rest = self._complete()
@@ -189,29 +189,29 @@ class Completion:
             transactional_id=self.transaction.transactional_id,
         )
 
-    def _note(self, refusal: CoordinatorRefusal) -> None:
-        """Say why it ends before its time: the partition was given up or its disk failed. The coordinator
-        that loads it next finds the prepared transaction in the log."""
+    def _log_given_up(self, refusal: CoordinatorRefusal) -> None:
+        """Log and keep why it ends early: the partition was given up or its disk failed. The next coordinator finds
+        the prepared transaction in the log."""
         transactional_id = self.transaction.transactional_id
         log.warning("transaction_completion_given_up", transactional_id=transactional_id, error=refusal.error.name)
         self.refusal = refusal.error
 
     def _end(self) -> None:
         self._resolve_waiters()
-        self._means.ended(self)
+        self._context.ended(self)
 
     def _resolve_waiters(self) -> None:
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
     def _complete(self) -> Coroutine[Any, Any, None] | None:
-        """Do all that can be done in this step; returns what is left, which is mostly nothing where the page cache
-        counts as durable. Raises CoordinatorRefusal.
+        """Do what can be done in this step; return the rest, or None. If the page cache counts as durable, there is
+        mostly no rest. Raises CoordinatorRefusal.
         """
         partition = self.partition
         if partition.state is not PartitionState.ACTIVE or not partition.is_durable:
             return self._complete_when_durable()
-        shares = self._shares()
+        shares = self._destinations()
         if len(shares) != 1 or len(shares[0]) > MARKERS_PER_SLICE:
             return self._complete_in(shares)
         begun = self._send(shares[0])
@@ -220,17 +220,17 @@ class Completion:
         return self._append_completion()
 
     async def _complete_when_durable(self) -> None:
-        await self._means.runtime.durable(self.partition.index)  # the commit point: no marker leaves before it
-        await self._means.turns.acquire(self.weight)  # many may have waited for the same
+        await self._context.runtime.durable(self.partition.index)  # the commit point: no marker leaves before it
+        await self._context.turns.acquire(self.weight)  # many transactions may have waited for one sync
         self._require_ownership()
-        await self._complete_in(self._shares())
+        await self._complete_in(self._destinations())
 
     async def _complete_in(
         self,
         shares: Sequence[Collection[TopicPartition]],
         begun: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]] | None = None,
     ) -> None:
-        """begun: of a single share, where it was sent already."""
+        """begun: the first send of a single share, if it was sent already."""
         if len(shares) == 1:
             await self._deliver(shares[0], begun)
         else:
@@ -239,31 +239,31 @@ class Completion:
         if rest is not None:
             await rest
 
-    def _shares(self) -> Sequence[Collection[TopicPartition]]:
-        # In one order everywhere, so that what happens does not depend on how sets are hashed.
-        return self._means.channel.destinations(sorted(self.transaction.partitions))
+    def _destinations(self) -> Sequence[Collection[TopicPartition]]:
+        # Sorted, so that the order of sends does not depend on set hashing.
+        return self._context.channel.group_by_destination(sorted(self.transaction.partitions))
 
     def _append_completion(self) -> Coroutine[Any, Any, None] | None:
-        """Nobody waits for this record itself: a reply that depends on it waits for the log, and without it the markers
-        are sent again. Where the log refuses the record, returns what is left to do: append it later.
+        """Append the Complete record without waiting for it: replies that depend on it wait for the log, and after its
+        loss the markers are sent again. If the log refuses the record, return the work that appends it later.
 
-        Raises CoordinatorRefusal where the partition is no longer this coordinator's.
+        Raises CoordinatorRefusal if the partition is no longer this coordinator's.
         """
-        means, partition = self._means, self.partition
-        decision = partition.shard.decide_completion(self.transaction.transactional_id, now_ms=means.clock.now_ms())
+        context, partition = self._context, self.partition
+        decision = partition.shard.decide_completion(self.transaction.transactional_id, now_ms=context.clock.now_ms())
         try:
-            means.runtime.submit_decision(partition, decision)
+            context.runtime.submit_decision(partition, decision)
         except CoordinatorRefusal as refusal:
             self._require_ownership()
             return self._append_completion_again(refusal)
         return None
 
     async def _append_completion_again(self, refusal: CoordinatorRefusal) -> None:
-        """The markers are written and durable; only the record is left. Raises CoordinatorRefusal as above.
+        """Retry the Complete record, once all markers are durable. Raises CoordinatorRefusal as above.
 
-        A refusal passes: a limit is raised, a disk has room again. Until then nobody can use the transactional id.
+        A refusal is temporary: a limit is raised, a disk has room again. Until then the transactional id is blocked.
         """
-        means, partition = self._means, self.partition
+        context, partition = self._context, self.partition
         transactional_id = self.transaction.transactional_id
         log.warning(
             "transaction_completion_refused",
@@ -277,11 +277,11 @@ class Completion:
         while True:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_REFUSAL_PAUSE_S)
-            await means.turns.acquire()  # many may have been refused together
+            await context.turns.acquire()  # many records may have been refused together
             self._require_ownership()
-            decision = partition.shard.decide_completion(transactional_id, now_ms=means.clock.now_ms())
+            decision = partition.shard.decide_completion(transactional_id, now_ms=context.clock.now_ms())
             try:
-                means.runtime.submit_decision(partition, decision)
+                context.runtime.submit_decision(partition, decision)
             except CoordinatorRefusal:
                 self._require_ownership()
                 continue
@@ -289,7 +289,7 @@ class Completion:
             return
 
     async def _deliver_all(self, shares: Sequence[Collection[TopicPartition]]) -> None:
-        """Side by side: a node that does not answer must not keep the transaction open in the partitions of others."""
+        """Deliver in parallel: a silent node must not keep the transaction open in the partitions of others."""
         deliveries = [asyncio.create_task(self._deliver(share)) for share in shares]
         try:
             await asyncio.gather(*deliveries)
@@ -302,9 +302,9 @@ class Completion:
         remaining: Collection[TopicPartition],
         begun: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]] | None = None,
     ) -> None:
-        """Send the markers of some of the partitions until each has its own. Raises CoordinatorRefusal.
+        """Send markers to `remaining` until each partition has its own. Raises CoordinatorRefusal.
 
-        begun: where they were sent for the first time already.
+        begun: the first send, if they were sent already.
         """
         if len(remaining) > MARKERS_PER_SLICE:
             await self._deliver_in_slices(sorted(remaining))
@@ -318,26 +318,26 @@ class Completion:
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
-            await self._means.turns.acquire(weight_of(len(remaining)))  # the same may keep many from their markers
+            await self._context.turns.acquire(weight_of(len(remaining)))  # one cause may delay many
             self._require_ownership()
             begun = None
 
     async def _deliver_in_slices(self, partitions: Sequence[TopicPartition]) -> None:
-        """As `_deliver`, a slice after another, while others are served. The slices wait for the disk together.
+        """`_deliver` in slices, between which other requests are served. The slices wait for the disk together.
 
-        Before each slice the partition of `__transaction_state` must still be this coordinator's: elsewhere the
-        transaction may be complete already, and its producer at the next one, which no old marker may end.
+        Each slice checks the ownership again: elsewhere the transaction may be complete, and its producer in the next
+        one, which no old marker may end.
         """
         loop = asyncio.get_running_loop()
         deliveries: list[asyncio.Task[None]] = []
         try:
             for start in range(0, len(partitions), MARKERS_PER_SLICE):
                 share = partitions[start : start + MARKERS_PER_SLICE]
-                await self._means.turns.acquire(weight_of(len(share)))
+                await self._context.turns.acquire(weight_of(len(share)))
                 self._require_ownership()
                 for earlier in deliveries:
                     if earlier.done():
-                        earlier.result()  # raises what ends the whole: after a refusal no slice follows
+                        earlier.result()  # raises its refusal: then no slice follows
                 delivery = eager.start(self._deliver(share), loop)
                 if not isinstance(delivery, eager.Finished):
                     deliveries.append(delivery)
@@ -349,18 +349,18 @@ class Completion:
             await asyncio.gather(*deliveries, return_exceptions=True)
 
     def _require_ownership(self) -> None:
-        """A partition that was given up while this waited, or loaded anew, is no longer for this to change; nor is a
-        transaction that is not as it was prepared. Raises CoordinatorRefusal."""
+        """Raises CoordinatorRefusal if the partition was given up or reloaded meanwhile, or the transaction is no longer
+        as it was prepared."""
         partition, transaction = self.partition, self.transaction
         if (
-            self._means.runtime.partition(partition.index) is not partition
+            self._context.runtime.partition(partition.index) is not partition
             or partition.shard.transactions.get(transaction.transactional_id) is not transaction
         ):
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
 
     def _send(self, partitions: Collection[TopicPartition]) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         transaction = self.transaction
-        return self._means.channel.send(
+        return self._context.channel.send(
             TransactionMarker(
                 producer_id=transaction.producer_id,
                 producer_epoch=transaction.producer_epoch,
@@ -385,16 +385,16 @@ class Completion:
             error = outcome.get(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
             if error in COORDINATOR_FENCED:
                 raise CoordinatorRefusal(error)
-            if error not in DELIVERED_OR_UNDELIVERABLE and not self._means.channel.is_deleted(topic_partition):
+            if error not in DELIVERED_OR_UNDELIVERABLE and not self._context.channel.is_deleted(topic_partition):
                 refused.setdefault(error, []).append(topic_partition)
         if str(attempt).strip("0") == "1":  # the first, the tenth, the hundredth and so on
             for error, concerned in refused.items():
-                self._tell_of_refused_markers(error, concerned, attempt)
+                self._log_refused_markers(error, concerned, attempt)
         return sorted(chain.from_iterable(refused.values()))
 
-    def _tell_of_refused_markers(self, error: ErrorCode, concerned: Sequence[TopicPartition], attempt: int) -> None:
-        """In one line, however many partitions it concerns; the line names the first of them."""
-        note = log.warning if error in _PASSING else log.error
+    def _log_refused_markers(self, error: ErrorCode, concerned: Sequence[TopicPartition], attempt: int) -> None:
+        """Log one line per error; it names the first of its partitions."""
+        note = log.warning if error in RETRIABLE else log.error
         note(
             "marker_refused",
             transactional_id=self.transaction.transactional_id,
@@ -409,7 +409,7 @@ class Completion:
 
 
 def weight_of(marker_count: int) -> int:
-    """As how many transactions of few partitions so many markers count."""
+    """Return how many transactions of few partitions `marker_count` markers count as."""
     return 1 + marker_count // MARKERS_PER_WEIGHT
 
 

@@ -1,10 +1,9 @@
-"""What a lone coordinator does when a partition refuses its markers because of somebody newer: it stands again.
+"""Reload of a single node's coordinator under a higher epoch, after a partition refused its markers for a newer one.
 
-In a cluster that somebody is the new coordinator, and the old one has nothing more to say. A node that is alone has no
-successor: the newer epoch was an administrator's, in a WriteTxnMarkers of its own. Apache Kafka then leaves the
-transaction prepared for as long as the partition remembers that epoch, whatever the operator does. Here the coordinator
-loads its partition of `__transaction_state` again under a higher epoch, as an election would make it do, and the
-markers are sent again; more and more rarely, and with larger and larger steps, until they are taken.
+In a cluster the newer epoch is that of the new coordinator. A single node has no successor: an administrator sent the
+newer epoch, in WriteTxnMarkers. Apache Kafka then leaves the transaction prepared while the partition remembers that
+epoch. Here the coordinator reloads its partition of `__transaction_state` under a higher epoch, as after an election,
+and sends the markers again; with growing pauses and steps, until they are accepted.
 """
 
 from __future__ import annotations
@@ -28,19 +27,20 @@ MAXIMUM_EPOCH = 2**31 - 1
 
 
 class CoordinatorReload:
-    """stand_again: takes the partition over anew, in an epoch that is higher by a step, which may be 0.
+    """Schedules reloads of partitions of `__transaction_state`.
 
-    refusal_count: of partitions whose markers were refused and have not been taken since.
+    reload:        reloads the partition in an epoch that is higher by a step, which may be 0.
+    refusal_count: refusals of each partition's markers since they were last accepted.
     """
 
-    def __init__(self, stand_again: Callable[[TopicPartition, int], None]) -> None:
-        self._stand_again = stand_again
+    def __init__(self, reload: Callable[[TopicPartition, int], None]) -> None:
+        self._reload = reload
         self.refusal_count: dict[TopicPartition, int] = {}
         self._timers: dict[TopicPartition, asyncio.TimerHandle] = {}
 
     def refused(self, coordinator_partition: TopicPartition, error: ErrorCode) -> None:
-        """A marker of this coordinator was refused: TRANSACTION_COORDINATOR_FENCED, or INVALID_PRODUCER_EPOCH, which no
-        coordinator's epoch helps against, but time may.
+        """Schedule a reload after a refused marker: TRANSACTION_COORDINATOR_FENCED, or INVALID_PRODUCER_EPOCH, which no
+        higher epoch cures, but time may.
         """
         if coordinator_partition in self._timers:
             return
@@ -58,21 +58,21 @@ class CoordinatorReload:
             pause_s=pause_s,
             reason="a partition has seen a newer epoch, and no other coordinator has it",
         )
-        stand_again = REELECTION.callback(
+        reload = REELECTION.callback(
             self._pause_is_over,
             concerns=coordinator_partition,
             on_failure=lambda _: self.refused(coordinator_partition, error),
         )
         self._timers[coordinator_partition] = asyncio.get_running_loop().call_later(
-            pause_s, stand_again, coordinator_partition, step
+            pause_s, reload, coordinator_partition, step
         )
 
     def _pause_is_over(self, coordinator_partition: TopicPartition, step: int) -> None:
         del self._timers[coordinator_partition]
-        self._stand_again(coordinator_partition, step)
+        self._reload(coordinator_partition, step)
 
     def completed(self, coordinator_partition: TopicPartition) -> None:
-        """Markers were taken again."""
+        """Forget refusals: a partition accepted markers again."""
         self.refusal_count.pop(coordinator_partition, None)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Markers: the control records that end a transaction in the partitions that it wrote to.
 
-`write_markers` serves both the WriteTxnMarkers request and the coordinator of this node; `MarkerChannel` is the seam
-between the two, where a network fits in when a partition lives elsewhere.
+`write_markers` serves WriteTxnMarkers requests. `MarkerChannel` is the seam through which a coordinator sends markers
+to partitions of this node or of others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARKER_APPEND = Place("append of a marker", Policy.RETRY)
 MARKERS_PER_STEP = 96
 """More markers of one request are appended in several steps of the event loop."""
 SLICE_S = 0.005
-"""How long they are appended at a stretch, while others are served."""
+"""The time slice of these appends; other requests are served in between."""
 
 
 class TransactionMarker(NamedTuple):
@@ -35,9 +35,9 @@ class TransactionMarker(NamedTuple):
 
     producer_epoch:      in transaction version 2 one above that of the data, so that late writes and late markers are
                          fenced.
-    coordinator_epoch:   the leader epoch of the coordinator's partition; a lower one than a partition has seen is
-                         refused.
-    transaction_version: 2 compares the producer epoch strictly, 0 and 1 take an equal one.
+    coordinator_epoch:   the leader epoch of the coordinator's partition; a partition refuses a lower one than it has
+                         seen.
+    transaction_version: 2 compares the producer epoch strictly, 0 and 1 accept an equal one.
     """
 
     producer_id: int
@@ -48,23 +48,23 @@ class TransactionMarker(NamedTuple):
     partitions: Collection[TopicPartition]
 
     def limited_to(self, partitions: Collection[TopicPartition]) -> TransactionMarker:
-        """The same end of the same transaction, in some of its partitions."""
+        """Return the marker for some of its partitions."""
         return self._replace(partitions=partitions)
 
 
 class MarkerChannel(Protocol):
-    """The way of a marker to the leaders of its partitions."""
+    """Sends markers to the leaders of their partitions."""
 
     def send(self, marker: TransactionMarker) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
-        """The outcome per partition. NONE: the marker is durable there. What can go wrong is an error code."""
+        """Send a marker; return an error code per partition. NONE: the marker is durable there."""
         ...
 
-    def destinations(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
-        """The partitions in shares that can be reached, or not, independently of each other as things are now."""
+    def group_by_destination(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
+        """Group partitions by the node that leads them now: one node may fail without the others."""
         ...
 
     def is_deleted(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition is known to exist no more. A partition that is merely out of reach is not deleted."""
+        """Whether a partition is known to be deleted. An unreachable partition is not."""
         ...
 
 
@@ -80,7 +80,7 @@ class LocalMarkerChannel:
         volatile = _append_all(self._topics, marker, self._clock.now_ms(), outcome)
         return _when_durable(outcome, volatile) if volatile else eager.Finished(outcome)
 
-    def destinations(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
+    def group_by_destination(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
         return (partitions,)
 
     def is_deleted(self, topic_partition: TopicPartition) -> bool:
@@ -93,12 +93,10 @@ async def write_markers(
 ) -> list[dict[TopicPartition, ErrorCode]]:
     """Append markers to the partitions that are hosted here, and wait once until all of them are durable.
 
-    The appends are one step of the event loop, or several where there are many; then the flushes run together.
-    Pending offsets in `__consumer_offsets` become committed, or are dropped, through the observer of that partition's
-    log. Writing a marker again is harmless.
-    Returns the outcomes in the order of `markers`, per partition: NONE; UNKNOWN_TOPIC_OR_PARTITION when it is not
-    hosted here; INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer owns the producer id;
-    KAFKA_STORAGE_ERROR.
+    Up to MARKERS_PER_STEP appends are one step of the event loop, more are sliced; then the syncs run together.
+    The observer of a `__consumer_offsets` log commits or drops pending offsets. Writing a marker again is harmless.
+    Returns errors in the order of `markers`, per partition: NONE; UNKNOWN_TOPIC_OR_PARTITION if it is not hosted here;
+    INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if a newer owner has the producer id; KAFKA_STORAGE_ERROR.
     Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
     """
     outcomes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
@@ -118,7 +116,7 @@ async def write_markers(
 def _append_all(
     topics: Topics, marker: TransactionMarker, now_ms: int, outcome: dict[TopicPartition, ErrorCode]
 ) -> dict[TopicPartition, PartitionLog]:
-    """Append a marker to its partitions and say in `outcome` what came of it; returns the logs to wait for."""
+    """Append a marker to its partitions, put the errors into `outcome`, and return the logs to wait for."""
     volatile: dict[TopicPartition, PartitionLog] = {}
     producer_id, producer_epoch, committed, coordinator_epoch, transaction_version, partitions = marker
     for topic_partition in partitions:
@@ -148,7 +146,7 @@ def _append_all_in_steps(
     outcomes: Sequence[dict[TopicPartition, ErrorCode]],
     volatile: dict[TopicPartition, PartitionLog],
 ) -> SlicedWork[None]:
-    """As `_append_all`. Each step looks its logs up anew: topics may be deleted, and partitions move, in between."""
+    """`_append_all` in steps. Each step looks up its logs: topics may be deleted, and partitions move, in between."""
     for marker, outcome in zip(markers, outcomes, strict=True):
         partitions = list(marker.partitions)
         for start in range(0, len(partitions), MARKERS_PER_STEP):
@@ -165,7 +163,7 @@ async def _when_durable(
 
 
 def _replace_failed(outcome: dict[TopicPartition, ErrorCode], failed: Mapping[TopicPartition, ErrorCode]) -> None:
-    """What was appended is not durable everywhere."""
+    """Put the errors of failed syncs in the place of NONE."""
     if failed:
         for topic_partition, error in outcome.items():
             if error is ErrorCode.NONE:
@@ -173,7 +171,7 @@ def _replace_failed(outcome: dict[TopicPartition, ErrorCode], failed: Mapping[To
 
 
 async def _flush(logs: Mapping[TopicPartition, PartitionLog]) -> dict[TopicPartition, ErrorCode]:
-    """Wait for all logs together; returns those that could not be made durable, and why."""
+    """Wait for all logs together; return the errors of those whose sync failed."""
     failed: dict[TopicPartition, ErrorCode] = {}
     waits: list[tuple[PartitionLog, Awaitable[None]]] = []
     for topic_partition, partition_log in logs.items():
@@ -190,11 +188,11 @@ async def _flush(logs: Mapping[TopicPartition, PartitionLog]) -> dict[TopicParti
 
 
 def _failed(partition_log: PartitionLog, error: StorageError) -> ErrorCode:
-    """A log that has gone in between, with its topic or to another node, is as one that was not here."""
+    """Return the error of a failed log; a log deleted meanwhile counts as not hosted here."""
     topic_partition = partition_log.topic_partition
     if partition_log.is_deleted:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if partition_log.offline_reason is None:  # otherwise the log has said so itself, once
+    if partition_log.offline_reason is None:  # otherwise the log has reported it
         log.error(
             "marker_write_failed",
             topic=topic_partition.topic,

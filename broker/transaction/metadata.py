@@ -1,6 +1,4 @@
-"""What the coordinator knows of one transactional id: the fields, who may act on it, how each event changes it, and its
-stored form. Pure.
-"""
+"""State of one transactional id: its fields, fencing, the transitions of each event, and the stored form. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from fencepost.broker.transaction.state_machine import (
     PREPARE_COMMIT,
     TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
-    Event,
+    TransactionEvent,
     TransactionState,
     TransactionVersion,
 )
@@ -36,7 +34,7 @@ from fencepost.protocol.stored.transaction_state import (
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-LAST_EPOCH = 32767  # never given to a client, so that whoever holds 32766 can still be fenced
+LAST_EPOCH = 32767  # never given to a client, so that the holder of 32766 can still be fenced
 EXHAUSTED_EPOCH = LAST_EPOCH - 1  # the last epoch a client may hold; after it comes a new producer id
 TWO_PHASE_COMMIT_TIMEOUT_MS = (
     2_147_483_647  # KIP-939: a transaction with this time-out is only ever ended by its client
@@ -55,18 +53,17 @@ class Producer(NamedTuple):
 
 
 class IllegalTransitionError(Exception):
-    """A transition that no table allows was about to be written: a bug in the coordinator."""
+    """Raised before a transition that no table allows is written: a bug in the coordinator."""
 
 
 class TransactionMetadata(NamedTuple):
-    """One transactional id, as the last record of it in `__transaction_state` says.
+    """One transactional id, as in its last record in `__transaction_state`.
 
-    previous_producer_id: the id that this producer had one transition of its epoch ago, if the holder of that epoch
-                          asked for the
-        transition itself and so may ask again; otherwise -1. With it the whole of `previous` follows from the record;
-        Kafka holds the last epoch in memory only and forgets after a failover which retries are legitimate (KIP-360).
+    previous_producer_id: the id before the last change of the epoch, if that producer requested the change itself and
+        so may retry it; otherwise -1. `previous_producer` follows from it. Kafka holds the last epoch in memory only
+        and forgets after a failover which retries are legitimate (KIP-360).
     next_producer_id: the id that takes over at completion because the epoch is exhausted; -1 otherwise.
-    start_ms: when the transaction was opened; -1 when there has been none.
+    start_ms: when the transaction was opened; -1 if there was none.
     """
 
     transactional_id: str
@@ -86,8 +83,8 @@ class TransactionMetadata(NamedTuple):
         return Producer(self.producer_id, self.producer_epoch)
 
     @property
-    def previous(self) -> Producer | None:
-        """The identity whose owner became the current one by its own request; a retry of that request gets the same
+    def previous_producer(self) -> Producer | None:
+        """The previous producer, if it requested the current epoch itself; a retry of that request gets the same
         answer.
         """
         if self.previous_producer_id == NO_PRODUCER_ID:
@@ -105,7 +102,7 @@ class TransactionMetadata(NamedTuple):
     def initialized(
         self, *, producer: Producer, previous_producer_id: int, timeout_ms: int, now_ms: int
     ) -> TransactionMetadata:
-        """A producer session begins (InitProducerId) with nothing open."""
+        """Begin a producer session (InitProducerId) without an open transaction."""
         self._check_transition_to(EMPTY)
         producer_id, producer_epoch = producer
         return TransactionMetadata(
@@ -125,14 +122,14 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, partitions: Iterable[TopicPartition], *, version: TransactionVersion, now_ms: int
     ) -> TransactionMetadata:
-        """Partitions join the transaction, the first ones open it. The time-out counts from the opening, not from the
+        """Add partitions to the transaction; the first ones open it. The time-out counts from the opening, not from the
         last addition.
         """
         self._check_transition_to(ONGOING)
         is_open = self.state is ONGOING
         producer_id, previous_producer_id = self.producer_id, self.previous_producer_id
         if previous_producer_id != NO_PRODUCER_ID:
-            # Where it is another, the new id is in use: the owner of the exhausted one has had its answer.
+            # If it differs, the new id is in use: the owner of the exhausted one has its reply.
             previous_producer_id = producer_id
         return TransactionMetadata(
             self.transactional_id,
@@ -151,8 +148,8 @@ class TransactionMetadata(NamedTuple):
     def prepared(
         self, *, committed: bool, version: TransactionVersion, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> TransactionMetadata:
-        """The outcome is decided at its client's request. Version 2 raises the epoch; when it is exhausted,
-        `next_producer_id` is needed.
+        """Decide the outcome at the client's request. Version 2 raises the epoch; an exhausted epoch needs
+        `next_producer_id`.
         """
         if version is TRANSACTION_VERSION_2:
             return self._prepared_with_next_epoch(
@@ -177,11 +174,9 @@ class TransactionMetadata(NamedTuple):
     def fenced(
         self, *, version: TransactionVersion, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> TransactionMetadata:
-        """The coordinator aborts the open transaction by itself and raises the epoch, so that its producer can do no
-        more.
+        """Abort the open transaction on the coordinator's own account and raise the epoch, which fences its producer.
 
-        In version 2 that producer may still find its way back by aborting, as if it had asked for the abort; in version
-        1 it may not.
+        In version 2 that producer may recover by aborting, as if it had requested the abort; in version 1 it may not.
         """
         may_recover = version is TRANSACTION_VERSION_2
         return self._prepared_with_next_epoch(
@@ -219,8 +214,8 @@ class TransactionMetadata(NamedTuple):
         )
 
     def completed(self, *, now_ms: int) -> TransactionMetadata:
-        """All markers are written. An exhausted producer id is replaced here, so that its markers still carried the old
-        one.
+        """Complete the transaction after its markers. An exhausted producer id is replaced only now: the markers carry
+        the old one.
         """
         state = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
         self._check_transition_to(state)
@@ -241,8 +236,8 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def completed_producer(self) -> tuple[int, int]:
-        """The producer id and epoch that a prepared transaction will have when it is complete: what EndTxn version 5
-        answers.
+        """The producer id and epoch that a prepared transaction will have when it is complete: the reply of EndTxn
+        version 5.
         """
         if self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
@@ -255,7 +250,7 @@ class TransactionMetadata(NamedTuple):
 
 
 def new_transaction(transactional_id: str, *, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """A transactional id that is used for the first time, or again after it was forgotten."""
+    """Return the state of a transactional id that is new, or was forgotten."""
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=producer_id,
@@ -270,7 +265,7 @@ def new_transaction(transactional_id: str, *, producer_id: int, timeout_ms: int,
 
 
 def fence(metadata: TransactionMetadata, producer: Producer) -> ErrorCode:
-    """Whether a request comes from the current producer: NONE, INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
+    """Check that a request comes from the current producer: NONE, INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
 
     An epoch that is too new is refused like one that is too old: it was never given out.
     """
@@ -283,17 +278,17 @@ def fence(metadata: TransactionMetadata, producer: Producer) -> ErrorCode:
 
 def fence_end(
     metadata: TransactionMetadata, producer: Producer, *, committed: bool, version: TransactionVersion
-) -> Event | ErrorCode:
-    """Which end of a transaction an EndTxn request is, or why its sender may not ask for it.
+) -> TransactionEvent | ErrorCode:
+    """Return the event of an EndTxn request, or the error that refuses it.
 
-    In version 2 the reply to EndTxn carries the next epoch, so a producer that missed the reply asks again with the
+    In version 2 the reply to EndTxn carries the next epoch, so a producer that missed the reply retries with the
     epoch before.
     """
     error = fence(metadata, producer)
     if error is NO_ERROR:
         return END_COMMIT if committed else END_ABORT
-    if version is TRANSACTION_VERSION_2 and producer == metadata.previous:
-        return Event.RETRY_COMMIT if committed else Event.RETRY_ABORT
+    if version is TRANSACTION_VERSION_2 and producer == metadata.previous_producer:
+        return TransactionEvent.RETRY_COMMIT if committed else TransactionEvent.RETRY_ABORT
     return error
 
 
@@ -301,7 +296,7 @@ def fence_end(
 
 
 def to_value(metadata: TransactionMetadata) -> bytes:
-    """The record's value. The partitions are null only in state Empty, as in Kafka."""
+    """Encode the record's value. The partitions are null only in state Empty, as in Kafka."""
     partitions = metadata.partitions
     pack_partitions = _pack_remembered if len(partitions) <= _MOST_REMEMBERED_PARTITIONS else _pack_partitions
     return pack_transaction_log_value(
@@ -319,7 +314,7 @@ def to_value(metadata: TransactionMetadata) -> bytes:
 
 
 def from_value(transactional_id: str, value: TransactionLogValue) -> TransactionMetadata:
-    """The metadata that a record holds. Raises DecodeError for what is never stored."""
+    """Return the metadata that a record holds. Raises DecodeError for values that are never stored."""
     state = _STORED_STATES.get(value.transaction_status)
     if state is None:
         raise DecodeError(f"{transactional_id!r} is in state {value.transaction_status}, which is never stored")
@@ -353,7 +348,7 @@ def _check(
     state: TransactionState,
     partitions: frozenset[TopicPartition],
 ) -> None:
-    """Raises DecodeError. What may follow what is no matter here: a compacted log does not hold every step."""
+    """Raises DecodeError. Transitions are not checked: a compacted log does not hold every step."""
     if value.producer_id < 0 or value.producer_epoch < 0:
         reason = f"has the producer id {value.producer_id} with epoch {value.producer_epoch}"
     elif value.previous_producer_id < NO_PRODUCER_ID or value.next_producer_id < NO_PRODUCER_ID:

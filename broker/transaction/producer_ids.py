@@ -1,4 +1,4 @@
-"""Producer ids: unique for ever, handed out from blocks that are reserved in the metadata store before use."""
+"""Allocator of producer ids: unique for ever, from blocks that are reserved in the metadata store before use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ProducerIdsExhaustedError(Exception):
 
 
 class ProducerIds:
-    """Hands out producer ids at once, from memory; blocks are reserved in the background, one request in flight.
+    """Allocates producer ids from memory; reserves blocks in the background, with one request in flight.
 
     A block is recorded in the store by compare-and-set before any of its ids is given out, so several nodes may draw
     from one store, and a crash only burns what is left of a block. When it is unclear whether a write arrived, the
@@ -56,25 +56,25 @@ class ProducerIds:
     async def start(self) -> None:
         """Reserve the first block, so that the first producer need not be refused.
 
-        A store that is away is waited for. Raises StorageError for one whose disk fails: that does not pass by itself.
+        Wait for an unavailable store. Raises StorageError if the store's disk fails: that needs an operator.
         """
         try:
             self._prefetched = await self._reserve_block()
         except StorageError:
             raise
-        except Exception:  # noqa: BLE001  # told, and tried again, by the request
+        except Exception:  # noqa: BLE001  # logged and retried by the request
             await asyncio.shield(self._ensure_request())
 
     async def close(self) -> None:
-        """Give up a request under way. Whatever it reserved is burnt."""
+        """Cancel a running request. The block that it reserved is lost."""
         if self._request is not None:
             self._request.cancel()
             await asyncio.gather(self._request, return_exceptions=True)
             self._request = None
 
     def take(self) -> int | None:
-        """A producer id that was never given out before; None when no block is at hand yet:
-        COORDINATOR_LOAD_IN_PROGRESS, ask again.
+        """Return a new producer id; None if no block is reserved yet: the client gets COORDINATOR_LOAD_IN_PROGRESS and
+        retries.
         """
         if self._next > self._last:
             if self._prefetched is None:
@@ -121,7 +121,7 @@ class ProducerIds:
 
 
 def above_reserved_blocks(value: bytes) -> bytes:
-    """The record of a block that may be old, moved on by so much that no id is given out twice. Raises StorageError."""
+    """Return the record of an old block, moved by SKIPPED_IDS: no id is given out twice. Raises StorageError."""
     block = _decode_block(value)
     first = min(block.last + 1 + SKIPPED_IDS, MAX_PRODUCER_ID - BLOCK_SIZE)
     return _encode_block(ProducerIdBlock(first, first + BLOCK_SIZE - 1), 0)

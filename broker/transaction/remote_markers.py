@@ -47,12 +47,12 @@ class RemoteMarkerChannel:
         self._local = LocalMarkerChannel(topics, clock)
         self._peers = peers
         self._request_timeout_s = request_timeout_ms / 1000
-        self._queues: dict[int, _MarkerQueue] = {}
+        self._queues: dict[int, _NodeMarkerQueue] = {}
 
     def is_deleted(self, topic_partition: TopicPartition) -> bool:
         return self._local.is_deleted(topic_partition)
 
-    def destinations(self, partitions: Collection[TopicPartition]) -> list[frozenset[TopicPartition]]:
+    def group_by_destination(self, partitions: Collection[TopicPartition]) -> list[frozenset[TopicPartition]]:
         by_node: dict[int | None, set[TopicPartition]] = {}
         for topic_partition in sorted(partitions):
             by_node.setdefault(self._node_id(topic_partition), set()).add(topic_partition)
@@ -91,10 +91,10 @@ class RemoteMarkerChannel:
         leader = self._placement.leader(topic_partition)
         return None if leader is None else leader.node_id
 
-    def _queue(self, node_id: int) -> _MarkerQueue:
+    def _queue(self, node_id: int) -> _NodeMarkerQueue:
         queue = self._queues.get(node_id)
         if queue is None:
-            queue = self._queues[node_id] = _MarkerQueue(node_id, self._peers, self._request_timeout_s)
+            queue = self._queues[node_id] = _NodeMarkerQueue(node_id, self._peers, self._request_timeout_s)
         return queue
 
 
@@ -102,7 +102,7 @@ HERE = -1
 """In place of this node's own id, which nobody needs to know."""
 
 
-class _Queued:
+class _QueuedMarkers:
     """A marker on its way to one node, and its sender's wait for the outcome."""
 
     __slots__ = ("answered", "marker")
@@ -116,19 +116,19 @@ class _Queued:
             self.answered.set_result({name: error_of.get(name, otherwise) for name in self.marker.partitions})
 
 
-class _MarkerQueue:
+class _NodeMarkerQueue:
     """What waits to be sent to one node. While a request is under way, everything else gathers for the next one."""
 
     def __init__(self, node_id: int, peers: Peers, request_timeout_s: float) -> None:
         self._node_id = node_id
         self._peers = peers
         self._request_timeout_s = request_timeout_s
-        self._queued: dict[_Queued, None] = {}
+        self._queued: dict[_QueuedMarkers, None] = {}
         self._sending: asyncio.Task[None] | None = None
 
     async def send(self, marker: TransactionMarker) -> MarkerErrors:
         loop = asyncio.get_running_loop()
-        queued = _Queued(marker, loop.create_future())
+        queued = _QueuedMarkers(marker, loop.create_future())
         self._queued[queued] = None
         if self._sending is None or self._sending.done():
             self._sending = REMOTE_MARKERS.start(
@@ -146,7 +146,7 @@ class _MarkerQueue:
 
     async def _send_all(self) -> None:
         while self._queued:
-            batch = self._take()
+            batch = self._take_batch()
             try:
                 response = await self._peers.request(
                     self._node_id,
@@ -172,9 +172,9 @@ class _MarkerQueue:
         for queued in list(self._queued):
             queued.answer({}, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _take(self) -> list[_Queued]:
+    def _take_batch(self) -> list[_QueuedMarkers]:
         """Everything that waits; of markers of one producer only the first, as answers tell them apart by its id."""
-        batch: dict[int, _Queued] = {}
+        batch: dict[int, _QueuedMarkers] = {}
         for queued in self._queued:
             batch.setdefault(queued.marker.producer_id, queued)
         for queued in batch.values():

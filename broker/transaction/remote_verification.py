@@ -54,9 +54,9 @@ class RemoteTransactionVerifier(TransactionVerifier):
         self._topics = topics
         self._peers = peers
         self._request_timeout_s = request_timeout_ms / 1000
-        self._queues: dict[int, _VerificationQueue] = {}
+        self._queues: dict[int, _NodeVerificationQueue] = {}
 
-    def confirms(
+    def is_confirmed(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
     ) -> bool:
         metadata = self._topics.metadata.get(TRANSACTION_STATE_TOPIC)
@@ -65,7 +65,7 @@ class RemoteTransactionVerifier(TransactionVerifier):
         coordinator = TopicPartition(
             TRANSACTION_STATE_TOPIC, partition_for_key(transactional_id, metadata.partition_count)
         )
-        return self._topics.placement.is_local(coordinator) and super().confirms(
+        return self._topics.placement.is_local(coordinator) and super().is_confirmed(
             transactional_id, producer_id, producer_epoch, topic_partition
         )
 
@@ -108,20 +108,20 @@ class RemoteTransactionVerifier(TransactionVerifier):
                 for topic, partitions in by_topic(topic_partitions).items()
             ],
         )
-        return self._queue(leader.node_id).ask(transaction, topic_partitions)
+        return self._queue(leader.node_id).verify(transaction, topic_partitions)
 
     async def close(self) -> None:
         """Ask nothing any more."""
         await asyncio.gather(*(queue.close() for queue in self._queues.values()))
 
-    def _queue(self, node_id: int) -> _VerificationQueue:
+    def _queue(self, node_id: int) -> _NodeVerificationQueue:
         queue = self._queues.get(node_id)
         if queue is None:
-            queue = self._queues[node_id] = _VerificationQueue(node_id, self._peers, self._request_timeout_s)
+            queue = self._queues[node_id] = _NodeVerificationQueue(node_id, self._peers, self._request_timeout_s)
         return queue
 
 
-class _Queued:
+class _QueuedVerification:
     """A question on its way to one node, and the asker's wait for the answer."""
 
     __slots__ = ("answered", "topic_partitions", "transaction")
@@ -144,17 +144,17 @@ class _Queued:
             self.answered.set_result({name: outcome.get(name, otherwise) for name in self.topic_partitions})
 
 
-class _VerificationQueue:
+class _NodeVerificationQueue:
     """What waits to be asked of one node, by transactional id: of each transaction only the newest question."""
 
     def __init__(self, node_id: int, peers: Peers, request_timeout_s: float) -> None:
         self._node_id = node_id
         self._peers = peers
         self._request_timeout_s = request_timeout_s
-        self._queued: dict[str, _Queued] = {}
-        self._asking: asyncio.Task[None] | None = None
+        self._queued: dict[str, _QueuedVerification] = {}
+        self._verifying: asyncio.Task[None] | None = None
 
-    async def ask(
+    async def verify(
         self, transaction: AddPartitionsToTxnTransaction, partitions: Sequence[TopicPartition]
     ) -> VerificationErrors:
         earlier = self._queued.get(transaction.transactional_id)
@@ -168,11 +168,11 @@ class _VerificationQueue:
                 return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_EPOCH)
             earlier.refuse(ErrorCode.INVALID_PRODUCER_EPOCH if newer_by else ErrorCode.NETWORK_EXCEPTION)
         loop = asyncio.get_running_loop()
-        queued = _Queued(transaction, partitions, loop.create_future())
+        queued = _QueuedVerification(transaction, partitions, loop.create_future())
         self._queued[transaction.transactional_id] = queued
-        if self._asking is None or self._asking.done():
-            self._asking = REMOTE_VERIFICATION.start(
-                self._ask_all(), concerns=f"node {self._node_id}", on_failure=lambda _: self._refuse_all()
+        if self._verifying is None or self._verifying.done():
+            self._verifying = REMOTE_VERIFICATION.start(
+                self._verify_all(), concerns=f"node {self._node_id}", on_failure=lambda _: self._refuse_all()
             )
         try:
             return await queued.answered
@@ -181,11 +181,11 @@ class _VerificationQueue:
                 del self._queued[transaction.transactional_id]
 
     async def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._verifying is not None:
+            self._verifying.cancel()
+            await asyncio.gather(self._verifying, return_exceptions=True)
 
-    async def _ask_all(self) -> None:
+    async def _verify_all(self) -> None:
         while self._queued:
             batch, self._queued = list(self._queued.values()), {}
             try:
@@ -212,7 +212,7 @@ class _VerificationQueue:
         for queued in list(self._queued.values()):
             queued.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _answer(self, batch: Sequence[_Queued], response: AddPartitionsToTxnResponse) -> None:
+    def _answer(self, batch: Sequence[_QueuedVerification], response: AddPartitionsToTxnResponse) -> None:
         error = received_error(response.error_code)
         if error is not ErrorCode.NONE:
             log.error("verifications_refused", node_id=self._node_id, error=error.name)

@@ -51,8 +51,8 @@ COMPLETIONS = Place("beginning of the completions of transactions", Policy.FAIL_
 COMPLETIONS_PER_TURN = 32
 """More transactions that end in one turn of the event loop, as when they time out together, wait for the next turn."""
 
-Reply = TypeVar("Reply", ErrorCode, ProducerReply)
-Answer = TypeVar("Answer")
+ReplyT = TypeVar("ReplyT", ErrorCode, ProducerReply)
+AnswerT = TypeVar("AnswerT")
 TransactionPartition = CoordinatorPartition[TransactionShard]
 
 
@@ -96,7 +96,7 @@ class TransactionService:
             TRANSACTION_STATE_TOPIC, topics, self._runtime, coordinator="transaction", resigned=self._resigned
         )
         self._completions: dict[str, Completion] = {}
-        self._completion_means = CompletionContext(
+        self._completion_context = CompletionContext(
             self._runtime,
             LocalMarkerChannel(topics, clock) if markers is None else markers,
             PerTurnLimiter(COMPLETIONS_PER_TURN),
@@ -104,7 +104,7 @@ class TransactionService:
             self._completion_ended,
         )
         self._new_completions: deque[Completion] = deque()  # to be begun in the event loop's next turns
-        self._reelection = CoordinatorReload(self._stand_again)
+        self._coordinator_reload = CoordinatorReload(self._reload_in_higher_epoch)
         topics.on_deleted.append(self._topic_deleted)
 
     def set_transaction_version(self, transaction_version: int) -> None:
@@ -126,7 +126,7 @@ class TransactionService:
 
     async def close(self) -> None:
         """Stop. Prepared transactions that are not complete are finished after the next start."""
-        self._reelection.close()
+        self._coordinator_reload.close()
         for completion in list(self._completions.values()):
             await completion.cancel()
         self._completions.clear()
@@ -150,13 +150,13 @@ class TransactionService:
 
     def _topic_deleted(self, metadata: TopicMetadata) -> None:
         if metadata.name == TRANSACTION_STATE_TOPIC:
-            self._state_topic.forget()
+            self._state_topic.topic_deleted()
 
     def _resigned(self, index: int) -> None:
         """Whoever leads the partition next finds in its log what is to be done: no marker leaves from here any more."""
         for transactional_id, completion in list(self._completions.items()):
             if completion.partition_index == index:
-                completion.give_up()
+                completion.abandon()
                 del self._completions[transactional_id]
 
     def _make_shard(self, index: int) -> TransactionShard:
@@ -257,7 +257,7 @@ class TransactionService:
 
         return self._decide(transactional_id, decide, _error_alone)
 
-    def confirms_partition(
+    def is_partition_confirmed(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
     ) -> bool:
         """Whether it is known at once that a partition is in the producer's open transaction. False says nothing."""
@@ -265,7 +265,9 @@ class TransactionService:
         if not partition_count:
             return False
         shard = self._runtime.durable_shard(partition_for_key(transactional_id, partition_count))
-        return shard is not None and shard.confirms_partition(transactional_id, producer_id, producer_epoch, partition)
+        return shard is not None and shard.is_partition_confirmed(
+            transactional_id, producer_id, producer_epoch, partition
+        )
 
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
@@ -284,7 +286,7 @@ class TransactionService:
         self, index: int, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         try:
-            return await self._runtime.ask(
+            return await self._runtime.query(
                 index, lambda shard: shard.verify_partitions(transactional_id, producer, partitions)
             )
         except CoordinatorRefusal as refusal:
@@ -307,9 +309,9 @@ class TransactionService:
     def _decide(
         self,
         transactional_id: str,
-        decide: Callable[[TransactionShard], Decision[Reply]],
-        refused: Callable[[ErrorCode], Reply],
-    ) -> eager.MaybeAwaitable[Reply]:
+        decide: Callable[[TransactionShard], Decision[ReplyT]],
+        refused: Callable[[ErrorCode], ReplyT],
+    ) -> eager.MaybeAwaitable[ReplyT]:
         """Decide; while the answer is CONCURRENT_TRANSACTIONS because markers are being written, wait for them and
         decide again.
 
@@ -317,7 +319,7 @@ class TransactionService:
         """
         try:
             index = self._index(transactional_id)
-            begun = self._runtime.begin(index, decide)
+            begun = self._runtime.execute_eagerly(index, decide)
         except CoordinatorRefusal as refusal:
             return eager.Finished(refused(refusal.error))
         if isinstance(begun, eager.Finished) and _error_of(begun.result) is not CONCURRENT:
@@ -326,11 +328,11 @@ class TransactionService:
 
     async def _decide_until_ended(
         self,
-        begun: eager.MaybeAwaitable[Reply],
+        begun: eager.MaybeAwaitable[ReplyT],
         index: int,
         transactional_id: str,
-        decide: Callable[[TransactionShard], Decision[Reply]],
-    ) -> Reply:
+        decide: Callable[[TransactionShard], Decision[ReplyT]],
+    ) -> ReplyT:
         reply = await begun
         if _error_of(reply) is not CONCURRENT:
             return reply
@@ -349,7 +351,7 @@ class TransactionService:
                 return reply  # its markers were refused: only a reload can end it
             else:
                 await asyncio.sleep(0)
-            reply = await self._runtime.begin(index, decide)
+            reply = await self._runtime.execute_eagerly(index, decide)
         return reply
 
     def _is_prepared(self, index: int, transactional_id: str) -> bool:
@@ -390,14 +392,14 @@ class TransactionService:
 
     def _complete_prepared(self, partition: TransactionPartition) -> None:
         shard = partition.shard
-        if not shard.unsent:
+        if not shard.prepared_without_completion:
             return
         if not self._new_completions:
             # Not now: the replies to those who ended these transactions leave first.
             asyncio.get_running_loop().call_soon(self._begin_completions)
         for transactional_id in shard.take_prepared():
             completion = self._completions[transactional_id] = Completion(
-                self._completion_means, partition, shard.transactions[transactional_id]
+                self._completion_context, partition, shard.transactions[transactional_id]
             )
             self._new_completions.append(completion)
 
@@ -427,19 +429,19 @@ class TransactionService:
             return
         del self._completions[transactional_id]
         refusal = completion.refusal
-        if refusal is None and not self._reelection.refusal_count:
+        if refusal is None and not self._coordinator_reload.refusal_count:
             return
         coordinator_partition = TopicPartition(TRANSACTION_STATE_TOPIC, completion.partition_index)
         if refusal is None:
-            self._reelection.completed(coordinator_partition)
+            self._coordinator_reload.completed(coordinator_partition)
         elif refusal in COORDINATOR_FENCED and isinstance(self._topics.placement, SingleNodePlacement):
-            self._reelection.refused(coordinator_partition, refusal)
+            self._coordinator_reload.refused(coordinator_partition, refusal)
 
-    def _stand_again(self, coordinator_partition: TopicPartition, step: int) -> None:
+    def _reload_in_higher_epoch(self, coordinator_partition: TopicPartition, step: int) -> None:
         partition_log = self._topics.log(coordinator_partition)
         if partition_log is not None:
             partition_log.leader_epoch = min(partition_log.leader_epoch + step, MAXIMUM_EPOCH)
-            self._state_topic.load_again(partition_log)
+            self._state_topic.reload(partition_log)
 
 
 def _error_of(reply: ErrorCode | ProducerReply) -> ErrorCode:
@@ -450,7 +452,7 @@ def _error_alone(error: ErrorCode) -> ErrorCode:
     return error
 
 
-async def _or_refusal(begun: Awaitable[Answer], refused: Callable[[ErrorCode], Answer]) -> Answer:
+async def _or_refusal(begun: Awaitable[AnswerT], refused: Callable[[ErrorCode], AnswerT]) -> AnswerT:
     try:
         return await begun
     except CoordinatorRefusal as refusal:

@@ -2,8 +2,8 @@
 
 A `decide_…` function reads the shard and returns the records to append with the reply; only `apply` changes the shard
 (and a decision's `settle` its deadlines), so loading the partition is `apply` over its log. A prepared transaction is
-in the log and in `unsent`: the service takes it from there, sends its markers and asks for `decide_completion`.
-Requests that meet it meanwhile are answered CONCURRENT_TRANSACTIONS.
+in the log and in `prepared_without_completion`: the service takes it from there, sends its markers and asks for
+`decide_completion`. Requests that meet it meanwhile are answered CONCURRENT_TRANSACTIONS.
 Source: Kafka's TransactionCoordinator and TransactionStateManager.
 """
 
@@ -41,8 +41,8 @@ from fencepost.broker.transaction.state_machine import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     TRANSACTION_VERSION_2,
-    Event,
     TableAction,
+    TransactionEvent,
     TransactionState,
     TransactionVersion,
     lookup,
@@ -98,7 +98,9 @@ class TransactionShard:
 
     def __init__(self, *, limits: TransactionLimits, take_producer_id: Callable[[], int | None]) -> None:
         self.transactions: dict[str, TransactionMetadata] = {}
-        self.unsent: dict[str, None] = {}  # prepared, and not yet taken by the service; in log order
+        self.prepared_without_completion: dict[
+            str, None
+        ] = {}  # prepared, and not yet taken by the service; in log order
         self._limits = limits
         self._take_producer_id = take_producer_id
         self._deadlines: Deadlines[str] = Deadlines()  # the time-out of what is open, the expiry of what is not
@@ -128,13 +130,13 @@ class TransactionShard:
                 new_transaction(transactional_id, producer_id=producer_id, timeout_ms=timeout_ms, now_ms=now_ms)
             )
         version = self._limits.transaction_version
-        cell = lookup(version, Event.INIT_PRODUCER_ID, metadata.state)
+        cell = lookup(version, TransactionEvent.INIT_PRODUCER_ID, metadata.state)
         if isinstance(cell, ErrorCode):
             return _refuse_producer(cell)
         if expected is not None and not _is_owner(metadata, expected):
             return _refuse_producer(ErrorCode.PRODUCER_FENCED)
         if cell is not EMPTY:
-            records = self._fence(metadata, now_ms)
+            records = self._abort_records(metadata, now_ms)
             if records is None:
                 return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             note = partial(
@@ -145,7 +147,7 @@ class TransactionShard:
                 producer_epoch=metadata.producer_epoch,
             )
             return Decision(ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS), records, settle=note)
-        if expected is not None and expected == metadata.previous:
+        if expected is not None and expected == metadata.previous_producer:
             # The reply to the request that led here was lost: the same identity again, not the next one.
             producer, previous_producer_id = metadata.producer, metadata.previous_producer_id
         else:
@@ -189,7 +191,7 @@ class TransactionShard:
             NO_ERROR, [metadata_record(metadata.with_partitions(partitions, version=version, now_ms=now_ms))]
         )
 
-    def confirms_partition(
+    def is_partition_confirmed(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
     ) -> bool:
         """Whether `verify_partitions` would say NONE of this one."""
@@ -215,7 +217,7 @@ class TransactionShard:
         if metadata is not None:
             error = fence(metadata, producer)
             if error is NO_ERROR:
-                cell = lookup(TransactionVersion.V1, Event.VERIFY_PARTITIONS, metadata.state)
+                cell = lookup(TransactionVersion.V1, TransactionEvent.VERIFY_PARTITIONS, metadata.state)
                 if cell is ACKNOWLEDGE:
                     if metadata.partitions.issuperset(partitions):
                         return dict.fromkeys(partitions, NO_ERROR)
@@ -292,13 +294,13 @@ class TransactionShard:
             metadata = self.transactions[transactional_id]
             due_records: Collection[CoordinatorRecord] = ()
             retry_ms = None
-            if lookup(version, Event.TIME_OUT, metadata.state) is not TableAction.IGNORE:
+            if lookup(version, TransactionEvent.TIME_OUT, metadata.state) is not TableAction.IGNORE:
                 retry_ms = now_ms + limits.time_out_retry_ms
-                fencing = self._fence(metadata, now_ms)
+                fencing = self._abort_records(metadata, now_ms)
                 if fencing is not None:
                     due_records = fencing
                     timed_out.append(metadata)
-            elif lookup(version, Event.EXPIRE, metadata.state) is TableAction.FORGET:
+            elif lookup(version, TransactionEvent.EXPIRE, metadata.state) is TableAction.FORGET:
                 retry_ms = now_ms + limits.expiry_interval_ms
                 due_records = (CoordinatorRecord(encode_transaction_log_key(transactional_id), None),)
             records += due_records
@@ -311,7 +313,7 @@ class TransactionShard:
             None,
             records,
             settle=partial(self._deadlines_settled, moved, timed_out, now_ms),
-            refused=partial(self._pace.refused, self._deadlines, taken, now_ms),
+            on_refused=partial(self._pace.refused, self._deadlines, taken, now_ms),
         )
 
     def _deadlines_settled(
@@ -332,7 +334,7 @@ class TransactionShard:
                 timeout_ms=metadata.timeout_ms,
             )
 
-    def _fence(self, metadata: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord] | None:
+    def _abort_records(self, metadata: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord] | None:
         """The records that abort an open transaction without its producer; None when a producer id is needed and none
         is at hand.
         """
@@ -380,11 +382,11 @@ class TransactionShard:
         state = metadata.state
         self.transactions[transactional_id] = metadata
         if state is PREPARE_COMMIT or state is PREPARE_ABORT:
-            self.unsent[transactional_id] = None
+            self.prepared_without_completion[transactional_id] = None
             self._deadlines.clear(transactional_id)
             return
-        if self.unsent:
-            self.unsent.pop(transactional_id, None)
+        if self.prepared_without_completion:
+            self.prepared_without_completion.pop(transactional_id, None)
         if state is not ONGOING:
             interval_ms = self._limits.expiry_interval_ms
             expires_ms = metadata.last_update_ms + self._limits.transactional_id_expiration_ms
@@ -416,13 +418,13 @@ class TransactionShard:
 
     def take_prepared(self) -> list[str]:
         """The prepared transactions whose markers the caller now sends."""
-        taken = list(self.unsent)
-        self.unsent.clear()
+        taken = list(self.prepared_without_completion)
+        self.prepared_without_completion.clear()
         return taken
 
     def _forget(self, transactional_id: str) -> None:
         self.transactions.pop(transactional_id, None)
-        self.unsent.pop(transactional_id, None)
+        self.prepared_without_completion.pop(transactional_id, None)
         self._deadlines.clear(transactional_id)
 
 
@@ -435,7 +437,7 @@ def _is_owner(metadata: TransactionMetadata, expected: Producer) -> bool:
     """
     if expected == metadata.producer:
         return True
-    return metadata.state is not ONGOING and expected == metadata.previous
+    return metadata.state is not ONGOING and expected == metadata.previous_producer
 
 
 def _prepare_records(prepared: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord]:

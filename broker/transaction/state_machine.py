@@ -54,7 +54,7 @@ class TableAction(Enum):
     FORGET = "forget"  # a tombstone is written and the transactional id is unknown from then on
 
 
-class Event(Enum):
+class TransactionEvent(Enum):
     """What can happen to a transaction. The two RETRY events exist in version 2 only: the request carries the epoch
     before the current.
     """
@@ -78,9 +78,9 @@ TransactionCell = TransactionState | ErrorCode | TableAction
 # Python 3.11 takes ten times as long to look a member of an enum up in its class as to find it here.
 TRANSACTION_VERSION_1: Final = TransactionVersion.V1
 TRANSACTION_VERSION_2: Final = TransactionVersion.V2
-ADD_PARTITIONS: Final = Event.ADD_PARTITIONS
-END_COMMIT: Final = Event.END_COMMIT
-END_ABORT: Final = Event.END_ABORT
+ADD_PARTITIONS: Final = TransactionEvent.ADD_PARTITIONS
+END_COMMIT: Final = TransactionEvent.END_COMMIT
+END_ABORT: Final = TransactionEvent.END_ABORT
 
 EMPTY = TransactionState.EMPTY
 ONGOING = TransactionState.ONGOING
@@ -110,7 +110,7 @@ STATES_BY_DISPLAY_NAME: Mapping[str, TransactionState] = {name: state for state,
 TransactionTableRow = tuple[
     TransactionCell, TransactionCell, TransactionCell, TransactionCell, TransactionCell, TransactionCell
 ]
-Table = Mapping[Event, TransactionTableRow]
+Table = Mapping[TransactionEvent, TransactionTableRow]
 
 # A cell is the next state, the error code that refuses, or an outcome. In the two PREPARE columns Kafka holds a pending
 # CompleteX in memory and answers CONCURRENT_TRANSACTIONS; here nothing is pending, the prepared state itself gives that
@@ -118,27 +118,27 @@ Table = Mapping[Event, TransactionTableRow]
 # fmt: off
 VERSION_1: Table = {
     #                         EMPTY      ONGOING         PREPARE_COMMIT   PREPARE_ABORT   COMPLETE_COMMIT COMPLETE_ABORT
-    Event.INIT_PRODUCER_ID:  (EMPTY,     PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     EMPTY,          EMPTY),
-    Event.ADD_PARTITIONS:    (ONGOING,   ONGOING,        CONCURRENT,      CONCURRENT,     ONGOING,        ONGOING),
-    Event.VERIFY_PARTITIONS: (ABORTABLE, ACKNOWLEDGE,    CONCURRENT,      CONCURRENT,     ABORTABLE,      ABORTABLE),
-    Event.END_COMMIT:        (INVALID,   PREPARE_COMMIT, CONCURRENT,      CONCURRENT,     ACKNOWLEDGE,    INVALID),
-    Event.END_ABORT:         (INVALID,   PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     INVALID,        ACKNOWLEDGE),
-    Event.TIME_OUT:          (IGNORE,    PREPARE_ABORT,  IGNORE,          IGNORE,         IGNORE,         IGNORE),
-    Event.MARKERS_WRITTEN:   (IGNORE,    IGNORE,         COMPLETE_COMMIT, COMPLETE_ABORT, IGNORE,         IGNORE),
-    Event.EXPIRE:            (FORGET,    IGNORE,         IGNORE,          IGNORE,         FORGET,         FORGET),
+    TransactionEvent.INIT_PRODUCER_ID:  (EMPTY,     PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     EMPTY,          EMPTY),
+    TransactionEvent.ADD_PARTITIONS:    (ONGOING,   ONGOING,        CONCURRENT,      CONCURRENT,     ONGOING,        ONGOING),
+    TransactionEvent.VERIFY_PARTITIONS: (ABORTABLE, ACKNOWLEDGE,    CONCURRENT,      CONCURRENT,     ABORTABLE,      ABORTABLE),
+    TransactionEvent.END_COMMIT:        (INVALID,   PREPARE_COMMIT, CONCURRENT,      CONCURRENT,     ACKNOWLEDGE,    INVALID),
+    TransactionEvent.END_ABORT:         (INVALID,   PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     INVALID,        ACKNOWLEDGE),
+    TransactionEvent.TIME_OUT:          (IGNORE,    PREPARE_ABORT,  IGNORE,          IGNORE,         IGNORE,         IGNORE),
+    TransactionEvent.MARKERS_WRITTEN:   (IGNORE,    IGNORE,         COMPLETE_COMMIT, COMPLETE_ABORT, IGNORE,         IGNORE),
+    TransactionEvent.EXPIRE:            (FORGET,    IGNORE,         IGNORE,          IGNORE,         FORGET,         FORGET),
 }
 VERSION_2: Table = {
     #                         EMPTY          ONGOING         PREPARE_COMMIT   PREPARE_ABORT   COMPLETE_COMMIT COMPLETE_ABORT
-    Event.INIT_PRODUCER_ID:  (EMPTY,         PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     EMPTY,          EMPTY),
-    Event.ADD_PARTITIONS:    (ONGOING,       ONGOING,        CONCURRENT,      CONCURRENT,     ONGOING,        ONGOING),
-    Event.VERIFY_PARTITIONS: (ABORTABLE,     ACKNOWLEDGE,    CONCURRENT,      CONCURRENT,     ABORTABLE,      ABORTABLE),
-    Event.END_COMMIT:        (INVALID,       PREPARE_COMMIT, CONCURRENT,      CONCURRENT,     INVALID,        INVALID),
-    Event.END_ABORT:         (PREPARE_ABORT, PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     PREPARE_ABORT,  PREPARE_ABORT),
-    Event.RETRY_COMMIT:      (FENCED,        FENCED,         CONCURRENT,      CONCURRENT,     ACKNOWLEDGE,    INVALID),
-    Event.RETRY_ABORT:       (FENCED,        FENCED,         CONCURRENT,      CONCURRENT,     INVALID,        ACKNOWLEDGE),
-    Event.TIME_OUT:          (IGNORE,        PREPARE_ABORT,  IGNORE,          IGNORE,         IGNORE,         IGNORE),
-    Event.MARKERS_WRITTEN:   (IGNORE,        IGNORE,         COMPLETE_COMMIT, COMPLETE_ABORT, IGNORE,         IGNORE),
-    Event.EXPIRE:            (FORGET,        IGNORE,         IGNORE,          IGNORE,         FORGET,         FORGET),
+    TransactionEvent.INIT_PRODUCER_ID:  (EMPTY,         PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     EMPTY,          EMPTY),
+    TransactionEvent.ADD_PARTITIONS:    (ONGOING,       ONGOING,        CONCURRENT,      CONCURRENT,     ONGOING,        ONGOING),
+    TransactionEvent.VERIFY_PARTITIONS: (ABORTABLE,     ACKNOWLEDGE,    CONCURRENT,      CONCURRENT,     ABORTABLE,      ABORTABLE),
+    TransactionEvent.END_COMMIT:        (INVALID,       PREPARE_COMMIT, CONCURRENT,      CONCURRENT,     INVALID,        INVALID),
+    TransactionEvent.END_ABORT:         (PREPARE_ABORT, PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     PREPARE_ABORT,  PREPARE_ABORT),
+    TransactionEvent.RETRY_COMMIT:      (FENCED,        FENCED,         CONCURRENT,      CONCURRENT,     ACKNOWLEDGE,    INVALID),
+    TransactionEvent.RETRY_ABORT:       (FENCED,        FENCED,         CONCURRENT,      CONCURRENT,     INVALID,        ACKNOWLEDGE),
+    TransactionEvent.TIME_OUT:          (IGNORE,        PREPARE_ABORT,  IGNORE,          IGNORE,         IGNORE,         IGNORE),
+    TransactionEvent.MARKERS_WRITTEN:   (IGNORE,        IGNORE,         COMPLETE_COMMIT, COMPLETE_ABORT, IGNORE,         IGNORE),
+    TransactionEvent.EXPIRE:            (FORGET,        IGNORE,         IGNORE,          IGNORE,         FORGET,         FORGET),
 }
 # fmt: on
 TABLES: Mapping[TransactionVersion, Table] = {TransactionVersion.V1: VERSION_1, TransactionVersion.V2: VERSION_2}
@@ -156,21 +156,21 @@ ALLOWED_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
 # These meet a prepared transaction before anything else about the request is compared: when it completes, even the
 # producer id may change, so a request that looks foreign now may turn out to be the owner's. EndTxn of version 1 and
 # verification are fenced first, as in Kafka.
-ANSWERED_CONCURRENT_BEFORE_FENCING: Mapping[TransactionVersion, frozenset[Event]] = {
-    TransactionVersion.V1: frozenset({Event.INIT_PRODUCER_ID, Event.ADD_PARTITIONS}),
+ANSWERED_CONCURRENT_BEFORE_FENCING: Mapping[TransactionVersion, frozenset[TransactionEvent]] = {
+    TransactionVersion.V1: frozenset({TransactionEvent.INIT_PRODUCER_ID, TransactionEvent.ADD_PARTITIONS}),
     TransactionVersion.V2: frozenset(
         {
-            Event.INIT_PRODUCER_ID,
-            Event.ADD_PARTITIONS,
-            Event.END_COMMIT,
-            Event.END_ABORT,
-            Event.RETRY_COMMIT,
-            Event.RETRY_ABORT,
+            TransactionEvent.INIT_PRODUCER_ID,
+            TransactionEvent.ADD_PARTITIONS,
+            TransactionEvent.END_COMMIT,
+            TransactionEvent.END_ABORT,
+            TransactionEvent.RETRY_COMMIT,
+            TransactionEvent.RETRY_ABORT,
         }
     ),
 }
 
 
-def lookup(version: TransactionVersion, event: Event, state: TransactionState) -> TransactionCell:
+def lookup(version: TransactionVersion, event: TransactionEvent, state: TransactionState) -> TransactionCell:
     """What `event` leads to in `state`."""
     return TABLES[version][event][state]

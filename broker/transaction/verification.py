@@ -15,18 +15,16 @@ from fencepost.protocol.errors import ErrorCode
 
 
 class TransactionVerifier:
-    """What the leader of a data partition, or of a partition of `__consumer_offsets`, asks before the first write of a
-    transaction.
-    """
+    """Asks the coordinator on behalf of the leader of a partition, before the first write of a transaction there."""
 
     def __init__(self, transactions: TransactionService) -> None:
         self._transactions = transactions
 
-    def confirms(
+    def is_confirmed(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
     ) -> bool:
-        """Whether `verify`, without adding, would say NONE at once; false where it has to be asked, for any reason."""
-        return self._transactions.confirms_partition(transactional_id, producer_id, producer_epoch, topic_partition)
+        """Whether `verify`, without adding, would return NONE in this step; false if the caller has to call it."""
+        return self._transactions.is_partition_confirmed(transactional_id, producer_id, producer_epoch, topic_partition)
 
     def verify(
         self,
@@ -37,11 +35,10 @@ class TransactionVerifier:
         topic_partitions: Sequence[TopicPartition],
         add: bool,
     ) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
-        """Whether each partition is in the producer's open transaction, in the coordinator's own error codes.
+        """Verify that each partition is in the producer's open transaction; return the coordinator's error codes.
 
-        add: in transaction version 2 the question is the registration: partitions that are not in the transaction yet
-             join it, which also
-            opens it. Otherwise they must have been added before: TRANSACTION_ABORTABLE if not.
+        add: in transaction version 2 verification adds missing partitions, which opens the transaction if need be.
+             Otherwise they must have been added before: TRANSACTION_ABORTABLE if not.
         Also INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR. Source: Kafka's AddPartitionsToTxnManager.
         """

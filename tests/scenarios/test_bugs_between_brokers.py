@@ -46,23 +46,23 @@ def _violated(text: str) -> set[int]:
 
 @contextmanager
 def _no_answer_is_a_yes() -> Iterator[None]:
-    def refuse(queued: remote_verification._Queued, _: ErrorCode) -> None:
+    def refuse(queued: remote_verification._QueuedVerification, _: ErrorCode) -> None:
         queued.answer({}, ErrorCode.NONE)
 
-    with patch.object(remote_verification._Queued, "refuse", refuse):
+    with patch.object(remote_verification._QueuedVerification, "refuse", refuse):
         yield
 
 
 @contextmanager
 def _no_answer_is_a_marker() -> Iterator[None]:
-    answer = remote_markers._Queued.answer
+    answer = remote_markers._QueuedMarkers.answer
 
     def answer_well(
-        queued: remote_markers._Queued, error_of: Mapping[TopicPartition, ErrorCode], otherwise: ErrorCode
+        queued: remote_markers._QueuedMarkers, error_of: Mapping[TopicPartition, ErrorCode], otherwise: ErrorCode
     ) -> None:
         answer(queued, error_of, ErrorCode.NONE if otherwise is ErrorCode.REQUEST_TIMED_OUT else otherwise)
 
-    with patch.object(remote_markers._Queued, "answer", answer_well):
+    with patch.object(remote_markers._QueuedMarkers, "answer", answer_well):
         yield
 
 

@@ -75,8 +75,8 @@ class ShardHarness:
             reply = self.waiting[reply.token] = Waiting(reply.token)
         if decision.records and self.is_log_refusing:
             self.waiting.pop(getattr(decision.reply, "token", None), None)
-            if decision.refused is not None:
-                decision.refused(self.refusal)
+            if decision.on_refused is not None:
+                decision.on_refused(self.refusal)
             return None
         if decision.settle is not None:
             decision.settle()
@@ -85,11 +85,11 @@ class ShardHarness:
             for record in decision.records:
                 origin = RecordOrigin(len(self.log), self.now_ms, producer_id, producer_epoch)
                 self.log.append((RECORD, (record.key, record.value, origin)))
-                if record.meaning is None:
+                if record.decoded is None:
                     self.shard.apply(record.key, record.value, origin)
                 else:
-                    self.shard.apply_decided(record.meaning, origin.offset, producer_id)
-        for token, answer in decision.answers:
+                    self.shard.apply_decided(record.decoded, origin.offset, producer_id)
+        for token, answer in decision.parked_replies:
             waiting = self.waiting.pop(token, None)
             if waiting is not None:
                 waiting.answer = answer

@@ -81,7 +81,7 @@ class ScriptedVerifier:
     answers: list[ErrorCode | Mapping[TopicPartition, ErrorCode]] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
 
-    def confirms(
+    def is_confirmed(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
     ) -> bool:
         is_confirmed = not self.answers or self.answers[0] is ErrorCode.NONE

@@ -61,10 +61,10 @@ class ShardDriver:
 
     def apply(self, record: CoordinatorRecord) -> None:
         offset = len(self.records)
-        if record.meaning is None:
+        if record.decoded is None:
             self.shard.apply(record.key, record.value, RecordOrigin(offset, NOW_MS))
         else:
-            self.shard.apply_decided(record.meaning, offset, NO_PRODUCER_ID)
+            self.shard.apply_decided(record.decoded, offset, NO_PRODUCER_ID)
         self.records.append(record)
 
     def put(self, metadata: TransactionMetadata) -> None:

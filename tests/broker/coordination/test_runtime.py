@@ -54,8 +54,8 @@ class WordShard:
         if key == b"late":
             self.deadline_ms = None
 
-    def apply_decided(self, meaning: str, offset: int, producer_id: int) -> None:
-        self.decided.append((meaning, offset, producer_id))
+    def apply_decided(self, decoded: str, offset: int, producer_id: int) -> None:
+        self.decided.append((decoded, offset, producer_id))
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
         self.markers.append((producer_id, committed))
@@ -214,12 +214,12 @@ async def test_a_partition_that_is_loading_or_not_owned_refuses(harness: Harness
     assert refusal.value.error is ErrorCode.NOT_COORDINATOR
     loading = harness.runtime.load(0, harness.log, coordinator_epoch=0)  # type: ignore[arg-type]
     with pytest.raises(CoordinatorRefusal) as refusal:
-        harness.runtime.submit(0, lambda _: say("a"))
+        harness.runtime.execute_without_wait(0, lambda _: say("a"))
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await loading
     harness.runtime.resign(0)
     with pytest.raises(CoordinatorRefusal) as refusal:
-        harness.runtime.submit(0, lambda _: say("a"))
+        harness.runtime.execute_without_wait(0, lambda _: say("a"))
     assert refusal.value.error is ErrorCode.NOT_COORDINATOR
 
 
@@ -346,7 +346,7 @@ async def test_a_parked_request_is_answered_when_the_decision_that_answers_it_is
     await asyncio.sleep(0)
     harness.log.flush_gate.clear()
     answering = asyncio.create_task(
-        harness.runtime.execute(0, lambda _: Decision("done", words("a"), answers=[("me", "hello")]))
+        harness.runtime.execute(0, lambda _: Decision("done", words("a"), parked_replies=[("me", "hello")]))
     )
     for _ in range(5):
         await asyncio.sleep(0)
@@ -418,7 +418,7 @@ async def test_an_append_that_finds_no_room_changes_nothing_and_the_partition_go
 async def test_submit_appends_without_waiting_for_the_disk(harness: Harness) -> None:
     shard = await harness.load()
     harness.log.flush_gate.clear()
-    assert harness.runtime.submit(0, lambda _: say("a")) == "said"
+    assert harness.runtime.execute_without_wait(0, lambda _: say("a")) == "said"
     assert shard.words == ["a"]
     durable = asyncio.ensure_future(harness.runtime.durable(0))
     await asyncio.sleep(0)
@@ -429,15 +429,15 @@ async def test_submit_appends_without_waiting_for_the_disk(harness: Harness) -> 
 
 async def test_the_applied_hook_runs_after_each_batch_of_records_and_after_the_load(harness: Harness) -> None:
     await harness.load()
-    harness.runtime.submit(0, lambda _: say("a", "b"))
-    harness.runtime.submit(0, lambda _: Decision("nothing"))
+    harness.runtime.execute_without_wait(0, lambda _: say("a", "b"))
+    harness.runtime.execute_without_wait(0, lambda _: Decision("nothing"))
     assert harness.applied == [0, 2]
 
 
 async def test_a_deadline_is_decided_when_its_time_comes_and_not_before(harness: Harness) -> None:
     shard = await harness.load()
     shard.deadline_ms = harness.clock.milliseconds + 5
-    harness.runtime.submit(0, lambda _: say("a"))
+    harness.runtime.execute_without_wait(0, lambda _: say("a"))
     await asyncio.sleep(0.02)
     assert shard.words == ["a"]  # the clock stands still
     harness.clock.milliseconds += 5
@@ -464,7 +464,7 @@ async def test_a_deadline_that_was_moved_later_is_decided_then_and_one_that_was_
 
     def move_to(deadline_ms: int) -> None:
         shard.deadline_ms = deadline_ms
-        harness.runtime.submit(0, lambda _: Decision(None))
+        harness.runtime.execute_without_wait(0, lambda _: Decision(None))
 
     soon_ms, later_ms = (harness.clock.milliseconds + delay_ms for delay_ms in (5, 20))
     move_to(soon_ms)
@@ -499,11 +499,11 @@ async def test_deadlines_of_many_partitions_at_one_time_are_decided_in_turns_of_
         await runtime.load(log.topic_partition.partition, log, coordinator_epoch=0)  # type: ignore[arg-type]  # as above
     for log in logs:
         runtime.partition(log.topic_partition.partition).shard.deadline_ms = harness.clock.milliseconds
-        runtime.submit(log.topic_partition.partition, lambda _: Decision(None))
+        runtime.execute_without_wait(log.topic_partition.partition, lambda _: Decision(None))
     while len(decided_in) < len(logs):
         turn += 1
         # What else happens to a partition meanwhile does not have its deadline decided twice.
-        runtime.submit(0, lambda _: Decision(None))
+        runtime.execute_without_wait(0, lambda _: Decision(None))
         await asyncio.sleep(0)
     for _ in range(20):
         await asyncio.sleep(0)
@@ -519,7 +519,7 @@ async def test_a_deadline_whose_records_are_refused_is_decided_again_after_a_pau
     shard = await harness.load()
     harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
     shard.deadline_ms = harness.clock.milliseconds
-    harness.runtime.submit(0, lambda _: Decision(None))
+    harness.runtime.execute_without_wait(0, lambda _: Decision(None))
     await asyncio.sleep(0.02)
     assert shard.words == []
     harness.log.refusal = ErrorCode.NONE
@@ -534,13 +534,13 @@ async def test_a_decision_is_settled_when_its_records_are_in_the_log_and_not_yet
     shard = await harness.load()
     seen: list[object] = []
     decision = say("a")._replace(
-        settle=lambda: seen.append((harness.log.log_end_offset, list(shard.words))), refused=seen.append
+        settle=lambda: seen.append((harness.log.log_end_offset, list(shard.words))), on_refused=seen.append
     )
-    harness.runtime.submit(0, lambda _: decision)
+    harness.runtime.execute_without_wait(0, lambda _: decision)
     assert seen == [(1, [])]
     harness.log.refusal = ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(CoordinatorRefusal):
-        harness.runtime.submit(0, lambda _: decision)
+        harness.runtime.execute_without_wait(0, lambda _: decision)
     assert seen == [(1, []), ErrorCode.KAFKA_STORAGE_ERROR]
     assert shard.words == ["a"]
 
@@ -552,7 +552,7 @@ async def test_a_decision_that_cannot_be_settled_has_the_partition_loaded_again(
         raise ValueError("planted")
 
     with pytest.raises(CoordinatorRefusal):
-        harness.runtime.submit(0, lambda _: say("a")._replace(settle=fail))
+        harness.runtime.execute_without_wait(0, lambda _: say("a")._replace(settle=fail))
     load = harness.runtime._partitions[0].load
     assert load is not None
     await load
@@ -572,7 +572,7 @@ async def test_deadlines_that_are_refused_come_again_at_once_where_the_log_takes
     def decide(now_ms: int) -> Decision[None]:
         if len(tried) == 3:
             harness.log.refusal = ErrorCode.NONE
-        return Decision(None, words("late"), refused=tried.append)
+        return Decision(None, words("late"), on_refused=tried.append)
 
     shard.decide_deadline = decide  # type: ignore[method-assign]
     shard.deadline_ms = harness.clock.milliseconds
@@ -594,12 +594,12 @@ async def test_long_work_goes_on_where_it_was_refused(harness: Harness, monkeypa
         harness.log.refusal = ErrorCode.MESSAGE_TOO_LARGE if len(given) in (2, 3) else ErrorCode.NONE
         return Decision(remaining, words(str(remaining)))
 
-    await harness.runtime.work_off(0, decide)
+    await harness.runtime.execute_in_parts(0, decide)
     assert given == [None, 3, 3, 3, 2, 1]
     assert shard.words == ["3", "2", "1", "0"]
     harness.log.refusal = ErrorCode.MESSAGE_TOO_LARGE
     with pytest.raises(CoordinatorRefusal):
-        await harness.runtime.work_off(0, lambda _, progress: Decision(0, words("x")), is_patient=False)
+        await harness.runtime.execute_in_parts(0, lambda _, progress: Decision(0, words("x")), is_patient=False)
     harness.runtime.resign(0)
     with pytest.raises(CoordinatorRefusal):
-        await harness.runtime.work_off(0, decide)
+        await harness.runtime.execute_in_parts(0, decide)

@@ -165,7 +165,7 @@ async def test_a_list_of_many_groups_is_never_without_those_of_a_partition(monke
         for _ in range(5):
             await asyncio.sleep(0)
         last = list(broker.groups._runtime.partitions())[-1]
-        broker.groups._offsets_topic.load_again(last.log)
+        broker.groups._offsets_topic.reload(last.log)
         assert await listing is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await broker.groups.ensure_loaded()
         assert len(await broker.groups.list_groups()) == 50  # type: ignore[arg-type]  # no error

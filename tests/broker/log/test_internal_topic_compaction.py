@@ -113,4 +113,4 @@ async def test_the_last_state_of_every_transactional_id_survives(world: LogWorld
             cleaned_offset = await clean(world, cleaned_offset)
             assert world.orders.size_bytes < size_bytes
             assert known().transactions == before.transactions
-            assert set(known().unsent) == set(before.unsent)
+            assert set(known().prepared_without_completion) == set(before.prepared_without_completion)

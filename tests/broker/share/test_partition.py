@@ -80,14 +80,14 @@ class Lender:
         decided = self.partition.acknowledge(member, said, limits=self.limits, now_ms=self.now_ms)
         if isinstance(decided, AcknowledgementRefusal):
             return decided.error
-        self.partition.make(decided)
+        self.partition.apply(decided)
         return ErrorCode.NONE
 
     def pass_time(self, duration_ms: int) -> ShareTransition | None:
         self.now_ms += duration_ms
         transition = self.partition.expire_locks(self.limits, self.now_ms)
         if transition is not None:
-            self.partition.make(transition)
+            self.partition.apply(transition)
         return transition
 
     def states(self) -> list[tuple[int, int, RecordState, int]]:
@@ -287,7 +287,7 @@ def test_a_renewed_lock_runs_out_later_and_nothing_has_to_be_kept() -> None:
     decided = lender.partition.acknowledge("a", said, limits=lender.limits, now_ms=lender.now_ms)
     assert isinstance(decided, ShareTransition)
     assert decided.state_batches == []
-    lender.partition.make(decided)
+    lender.partition.apply(decided)
     lender.pass_time(10_000)
     assert lender.states() == [(0, 4, RecordState.ACQUIRED, 1), (5, 9, RecordState.AVAILABLE, 1)]
 
@@ -326,7 +326,7 @@ def test_a_member_that_goes_gives_back_only_what_it_has() -> None:
     lender.fetch("b", maximum_count=10)
     transition = lender.partition.release("a", lender.limits)
     assert transition is not None
-    lender.partition.make(transition)
+    lender.partition.apply(transition)
     assert lender.states() == [(0, 9, RecordState.AVAILABLE, 1), (10, 19, RecordState.ACQUIRED, 1)]
     assert lender.partition.release("a", lender.limits) is None
 
@@ -371,7 +371,7 @@ def test_who_has_records_that_the_log_lost_holds_up_the_start_until_they_come_ba
     assert transition is not None
     assert [batch.delivery_state for batch in transition.state_batches] == [RecordState.ARCHIVED]
     assert transition.delivery_complete_count == 10
-    lender.partition.make(transition)
+    lender.partition.apply(transition)
     assert lender.partition.start_offset == lender.partition.end_offset == 60
 
 
@@ -427,7 +427,7 @@ def test_every_record_is_done_with_once_and_never_has_two_owners(data: st.DataOb
         elif step == "leave":
             transition = lender.partition.release(member, lender.limits)
             if transition is not None:
-                lender.partition.make(transition)
+                lender.partition.apply(transition)
             owners = {offset: owner for offset, owner in owners.items() if owner != member}
         else:
             kept = [

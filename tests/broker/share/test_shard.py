@@ -11,7 +11,7 @@ from fencepost.broker.share.shard import (
     SharePartitionKey,
     ShareState,
     ShareStateShard,
-    combined,
+    merged_batches,
 )
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.stored.share_group_state import (
@@ -203,7 +203,7 @@ def test_kinds_of_records_of_the_future_are_left_out() -> None:
 
 def test_later_state_batches_count() -> None:
     known = [StateBatch(0, 9, 0, 1), StateBatch(10, 19, 2, 1)]
-    assert combined(known, [StateBatch(5, 12, 4, 2)], 2) == (
+    assert merged_batches(known, [StateBatch(5, 12, 4, 2)], 2) == (
         StateBatch(2, 4, 0, 1),
         StateBatch(5, 12, 4, 2),
         StateBatch(13, 19, 2, 1),

@@ -181,7 +181,7 @@ async def test_a_shard_that_decides_purely_is_served_on(error: BaseException) ->
     with logged(runtime.DECISION, WORDS), pytest.raises(type(error)):
         await harness.runtime.execute(0, raising(error))
     with logged(runtime.DECISION, WORDS), pytest.raises(type(error)):
-        harness.runtime.submit(0, raising(error))
+        harness.runtime.execute_without_wait(0, raising(error))
     await asyncio.sleep(0.01)
     assert (await harness.active()) is shard
     assert harness.log.log_end_offset == 0
@@ -196,7 +196,7 @@ async def test_a_reload_that_cannot_begin_is_a_failure_of_the_partition(
     partition = harness.runtime.partition(0)
     monkeypatch.setattr(harness.runtime, "_reload_now", MethodType(raising(RuntimeError("planted")), harness.runtime))
     with logged(runtime.RELOAD_AFTER_DECISION, WORDS):
-        harness.runtime._doubt(partition)
+        harness.runtime._reload_after_failed_decision(partition)
         await asyncio.sleep(0.01)
         assert (await harness.active()) is not shard
 
@@ -216,7 +216,7 @@ async def test_a_marker_that_could_not_be_applied_stands_and_the_partition_is_lo
     assert again.markers == [(7, True)]
 
 
-@plants(runtime.ANSWER)
+@plants(runtime.ANSWER_PARKED)
 @unforeseen
 async def test_answers_that_cannot_be_given_leave_nobody_waiting(
     harness: Harness, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -225,9 +225,9 @@ async def test_answers_that_cannot_be_given_leave_nobody_waiting(
     waiting = asyncio.create_task(harness.runtime.execute(0, lambda _: park("a")))
     await asyncio.sleep(0.01)
     monkeypatch.setattr(harness.runtime, "_answer", raising(error))
-    with logged(runtime.ANSWER, WORDS):
+    with logged(runtime.ANSWER_PARKED, WORDS):
         with pytest.raises(type(error)):
-            await harness.runtime.execute(0, lambda _: Decision("told", words("b"), answers=[("me", "answer")]))
+            await harness.runtime.execute(0, lambda _: Decision("told", words("b"), parked_replies=[("me", "answer")]))
         async with asyncio.timeout(5):
             with pytest.raises(CoordinatorRefusal):
                 await waiting

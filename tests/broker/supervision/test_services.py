@@ -438,23 +438,23 @@ async def test_a_share_partition_that_cannot_be_loaded_is_loaded_for_the_next_wh
 
 @plants(share_partitions.SHARE_PARTITION_CHANGE)
 @unforeseen
-@pytest.mark.parametrize("step", ["acquire", "make"])
+@pytest.mark.parametrize("step", ["acquire", "apply"])
 async def test_a_share_partition_that_may_be_half_changed_is_loaded_again(
     shares: ShareBroker, error: BaseException, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await reading(shares)
-    if step == "make":
+    if step == "apply":
         assert lent(await shares.fetch("one", 1)) == [(0, 2, 1)]
     (before,) = led(shares)._partitions.values()
     with monkeypatch.context() as patch, logged(share_partitions.SHARE_PARTITION_CHANGE):
         patch.setattr(SharePartition, step, raising(error))
-        if step == "make":
+        if step == "apply":
             await shares.acknowledge("one", 2, (0, 0, [1]))
         else:
             assert lent(await shares.fetch("one", 1)) == []
-    assert before.is_gone
-    again = lent(await shares.fetch("one", 3 if step == "make" else 2))
-    assert [(first, last) for first, last, _ in again] == [(1 if step == "make" else 0, 2)]
+    assert before.is_dropped
+    again = lent(await shares.fetch("one", 3 if step == "apply" else 2))
+    assert [(first, last) for first, last, _ in again] == [(1 if step == "apply" else 0, 2)]
 
 
 @plants(share_partitions.LOCK_TIMER)
@@ -469,7 +469,7 @@ async def test_locks_of_a_share_partition_end_after_a_failure(
     with monkeypatch.context() as patch, logged(share_partitions.LOCK_TIMER):
         patch.setattr(SharePartition, "expire_locks", raising(error))
         before._schedule()
-        await until(lambda: before.is_gone)
+        await until(lambda: before.is_dropped)
     assert [(first, last) for first, last, _ in lent(await shares.fetch("one", 2))] == [(0, 2)]
 
 

@@ -70,7 +70,7 @@ async def test_a_completion_that_fails_in_its_first_step_is_done_again(
 ) -> None:
     with in_page_cache():
         producer = await broker.begin()
-        monkeypatch.setattr(Completion, "_shares", raising(error, times=1, then=Completion._shares))
+        monkeypatch.setattr(Completion, "_destinations", raising(error, times=1, then=Completion._destinations))
         with logged(completion.COMPLETION, broker.state_log().topic_partition):
             assert (await broker.end(producer)).error is OK
             await broker.reaches(COMPLETE_COMMIT)
@@ -190,7 +190,7 @@ async def test_a_task_that_sends_markers_and_fails_leaves_nobody_waiting(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending = Sending()
-    monkeypatch.setattr(remote_markers._MarkerQueue, "_take", raising(error))
+    monkeypatch.setattr(remote_markers._NodeMarkerQueue, "_take_batch", raising(error))
     with logged(remote_markers.REMOTE_MARKERS, "node 2"):
         assert await sending.send(NEAR) == {NEAR: ErrorCode.UNKNOWN_SERVER_ERROR}
     await sending.channel.close()
@@ -198,7 +198,7 @@ async def test_a_task_that_sends_markers_and_fails_leaves_nobody_waiting(
 
 @plants(remote_verification.REMOTE_VERIFICATION)
 @unforeseen
-@pytest.mark.parametrize("step", ["_answer", "_ask_all"])
+@pytest.mark.parametrize("step", ["_answer", "_verify_all"])
 async def test_a_verification_that_fails_leaves_nobody_waiting(
     error: BaseException, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,12 +207,14 @@ async def test_a_verification_that_fails_leaves_nobody_waiting(
     async def fail(_: object) -> None:
         raise type(error)(*error.args)
 
-    monkeypatch.setattr(remote_verification._VerificationQueue, step, fail if step == "_ask_all" else raising(error))
+    monkeypatch.setattr(
+        remote_verification._NodeVerificationQueue, step, fail if step == "_verify_all" else raising(error)
+    )
     queue = asking.verifier._queue(2)
     with logged(remote_verification.REMOTE_VERIFICATION, "node 2"):
         question: Any = type("Question", (), {"transactional_id": id_of(2), "producer_epoch": 0, "producer_id": 1})()
         monkeypatch.setattr(remote_verification, "AddPartitionsToTxnRequest", lambda **_: object())
-        task = asyncio.ensure_future(queue.ask(question, [ASKED]))
+        task = asyncio.ensure_future(queue.verify(question, [ASKED]))
         if step == "_answer":
             await until(lambda: asking.peers.sent)
             asking.peers.sent[0].answer(object())

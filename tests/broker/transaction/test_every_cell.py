@@ -331,7 +331,7 @@ def test_verification(state: TransactionState | None, identity: Identity) -> Non
         answers = cell.driver.shard.verify_partitions(TRANSACTIONAL_ID, producer, (OUT_0, OUT_1))
         assert answers == {OUT_0: in_it, OUT_1: not_in_it}
         for partition, error in answers.items():
-            confirmed = cell.driver.shard.confirms_partition(TRANSACTIONAL_ID, *producer, partition)
+            confirmed = cell.driver.shard.is_partition_confirmed(TRANSACTIONAL_ID, *producer, partition)
             assert confirmed == (error is OK)
 
 

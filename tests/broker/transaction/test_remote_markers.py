@@ -129,9 +129,9 @@ async def test_a_partition_without_a_leader_is_neither_sent_nor_taken_for_delete
 
 
 async def test_destinations_do_not_wait_for_each_other(sending: Sending) -> None:
-    shares = sending.channel.destinations(frozenset((HERE, NEAR, FAR, LEADERLESS)))
+    shares = sending.channel.group_by_destination(frozenset((HERE, NEAR, FAR, LEADERLESS)))
     assert shares == [{HERE}, {NEAR}, {FAR}, {LEADERLESS}]
-    assert sending.channel.destinations(frozenset()) == []
+    assert sending.channel.group_by_destination(frozenset()) == []
 
 
 async def test_what_comes_while_a_request_is_under_way_goes_together_into_the_next(sending: Sending) -> None:

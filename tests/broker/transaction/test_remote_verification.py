@@ -118,16 +118,16 @@ async def test_a_coordinator_here_is_asked_by_a_call(asking: Asking) -> None:
 async def test_only_a_coordinator_here_confirms_at_once(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     confirmed: list[object] = []
 
-    def confirms_partition(*about: object) -> bool:
+    def is_partition_confirmed(*about: object) -> bool:
         confirmed.append(about)
         return True
 
-    monkeypatch.setattr(asking.service, "confirms_partition", confirms_partition)
-    confirming = [asking.verifier.confirms(id_of(coordinator), 7, 3, OUT_0) for coordinator in (0, 1, 2)]
+    monkeypatch.setattr(asking.service, "is_partition_confirmed", is_partition_confirmed)
+    confirming = [asking.verifier.is_confirmed(id_of(coordinator), 7, 3, OUT_0) for coordinator in (0, 1, 2)]
     assert confirming == [False, True, False]
     assert confirmed == [(id_of(1), 7, 3, OUT_0)]
     asking.topics.remove(TRANSACTION_STATE_TOPIC)
-    assert not asking.verifier.confirms(id_of(1), 7, 3, OUT_0)
+    assert not asking.verifier.is_confirmed(id_of(1), 7, 3, OUT_0)
 
 
 async def test_a_coordinator_elsewhere_is_asked_in_the_newest_version(asking: Asking) -> None:

@@ -143,7 +143,7 @@ def test_replay_of_any_prefix_is_legal_and_the_whole_log_equals_the_live_state(
     driver = history.driver
     replayed = driver.replayed()
     assert replayed.transactions == driver.shard.transactions
-    assert set(replayed.unsent) == set(driver.shard.unsent)
+    assert set(replayed.prepared_without_completion) == set(driver.shard.prepared_without_completion)
 
     state: TransactionState | None = None
     for length in range(1, len(driver.records) + 1):

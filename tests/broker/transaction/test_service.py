@@ -77,8 +77,8 @@ class HeldChannel:
     def _answer(self, marker: TransactionMarker) -> MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         return Finished(self.answers.pop(0)) if self.answers else self.local.send(marker)
 
-    def destinations(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
-        return self.local.destinations(partitions)
+    def group_by_destination(self, partitions: Collection[TopicPartition]) -> Sequence[Collection[TopicPartition]]:
+        return self.local.group_by_destination(partitions)
 
     def is_deleted(self, topic_partition: TopicPartition) -> bool:
         return self.local.is_deleted(topic_partition)
@@ -585,7 +585,7 @@ async def test_a_completion_that_is_refused_ends_with_the_ownership_of_its_parti
     with capture_logs() as lines:
         channel.gate.set()
         await eventually(lambda: any(line["event"] == "transaction_completion_refused" for line in lines))
-    broker.service._state_topic.load_again(broker.state_log())  # type: ignore[arg-type]
+    broker.service._state_topic.reload(broker.state_log())  # type: ignore[arg-type]
     broker.state_log().refusal = OK
     await broker.service.ensure_loaded()
     await broker.reaches(COMPLETE_COMMIT)
@@ -674,17 +674,17 @@ async def test_verification_adds_or_only_asks(broker: Broker) -> None:
 
 async def test_what_would_be_verified_at_once_can_be_confirmed(broker: Broker) -> None:
     verifier = TransactionVerifier(broker.service)
-    assert not verifier.confirms(ID, 1, 0, OUT_0), "there is no coordinator yet"
+    assert not verifier.is_confirmed(ID, 1, 0, OUT_0), "there is no coordinator yet"
     producer = producer_of(await broker.service.init_producer_id(ID, timeout_ms=60_000))
-    assert not verifier.confirms(ID, *producer, OUT_0)
+    assert not verifier.is_confirmed(ID, *producer, OUT_0)
     assert await broker.service.add_partitions(ID, producer, (OUT_0,), version=V1) is OK
-    assert verifier.confirms(ID, *producer, OUT_0)
-    assert not verifier.confirms(ID, producer.producer_id, producer.producer_epoch + 1, OUT_0)
-    assert not verifier.confirms(ID, 999, producer.producer_epoch, OUT_0)
-    assert not verifier.confirms(ID, *producer, OUT_1)
-    assert not verifier.confirms("", *producer, OUT_0)
+    assert verifier.is_confirmed(ID, *producer, OUT_0)
+    assert not verifier.is_confirmed(ID, producer.producer_id, producer.producer_epoch + 1, OUT_0)
+    assert not verifier.is_confirmed(ID, 999, producer.producer_epoch, OUT_0)
+    assert not verifier.is_confirmed(ID, *producer, OUT_1)
+    assert not verifier.is_confirmed("", *producer, OUT_0)
     assert (await broker.end(producer, version=V1)).error is OK
-    assert not verifier.confirms(ID, *producer, OUT_0)
+    assert not verifier.is_confirmed(ID, *producer, OUT_0)
 
 
 async def _added(broker: Broker, producer: Producer, partition: TopicPartition) -> ErrorCode:
@@ -694,18 +694,18 @@ async def _added(broker: Broker, producer: Producer, partition: TopicPartition) 
 async def test_nothing_is_confirmed_from_what_is_not_durable(broker: Broker) -> None:
     verifier = TransactionVerifier(broker.service)
     producer = await broker.begin()
-    assert verifier.confirms(ID, *producer, OUT_0)
+    assert verifier.is_confirmed(ID, *producer, OUT_0)
     gate = broker.state_log().flush_gate
     gate.clear()
     adding = asyncio.ensure_future(_added(broker, producer, OUT_2))
     await asyncio.sleep(0)
-    assert not verifier.confirms(ID, *producer, OUT_0)
-    assert not verifier.confirms(ID, *producer, OUT_2)
+    assert not verifier.is_confirmed(ID, *producer, OUT_0)
+    assert not verifier.is_confirmed(ID, *producer, OUT_2)
     gate.set()
     assert await adding is OK
-    assert verifier.confirms(ID, *producer, OUT_2)
-    broker.service._state_topic.forget()
-    assert not verifier.confirms(ID, *producer, OUT_0)
+    assert verifier.is_confirmed(ID, *producer, OUT_2)
+    broker.service._state_topic.topic_deleted()
+    assert not verifier.is_confirmed(ID, *producer, OUT_0)
 
 
 async def test_init_producer_id_refuses_what_makes_no_sense(broker: Broker) -> None:

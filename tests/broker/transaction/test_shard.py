@@ -471,8 +471,8 @@ def test_a_time_out_that_the_log_refused_stays_due() -> None:
     now_ms = NOW_MS + TIMEOUT_MS + 1
     decision = driver.shard.decide_deadline(now_ms)
     assert decision.records
-    assert decision.refused is not None
-    decision.refused(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert decision.on_refused is not None
+    decision.on_refused(ErrorCode.KAFKA_STORAGE_ERROR)
     assert driver.shard.next_deadline_ms() == now_ms
     assert driver.shard.decide_deadline(now_ms).records == decision.records
 
@@ -487,8 +487,8 @@ def test_a_time_out_whose_records_are_too_large_does_not_keep_others_from_being_
     while (deadline_ms := driver.shard.next_deadline_ms()) is not None and deadline_ms <= now_ms:
         decision = driver.shard.decide_deadline(now_ms)
         if any(b"large" in record.key for record in decision.records):
-            assert decision.refused is not None
-            decision.refused(ErrorCode.MESSAGE_TOO_LARGE)
+            assert decision.on_refused is not None
+            decision.on_refused(ErrorCode.MESSAGE_TOO_LARGE)
         else:
             driver.do(decision)
     assert len(driver.shard.take_prepared()) == 99
@@ -541,8 +541,8 @@ def test_a_decision_that_the_log_refuses_has_changed_nothing(
     with capture_logs() as lines:
         decision = decide(driver.shard)
         assert decision.records
-        if decision.refused is not None:
-            decision.refused(error)
+        if decision.on_refused is not None:
+            decision.on_refused(error)
     assert driver.shard.transactions == before
     assert driver.shard._deadlines._deadline_ms.keys() == deadlines.keys()
     assert not lines

@@ -10,15 +10,15 @@ from fencepost.broker.transaction.state_machine import (
     TABLES,
     VERSION_1,
     VERSION_2,
-    Event,
     TableAction,
+    TransactionEvent,
     TransactionState,
     TransactionVersion,
     lookup,
 )
 from fencepost.protocol.errors import ErrorCode
 
-RETRIES = {Event.RETRY_COMMIT, Event.RETRY_ABORT}
+RETRIES = {TransactionEvent.RETRY_COMMIT, TransactionEvent.RETRY_ABORT}
 CELLS = [
     pytest.param(version, event, state, id=f"{version.name}-{event.name}-{state.name}")
     for version, table in TABLES.items()
@@ -32,8 +32,8 @@ def test_every_version_has_a_table() -> None:
 
 
 def test_version_2_knows_every_event_and_version_1_all_but_the_retries() -> None:
-    assert set(VERSION_2) == set(Event)
-    assert set(VERSION_1) == set(Event) - RETRIES
+    assert set(VERSION_2) == set(TransactionEvent)
+    assert set(VERSION_1) == set(TransactionEvent) - RETRIES
 
 
 def test_every_row_has_a_cell_for_every_state() -> None:
@@ -48,7 +48,7 @@ def test_columns_are_in_the_order_of_the_stored_numbers() -> None:
 
 @pytest.mark.parametrize(("version", "event", "state"), CELLS)
 def test_a_cell_leads_only_to_a_state_that_may_follow(
-    version: TransactionVersion, event: Event, state: TransactionState
+    version: TransactionVersion, event: TransactionEvent, state: TransactionState
 ) -> None:
     cell = lookup(version, event, state)
     assert isinstance(cell, TransactionState | ErrorCode | TableAction)
@@ -61,7 +61,7 @@ def test_nothing_but_written_markers_leads_out_of_a_prepared_state(version: Tran
     for event, row in TABLES[version].items():
         for state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT):
             if isinstance(row[state], TransactionState):
-                assert event is Event.MARKERS_WRITTEN
+                assert event is TransactionEvent.MARKERS_WRITTEN
 
 
 @pytest.mark.parametrize("version", TransactionVersion)

@@ -80,7 +80,7 @@ def test_the_coordinator_is_left_as_it_was(
             decision = request(driver.shard)
             reply = decision.reply
             error = reply.error if isinstance(reply, ProducerReply) else reply
-            is_repeated = zombie == driver.transaction.previous and state is not ONGOING
+            is_repeated = zombie == driver.transaction.previous_producer and state is not ONGOING
             if error is ErrorCode.NONE:
                 # Nobody else: it asked for the current identity itself, has lost the reply, and is told it again.
                 assert is_repeated, (what, zombie)
@@ -89,7 +89,7 @@ def test_the_coordinator_is_left_as_it_was(
             assert list(decision.records) == [], (what, zombie, error)
             assert next(driver.producer_ids) == 100, "a producer id was taken for somebody who was refused"
             assert (driver.transaction, driver.shard.next_deadline_ms()) == before
-            assert driver.shard.unsent == {}
+            assert driver.shard.prepared_without_completion == {}
 
 
 def batch_of(producer: Producer) -> BatchHeader:

@@ -30,9 +30,9 @@ from fencepost.broker.transaction.producer_ids import ProducerIdBlock, ProducerI
 from fencepost.broker.transaction.shard import TransactionShard
 from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
-    Event,
     TableAction,
     TransactionCell,
+    TransactionEvent,
     TransactionState,
     TransactionVersion,
     lookup,
@@ -253,8 +253,8 @@ def prepared_transactions_are_left_alone() -> AbstractContextManager[Any]:
 
 
 def transactions_do_not_time_out() -> AbstractContextManager[Any]:
-    def look_up(version: TransactionVersion, event: Event, state: TransactionState) -> TransactionCell:
-        return TableAction.IGNORE if event is Event.TIME_OUT else lookup(version, event, state)
+    def look_up(version: TransactionVersion, event: TransactionEvent, state: TransactionState) -> TransactionCell:
+        return TableAction.IGNORE if event is TransactionEvent.TIME_OUT else lookup(version, event, state)
 
     return patch.object(shard, "lookup", look_up)
 
