@@ -1,1 +1,1 @@
-"""The runtime of coordinators: partitions of internal topics, their shards, how they load and how they decide."""
+"""Runtime of coordinators: partitions of internal topics, their shards, loading and decisions."""

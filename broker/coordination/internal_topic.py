@@ -1,6 +1,4 @@
-"""The internal topic in which a coordinator keeps its state: loaded as its partitions come to this broker, given up as
-they go.
-"""
+"""Loader of a coordinator's internal topic: loads partitions that this broker leads, and gives up those it loses."""
 
 from __future__ import annotations
 
@@ -23,13 +21,12 @@ AFTER_LOAD = Place("what follows the loading of a coordinator's partition", Poli
 
 
 class InternalTopicLoader:
-    """Has a runtime load every partition of one topic that is led here; if the topic does not exist yet, as soon as it
-    does.
+    """Loads every partition of one topic that is led here into a runtime, as soon as the topic exists.
 
-    coordinator:     what it is called in the log.
-    loaded:          called with a partition's index when that has been loaded, and counts as part of it.
-    resigned:        called with a partition's index when that has been given up.
-    partition_count: 0 while there is no such topic.
+    coordinator:     its name in log events.
+    loaded:          called with a partition's index after its load; the load ends with this call.
+    resigned:        called with a partition's index after it was given up.
+    partition_count: 0 while the topic does not exist.
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class InternalTopicLoader:
         runtime.reload = self.reload
 
     def start(self) -> None:
-        """Begin to load what is there."""
+        """Begin to load the partitions that exist."""
         self._topics.on_created.append(self._created)
         self._topics.on_led.append(self._led)
         self._topics.on_resigned.append(self._resigned)
@@ -63,12 +60,12 @@ class InternalTopicLoader:
             self._load(topic)
 
     def reload(self, partition_log: PartitionLog) -> None:
-        """Give a partition up and load it from its log, as another leader would, in the epoch that the log has now."""
+        """Give a partition up and load it from its log, in the leader epoch that the log has now."""
         self._resigned(partition_log.topic_partition)
         self._load_partition(partition_log)
 
     def topic_deleted(self) -> None:
-        """Give all partitions up: the topic does not exist any more."""
+        """Give up all partitions of the deleted topic."""
         for index in range(self.partition_count):
             self._resign(index)
         self.partition_count = 0
@@ -80,7 +77,7 @@ class InternalTopicLoader:
             await asyncio.wait(self._loading)
 
     async def close(self) -> None:
-        """Follow the topic no more, if it was followed. The runtime stays as it is."""
+        """Stop watching the topic and cancel its loads. The runtime keeps its partitions."""
         if self._created in self._topics.on_created:
             self._topics.on_created.remove(self._created)
             self._topics.on_led.remove(self._led)
@@ -122,7 +119,7 @@ class InternalTopicLoader:
             await loaded(index)
 
     def _finish_later(self, index: int, topic_partition: TopicPartition) -> None:
-        """Nobody waits for it any more: requests are answered meanwhile."""
+        """Retry `loaded` in the background: requests are answered meanwhile."""
         assert self._loaded is not None
         task = AFTER_LOAD.start_retrying(partial(self._finish_once_more, self._loaded, index), concerns=topic_partition)
         self._finishing.add(task)

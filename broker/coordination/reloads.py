@@ -1,7 +1,7 @@
-"""When a coordinator's partition that failed unexpectedly is loaded again from its log, and when it is given up.
+"""Policy of reloads: when a coordinator's partition that failed unexpectedly is reloaded, and when it is given up.
 
-A shard that may differ from its log is not served again: the log is the truth, and loading makes the shard anew. What
-fails at every load is not tried for ever.
+A shard that may differ from its log is not served again: a reload builds a new shard from the log. A partition that
+fails at every load is given up after MAX_RELOADS.
 Source: Kafka's CoordinatorRuntime, states FAILED and LOADING.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 FIRST_PAUSE_S = 1.0
 MAX_RELOADS = 5
 QUIET_S = 600.0
-"""Without a failure for so long, a partition is trusted as before."""
+"""After this time without a failure, the count of failures starts again."""
 DOUBT_PAUSE_S = 30.0
 
 
@@ -29,9 +29,9 @@ class ReloadPolicy:
         self._doubted_s: dict[int, float] = {}
 
     def pause_s(self, index: int, now_s: float) -> float | None:
-        """A shard is not to be served again: how long to wait before it is loaded; None where it is given up.
+        """Return the pause before the reload of a failed shard; None if it is given up.
 
-        At once the first time, then after 1, 2, 4, 8 seconds.
+        The first reload has no pause, later ones 1, 2, 4, 8 seconds.
         """
         known = self._failures.get(index)
         count = 0 if known is None or now_s - known.latest_s > QUIET_S else known.times
@@ -41,9 +41,9 @@ class ReloadPolicy:
         return FIRST_PAUSE_S * 2 ** (count - 1) if count else 0.0
 
     def pause_after_decision_s(self, index: int, now_s: float) -> float:
-        """A decision failed before anything was appended; a shard that changes at decisions may be half changed. How
-        long to wait before it is loaded again: it is served meanwhile, so that a request that fails each time does not
-        keep the others from being served.
+        """Return the pause before the reload of a shard that a failed decision may have half changed.
+
+        The shard is served meanwhile, so that a request that fails each time does not block the others.
         """
         doubted_s = self._doubted_s.get(index)
         delay_s = 0.0 if doubted_s is None else max(0.0, doubted_s + DOUBT_PAUSE_S - now_s)
@@ -52,6 +52,6 @@ class ReloadPolicy:
         return delay_s
 
     def forget(self, index: int) -> None:
-        """The partition was given up, by an operator or for another leader: what failed here says nothing any more."""
+        """Forget the failures of a partition that was given up, by an operator or for another leader."""
         self._failures.pop(index, None)
         self._doubted_s.pop(index, None)

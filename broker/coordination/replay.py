@@ -1,7 +1,7 @@
-"""Loading a coordinator's shard: its log is read from the start, and what counts of it is applied.
+"""Replay of a coordinator's log: reads the log from its start and applies the records to a shard.
 
-Where only the latest record of each key counts, the others are not even decoded: they are what the cleaner would have
-removed, had it come round in time. It goes on in short turns, between which the event loop answers other requests.
+Where only the latest record of each key counts, the others are not decoded: the cleaner has only not removed them yet.
+The work is sliced; the event loop answers other requests in between.
 Source: Kafka's CoordinatorLoaderImpl and TransactionStateManager.loadTransactionMetadata.
 """
 
@@ -27,15 +27,15 @@ from fencepost.protocol.record_batch import (
 if TYPE_CHECKING:
     from fencepost.broker.log.partition_log import PartitionLog
 
-CHUNK_BYTES = 64 * 1024  # of a log that are taken in at one turn
+CHUNK_BYTES = 64 * 1024  # of a log, read in one turn
 APPLIED_PER_TURN = 500
 
 
 class Replay:
     """One load of one shard.
 
-    only_latest_count: the last record of a key says all there is to know about it.
-    is_wanted:         False once the partition has been given up; the replay then ends early.
+    only_latest_count: the last record of a key holds its whole state.
+    is_wanted:         False once the partition was given up; the replay then ends early.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Replay:
         self._latest: dict[bytes, tuple[bytes | None, RecordOrigin]] = {}  # in the order of their offsets
 
     async def run(self) -> bool:
-        """Apply all of the log, also what is appended meanwhile; False where it was given up.
+        """Apply the whole log, including records appended meanwhile; return False if the partition was given up.
 
-        When it returns, nothing has been awaited since the end of the log was reached.
-        Raises StorageError, also for a record that says what cannot be; DecodeError.
+        It returns in the step in which it reached the end of the log.
+        Raises StorageError, also for an impossible record; DecodeError.
         """
         while self._is_wanted():
             if self._offset < self._log.log_end_offset:
@@ -62,7 +62,7 @@ class Replay:
                 await self._apply_latest()
                 continue
             elif self._log.offline_reason is not None:
-                # Its end may be where the damage begins: an empty shard would deny what was acknowledged.
+                # The log may end where damage begins: the shard would lack acknowledged records.
                 raise StorageError(f"{self._log.topic_partition} is offline: {self._log.offline_reason}")
             else:
                 return True
@@ -84,11 +84,11 @@ class Replay:
             else:
                 self._apply_records(batch)
         if self._offset == start_offset:
-            # Taking what was read so far for the whole would forget decisions that were acknowledged.
+            # Ending here would forget acknowledged decisions.
             raise StorageError(f"{self._log.topic_partition} cannot be read from offset {start_offset} on")
 
     def _check_order(self, header: BatchHeader, *, is_first: bool) -> None:
-        """Of two commits of one key the one with the greater offset counts, and no checksum covers offsets.
+        """Check the offsets of a batch: the greater one of two commits of a key counts, and no checksum covers offsets.
 
         is_first: of a read. Its batch holds the offset that was asked for, and may begin before it.
         Raises StorageError.
@@ -104,7 +104,7 @@ class Replay:
         return StorageError(f"{self._log.topic_partition} is damaged at offset {self._offset}: {reason}")
 
     def _impossible(self, offset: int, error: DecodeError) -> StorageError:
-        """What a record says cannot be. Without it, what it replaces would be believed in its place."""
+        """The error of an impossible record. Without the record, the one that it replaces would count."""
         place = f"the record at offset {offset} of {self._log.files.directory}"
         return StorageError(f"{place} cannot be what the coordinator wrote: {error}")
 

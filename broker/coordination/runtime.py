@@ -1,7 +1,8 @@
-"""The runtime that both coordinators run on: decide, append, apply, and reply when durable.
+"""Runtime of the transaction, group and share coordinators: decide, append, apply, and reply when durable.
 
 A coordinator is a set of shards, one per partition of its internal topic. A shard is pure: `decide` functions read it
-and return records; only `apply` changes it, and a decision's `settle` what is in no record, both after the append.
+and return records; after the append, `apply` changes it by the records, and `settle` changes what is in no record.
+A runtime without `decides_purely` reloads a shard after a failed decision, which may have half changed it.
 Loading is `apply` over the log, so the live path and the recovery path are one path. Between the decision and the
 append there is no await; the reply leaves when the log is durable up to the last record that the shard's state was
 computed from.
@@ -79,9 +80,8 @@ RELOAD_AFTER_DECISION = Place("reload of a coordinator's partition after a faile
 
 
 class PartitionState(Enum):
-    """Loading answers COORDINATOR_LOAD_IN_PROGRESS, after some patience; offline, after a failed write,
-    NOT_COORDINATOR. After an unexpected failure a partition is loaded again from its log: see
-    `CoordinatorRuntime.fail`."""
+    """Loading partitions answer COORDINATOR_LOAD_IN_PROGRESS, after up to MAX_LOAD_WAIT_S; offline ones, after a failed
+    write, NOT_COORDINATOR. An unexpected failure reloads a partition from its log: see `CoordinatorRuntime.fail`."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -94,7 +94,7 @@ _ALREADY_DURABLE = eager.Finished(None)
 
 @dataclass(slots=True)
 class CoordinatorPartition(Generic[S]):
-    """One partition of the internal topic with the shard that its records make up."""
+    """One partition of the internal topic, and the shard that its records build."""
 
     index: int
     log: PartitionLog
@@ -103,10 +103,10 @@ class CoordinatorPartition(Generic[S]):
     state: PartitionState = PartitionState.LOADING
     timer: asyncio.TimerHandle | None = None
     timer_deadline_ms: int | None = None
-    is_due: bool = False  # a deadline was reached, and its turn to be decided has not come
+    is_due: bool = False  # a deadline was reached and is not decided yet
     parked: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
     load: asyncio.Task[None] | None = None
-    pending_reload: asyncio.TimerHandle | None = None  # a decision failed, after which the shard is loaded again
+    pending_reload: asyncio.TimerHandle | None = None  # a decision failed: the shard is reloaded
 
     @property
     def is_loading(self) -> bool:
@@ -120,9 +120,9 @@ class CoordinatorPartition(Generic[S]):
 
 
 class CoordinatorRefusal(Exception):  # noqa: N818  # an expected answer of a coordinator, not an error
-    """A request met a partition that is loading, offline or not owned; carries the error code to answer with.
+    """Error code for a request to a partition that is loading, offline or not owned.
 
-    is_too_large: the log would take smaller batches.
+    is_too_large: the log accepts smaller batches.
     """
 
     def __init__(self, error: ErrorCode, *, is_too_large: bool = False) -> None:
@@ -134,14 +134,14 @@ class CoordinatorRefusal(Exception):  # noqa: N818  # an expected answer of a co
 class CoordinatorRuntime(Generic[S]):
     """Runs the shards of one coordinator over the partitions of its internal topic.
 
-    name:       for log events, `transaction` or `group`.
+    name:       for log events: `transaction`, `group` or `share`.
     make_shard: builds the empty shard of a partition.
-    clock:      wall time; waiting is done on the running event loop.
-    applied:    called in the same step, after a decision's records were applied and after a partition has been loaded;
-                not yet durable then.
-    only_latest_count: whether the last record of a key says all there is to know about it, which makes loading faster.
-    decides_purely: whether a request's decision changes nothing of a shard, not even where it fails half-way.
-    reload: gives a partition up and loads it again, given its log; set by the `InternalTopicLoader` that loads it.
+    clock:      wall time; delays use the running event loop.
+    applied:    called in the same step, after a decision's records are applied and after a partition is loaded; the
+                records are not durable yet.
+    only_latest_count: whether the last record of a key holds its whole state, which makes loading faster.
+    decides_purely: whether a request's decision leaves the shard unchanged, even if it fails half-way.
+    reload:     gives a partition up and loads it from the given log; set by its `InternalTopicLoader`.
     """
 
     reload: Callable[[PartitionLog], None] | None = None
@@ -167,7 +167,7 @@ class CoordinatorRuntime(Generic[S]):
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._load_turn = asyncio.Lock()
-        # What times out in one instant may do so in every partition; requests are to be served in between.
+        # Deadlines may be due in every partition together; requests are served in between.
         self._deadline_turns = PerTurnLimiter(1)
 
     def partitions(self) -> Iterable[CoordinatorPartition[S]]:
@@ -185,15 +185,15 @@ class CoordinatorRuntime(Generic[S]):
     async def execute(self, index: int, decide: Callable[[S], Decision[ReplyT]]) -> ReplyT:
         """Decide on a partition's shard, append and apply the records, and return the reply once it is durable.
 
-        A partition that is just being loaded is waited for, up to MAX_LOAD_WAIT_S: clients that are told
-        COORDINATOR_LOAD_IN_PROGRESS pause for longer than most loads take.
-        Raises CoordinatorRefusal when the partition cannot answer, also when its log could not be written.
+        Wait for a loading partition up to MAX_LOAD_WAIT_S: after COORDINATOR_LOAD_IN_PROGRESS clients pause for longer
+        than most loads take.
+        Raises CoordinatorRefusal if the partition cannot answer, or its log cannot be written.
         """
         begun = self.execute_eagerly(index, decide)
         return begun.result if isinstance(begun, eager.Finished) else await begun
 
     def execute_eagerly(self, index: int, decide: Callable[[S], Decision[ReplyT]]) -> eager.MaybeAwaitable[ReplyT]:
-        """As `execute`; decided, appended and applied when this returns, unless the partition is being loaded."""
+        """`execute` that has decided, appended and applied when it returns, unless the partition is loading."""
         partition = self._partitions.get(index)
         if partition is None or partition.state is not _ACTIVE:
             return self._execute_when_loaded(index, decide)
@@ -214,12 +214,12 @@ class CoordinatorRuntime(Generic[S]):
     async def execute_in_parts(
         self, index: int, decide: Callable[[S, Progress | None], Decision[Progress]], *, is_patient: bool = True
     ) -> None:
-        """Carry out decisions one after another that each do a part of some long work. The first is given None, each
-        other what the one before has replied; the work ends with a reply that is empty or None.
+        """Execute long work as a sequence of decisions. The first gets None, each later one the previous reply; an
+        empty reply or None ends the work.
 
-        A decision that is refused is made again after a pause, which doubles up to a minute; so it is while the
-        partition is loaded. Raises CoordinatorRefusal when the partition is offline or given up, and without patience
-        at the first refusal.
+        A refused decision is retried after a pause that doubles up to LONGEST_REFUSED_WORK_PAUSE_S, also while the
+        partition loads. Raises CoordinatorRefusal if the partition is offline or given up, and without `is_patient` at
+        the first refusal.
         """
         progress: Progress | None = None
         pause_s = FIRST_REFUSED_WORK_PAUSE_S
@@ -268,9 +268,9 @@ class CoordinatorRuntime(Generic[S]):
             _unpark(partition, token, waiting)
 
     def durable_shard(self, index: int) -> S | None:
-        """For questions that change nothing: the shard of a partition, if all that it was computed from is durable.
+        """Return the shard of a partition, for queries, if everything it was computed from is durable.
 
-        None where that has to be waited for, or for the partition to be loaded, as `query` does.
+        None if it is not durable yet, or the partition is not active: `query` waits for both.
         """
         partition = self._partitions.get(index)
         if partition is None or partition.state is not _ACTIVE:
@@ -279,8 +279,9 @@ class CoordinatorRuntime(Generic[S]):
         return partition.shard if partition_log.high_watermark >= partition_log.log_end_offset else None
 
     async def query(self, index: int, question: Callable[[S], QuestionResultT]) -> QuestionResultT:
-        """What a partition's shard answers to a question that changes nothing, once what it was answered from is
-        durable. Waits for a partition that is being loaded, and raises, as `execute`.
+        """Return a shard's answer to a question that changes nothing, once the state it was read from is durable.
+
+        Waits for a loading partition, and raises, as `execute` does.
         """
         partition = self._partitions.get(index)
         if partition is None or partition.state is not _ACTIVE:
@@ -292,15 +293,14 @@ class CoordinatorRuntime(Generic[S]):
         return answer
 
     async def _loaded(self, index: int) -> CoordinatorPartition[S]:
-        """The active partition, after some patience with one that is being loaded. Raises CoordinatorRefusal."""
+        """The active partition; waits up to MAX_LOAD_WAIT_S for a loading one. Raises CoordinatorRefusal."""
         partition = self._partitions.get(index)
         if partition is not None and partition.is_loading and partition.load is not None:
             await asyncio.wait((partition.load,), timeout=MAX_LOAD_WAIT_S)
         return self.partition(index)
 
     def execute_without_wait(self, index: int, decide: Callable[[S], Decision[ReplyT]]) -> ReplyT:
-        """Decide, append and apply in this very step, for callers to whom it does not matter when the records become
-        durable.
+        """Decide, append and apply in this step, for callers that do not depend on the records' durability.
 
         The reply must not leave the process. Raises CoordinatorRefusal.
         """
@@ -313,9 +313,9 @@ class CoordinatorRuntime(Generic[S]):
         return self.submit_decision(partition, decision)
 
     def submit_decision(self, partition: CoordinatorPartition[S], decision: Decision[ReplyT]) -> ReplyT:
-        """As `execute_without_wait`, what was decided on the shard of a partition in this very step.
+        """Append and apply a decision that was made on a partition's shard in this step, as `execute_without_wait`.
 
-        Raises CoordinatorRefusal, also for a partition that was given up, or has been loaded anew.
+        Raises CoordinatorRefusal, also if the partition was given up or reloaded.
         """
         if partition.state is not _ACTIVE or self._partitions.get(partition.index) is not partition:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
@@ -326,7 +326,7 @@ class CoordinatorRuntime(Generic[S]):
         return reply
 
     def durable(self, index: int) -> eager.MaybeAwaitable[None]:
-        """Wait until all that was appended to a partition so far is durable. Raises CoordinatorRefusal."""
+        """Wait until everything appended to a partition so far is durable. Raises CoordinatorRefusal."""
         partition = self.partition(index)
         partition_log = partition.log
         if partition_log.high_watermark >= partition_log.log_end_offset:
@@ -336,9 +336,9 @@ class CoordinatorRuntime(Generic[S]):
     def _append_and_apply(
         self, partition: CoordinatorPartition[S], decision: Decision[Any], *, is_awaited: bool = True
     ) -> None:
-        """Append the records of a decision, apply them, and go by the deadlines that it leads to.
+        """Append the records of a decision, apply them, and schedule the shard's next deadline.
 
-        What was appended and could not be applied is in the log: the shard is not served again, but loaded from there.
+        If records were appended and cannot be applied, the shard is reloaded from the log.
         """
         records = decision.records
         if records:
@@ -351,7 +351,7 @@ class CoordinatorRuntime(Generic[S]):
                     records, now_ms=now_ms, producer=producer, guard=decision.guard, is_awaited=is_awaited
                 )
             except NoRoomError:
-                error_code = ErrorCode.KAFKA_STORAGE_ERROR  # the log has told the user, and nothing has changed
+                error_code = ErrorCode.KAFKA_STORAGE_ERROR  # the log has reported it, and nothing has changed
             except StorageError as error:
                 self._take_offline(partition, error)
                 raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
@@ -393,11 +393,11 @@ class CoordinatorRuntime(Generic[S]):
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
 
     def _delivery(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> Awaitable[None]:
-        """What ends when a decision is durable, and the requests that it answers have their replies."""
+        """An awaitable that ends when a decision is durable and its parked requests have their replies."""
         if not decision.parked_replies:
             return self._durable(partition)
-        # Others wait for these answers: they leave even if the connection of the request that led to them goes away.
-        # A failed write refuses the parked requests. The request that led here gets the same error from the task.
+        # Parked requests get these replies even if the connection of the deciding request closes.
+        # A failed write refuses the parked requests. The deciding request gets the same error from the task.
         task = ANSWER_PARKED.start(
             self._answer_when_durable(partition, decision),
             concerns=partition.log.topic_partition,
@@ -429,7 +429,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def load(self, index: int, partition_log: PartitionLog, *, coordinator_epoch: int) -> asyncio.Task[None]:
         """Take over a partition: replay its log in the background, then answer requests. The task ends when it is
-        active. Partitions are loaded one after another, so that the first can answer while the others wait.
+        active. Partitions load one after another, so that the first answers while the others wait.
         """
         partition = CoordinatorPartition(index, partition_log, self._make_shard(index), coordinator_epoch)
         self._partitions[index] = partition
@@ -444,7 +444,7 @@ class CoordinatorRuntime(Generic[S]):
         return task
 
     def resign(self, index: int) -> None:
-        """Give a partition up: its state is dropped, parked requests are refused with NOT_COORDINATOR."""
+        """Give a partition up: drop its state, refuse its parked requests with NOT_COORDINATOR."""
         partition = self._partitions.pop(index, None)
         if partition is not None:
             self._stop(partition)
@@ -452,7 +452,7 @@ class CoordinatorRuntime(Generic[S]):
                 self._reloads.forget(index)
 
     def refuse_parked(self) -> None:
-        """QuestionResultT all parked requests with NOT_COORDINATOR: nothing that they wait for will come about here."""
+        """Answer all parked requests with NOT_COORDINATOR: no later decision here will answer them."""
         for partition in self._partitions.values():
             _refuse_parked(partition)
 
@@ -468,7 +468,7 @@ class CoordinatorRuntime(Generic[S]):
             await asyncio.sleep(pause_s)
         async with self._load_turn:
             if not partition.is_loading:
-                return  # given up before its turn came
+                return  # given up while it waited
             began_at_s = time.perf_counter()
             replay = Replay(
                 partition.log,
@@ -480,10 +480,10 @@ class CoordinatorRuntime(Generic[S]):
                 if not await replay.run():
                     return  # given up meanwhile
             except (DecodeError, ImportError, OSError) as error:
-                # Of the log, or of what a kind of record takes, which is read from files: there may be no descriptor.
+                # Of the log, or of importing a record's decoder, which needs a free descriptor.
                 self._take_offline(partition, error)
                 return
-            # No await since the log's end was reached: a marker is among what was replayed or is told to the observer.
+            # No await since the log's end was reached: a marker was either replayed or reaches the observer.
             partition.shard.loaded(self._clock.now_ms())
             partition.log.observer = _MarkerObserver(self, partition)
             partition.state = PartitionState.ACTIVE
@@ -513,8 +513,8 @@ class CoordinatorRuntime(Generic[S]):
             self._stop(partition)
 
     def fail(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
-        """The shard may differ from the log: it is never served again. It is loaded from there a few times, more and
-        more slowly, and then the partition is offline."""
+        """Stop serving a shard that may differ from its log. Reload it with growing pauses, up to MAX_RELOADS times;
+        then take the partition offline."""
         index = partition.index
         if self._partitions.get(index) is not partition or partition.state is PartitionState.OFFLINE:
             return
@@ -534,9 +534,9 @@ class CoordinatorRuntime(Generic[S]):
             self.load(partition.index, partition.log, coordinator_epoch=partition.coordinator_epoch)
 
     def _decision_failed(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
-        """Nothing was appended: the log is right, and so is the shard, unless it changes as it decides.
+        """Reload a shard whose decision failed before the append, unless its decisions are pure.
 
-        A refusal is an answer, no failure.
+        A refusal is an answer, not a failure.
         """
         if isinstance(error, CoordinatorRefusal):
             return
@@ -547,14 +547,14 @@ class CoordinatorRuntime(Generic[S]):
         )
 
     def _reload_after_failed_decision(self, partition: CoordinatorPartition[S]) -> None:
-        """Have a shard that may be half changed loaded again, soon; see `ReloadPolicy.pause_after_decision_s`."""
+        """Schedule the reload of a shard that may be half changed; see `ReloadPolicy.pause_after_decision_s`."""
         if self._partitions.get(partition.index) is not partition or partition.state is not _ACTIVE:
             return
         if partition.pending_reload is not None:
             return
         loop = asyncio.get_running_loop()
         delay_s = self._reloads.pause_after_decision_s(partition.index, loop.time())
-        # Never in this step: the failed decision's caller still works with the shard.
+        # Not in this step: the failed decision's caller still uses the shard.
         doubted = RELOAD_AFTER_DECISION.callback(
             self._reload_now, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition)
         )
@@ -580,7 +580,7 @@ class CoordinatorRuntime(Generic[S]):
         deadline_ms = partition.shard.next_deadline_ms()
         armed_ms = partition.timer_deadline_ms
         if deadline_ms is None or (armed_ms is not None and armed_ms <= deadline_ms) or partition.is_due:
-            return  # a timer that comes too early finds nothing due, and is set anew: cheaper than to move it each time
+            return  # an early timer finds nothing due and is set again: cheaper than moving it each time
         _disarm(partition)
         if partition.state is PartitionState.ACTIVE:
             partition.timer_deadline_ms = deadline_ms
@@ -624,7 +624,7 @@ class CoordinatorRuntime(Generic[S]):
             self._schedule(partition, minimum_delay_s=pause_s)
 
     def _deadline_failed(self, partition: CoordinatorPartition[S], _: BaseException) -> None:
-        """What failed is still due, and may fail again: deadlines are reckoned anew when the shard is loaded."""
+        """Reload the shard, which computes its deadlines again, and retry after a pause."""
         partition.is_due = False
         self._reload_after_failed_decision(partition)
         try:
@@ -645,11 +645,11 @@ async def _after(delivery: Awaitable[None], reply: ReplyT) -> ReplyT:
 
 
 def _unpark(partition: CoordinatorPartition[Any], token: Hashable, waiting: asyncio.Future[Any]) -> None:
-    """A parked request has been answered, or nobody waits for it any more."""
+    """Remove a parked request that was answered or cancelled."""
     if partition.parked.get(token) is waiting:
         del partition.parked[token]
     if waiting.done() and not waiting.cancelled():
-        waiting.exception()  # a write that failed has refused it too; that is told once
+        waiting.exception()  # a failed write has refused it too; the error is raised once
     else:
         waiting.cancel()
 
@@ -681,7 +681,7 @@ _APPEND_ERRORS = {
 
 
 class _MarkerObserver(Generic[S]):
-    """Brings markers that other coordinators write into this partition's log to its shard, in log order."""
+    """Applies markers that other coordinators write into this partition's log to its shard, in log order."""
 
     __slots__ = ("_partition", "_runtime")
 
@@ -690,7 +690,7 @@ class _MarkerObserver(Generic[S]):
         self._partition = partition
 
     def marker_appended(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
-        """Raises nothing: the marker is in the log, whatever comes of it here."""
+        """Raises nothing: the marker is in the log even if the shard cannot apply it."""
         runtime, partition = self._runtime, self._partition  # the observer is a part of the runtime
         try:
             partition.shard.apply_marker(producer_id, producer_epoch, committed=committed, offset=offset)

@@ -1,7 +1,7 @@
-"""A coordinator's shard and what it decides: the vocabulary that the pure coordinators share with the runtime. Pure.
+"""Types shared by pure coordinators and the runtime: `Shard`, `Decision` and their records. Pure.
 
-A shard is the state of one partition of an internal topic. `decide` functions read it and return a `Decision`; only
-carrying that out changes it, by `settle` and `apply`. So a decision that the log refuses has changed nothing.
+A shard is the state of one partition of an internal topic. `decide` functions read it and return a `Decision`; the
+runtime appends the records, then changes the shard by `settle` and `apply`. If the log refuses them, neither is called.
 Source: Kafka's CoordinatorShard and CoordinatorResult.
 """
 
@@ -23,14 +23,14 @@ ReplyT = TypeVar("ReplyT")
 
 MAX_REMEMBERED_KEYS = 16_384
 _UTF_16 = f"utf-16-{sys.byteorder[0]}e"
-_HASHED_UNITS = 256  # of UTF-16, at a time: keys are as long as clients like
+_HASHED_UNITS = 256  # of UTF-16, at a time: clients choose the length of keys
 _POWERS_OF_31 = [pow(31, exponent, 1 << 32) for exponent in range(_HASHED_UNITS, -1, -1)]
 LONGEST_REMEMBERED_KEY = 256
-"""In characters. Clients choose ids, of up to 32 KiB, and what is remembered of them stays."""
+"""In characters. Clients choose ids of up to 32 KiB, and remembered ids stay in memory."""
 
 
 def partition_for_key(key: str, partition_count: int) -> int:
-    """The partition of an internal topic that owns a transactional id or a group id.
+    """Return the partition of an internal topic that owns a transactional id or a group id.
 
     Java's String.hashCode over UTF-16 code units, its absolute value (that of -2^31 is 0), modulo the partition count.
     Source: Kafka's TransactionStateManager.partitionFor and GroupCoordinator.partitionFor.
@@ -53,7 +53,7 @@ def _partition_for_key(key: str, partition_count: int) -> int:
 
 
 _remembered_partition = lru_cache(MAX_REMEMBERED_KEYS)(_partition_for_key)
-"""Asked at every commit and heartbeat."""
+"""Cached: every commit and heartbeat needs it."""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -71,15 +71,13 @@ class CoordinatorRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """In place of a reply: the request waits until a later decision answers this token (a member waiting for a
-    rebalance).
-    """
+    """Placeholder for a reply: the request waits until a later decision answers this token (as in a rebalance)."""
 
     token: Hashable
 
 
 class Decision(NamedTuple, Generic[ReplyT]):
-    """What a request leads to. The shard is unchanged until the records are applied.
+    """Result of a request: reply and records. The shard is unchanged until the records are applied.
 
     reply:    sent when everything the decision was computed from is durable; or `Parked`.
     records:  appended as one batch, in this order, then applied one by one.
@@ -102,7 +100,7 @@ class Decision(NamedTuple, Generic[ReplyT]):
 
 
 class RecordOrigin(NamedTuple):
-    """Where an applied record stands in the log, and the transaction it belongs to (producer id -1 when none)."""
+    """Position of an applied record in the log, and its transaction (producer id -1 if none)."""
 
     offset: int
     timestamp_ms: int
@@ -114,10 +112,10 @@ class Shard(Protocol):
     """The pure state of one partition of a coordinator."""
 
     def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
-        """Take in one record. A key of an unknown kind is left out, with a warning, as Kafka does (KIP-915).
+        """Apply one record. Skip a key of an unknown kind, with a warning, as Kafka does (KIP-915).
 
-        Raises DecodeError for a record that says what cannot be, or of which the value's version is unknown: without
-        it, what it replaces would be believed. A record that a decision of this shard made never is one.
+        Raises DecodeError for an impossible record or an unknown version of a value: without it, the record that it
+        replaces would count. Records of this shard's own decisions never raise.
         """
         ...
 
@@ -129,17 +127,17 @@ class Shard(Protocol):
         ...
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
-        """Take in the end of a transaction that wrote to this partition."""
+        """Apply the marker of a transaction that wrote to this partition."""
         ...
 
     def loaded(self, now_ms: int) -> None:
-        """Called once after the last replayed record: what only lives in memory (timers, sessions) starts here."""
+        """Start what lives in memory only (timers, sessions): called once, after the last replayed record."""
         ...
 
     def next_deadline_ms(self) -> int | None:
-        """When `decide_deadline` has something to do; None when nothing waits for time."""
+        """The time of the next `decide_deadline`; None if there is none."""
         ...
 
     def decide_deadline(self, now_ms: int) -> Decision[None]:
-        """What the passing of time leads to. May be called early; then it decides nothing."""
+        """Decide on deadlines that are due. May be called early; then it decides nothing."""
         ...
