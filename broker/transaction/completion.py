@@ -349,8 +349,7 @@ class Completion:
             await asyncio.gather(*deliveries, return_exceptions=True)
 
     def _require_ownership(self) -> None:
-        """Raises CoordinatorRefusal if the partition was given up or reloaded meanwhile, or the transaction is no longer
-        as it was prepared."""
+        """Raises CoordinatorRefusal if the partition was given up or reloaded, or the transaction has changed."""
         partition, transaction = self.partition, self.transaction
         if (
             self._context.runtime.partition(partition.index) is not partition
