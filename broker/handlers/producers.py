@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fencepost.broker.handlers.metadata import missing_topic_error
 from fencepost.broker.log.log_types import ActiveProducer
-from fencepost.broker.log.partition_log import PRODUCERS_PER_SLICE
+from fencepost.broker.log.producer_work import LISTED_PER_SLICE
 from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
 from fencepost.broker.requests.api import SLICE_S, RequestContext, Services, SlicedResponse, api
 from fencepost.broker.requests.partition_lookup import find_log
@@ -60,7 +60,7 @@ async def handle_describe_producers(
 
     response = await run_in_slices(steps(), SLICE_S)
     count = sum(len(partition.active_producers) for topic in response.topics for partition in topic.partitions)
-    return SlicedResponse(response) if count >= PRODUCERS_PER_SLICE else response
+    return SlicedResponse(response) if count >= LISTED_PER_SLICE else response
 
 
 def _describe(services: Services, topic: str, partition: int) -> SlicedWork[PartitionResponse]:
@@ -72,9 +72,9 @@ def _describe(services: Services, topic: str, partition: int) -> SlicedWork[Part
         return PartitionResponse(partition_index=partition, error_code=log)
     producers = yield from log.active_producers_in_steps(services.clock.now_ms())
     states: list[ProducerState] = []
-    for start in range(0, len(producers), PRODUCERS_PER_SLICE):
+    for start in range(0, len(producers), LISTED_PER_SLICE):
         yield
-        states += map(_state, producers[start : start + PRODUCERS_PER_SLICE])
+        states += map(_state, producers[start : start + LISTED_PER_SLICE])
     return PartitionResponse(partition_index=partition, error_code=ErrorCode.NONE, active_producers=states)
 
 

@@ -132,7 +132,7 @@ class LogCleaning:
         candidates = [segment for segment in self._log.segments.sealed if segment.base_offset < self._dirty.end_offset]
         await self._build_map(candidates)
         segments = [segment for segment in candidates if segment.base_offset < self._map.end_offset]
-        last_records = await run_in_slices(self._log.last_records_in_steps(), SLICE_S)
+        last_records = await run_in_slices(self._log.producer_work.last_records_in_steps(), SLICE_S)
         self._require_segments(segments)
         rules = RetentionRules(
             self._map,

@@ -20,7 +20,6 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.cleaner import Cleaner
 from fencepost.broker.log.deferred_logs import DeferredLogs
 from fencepost.broker.log.durable_file import replace_durably
-from fencepost.broker.log.durable_log import SLICE_S
 from fencepost.broker.log.flusher import Flusher
 from fencepost.broker.log.leader_epochs import LeaderEpochs
 from fencepost.broker.log.log_config import LogConfig
@@ -30,6 +29,7 @@ from fencepost.broker.log.offset_checkpoint import LOG_START_FILE, OffsetCheckpo
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.producer_work import SLICE_S
 from fencepost.broker.log.remedies import remedy_offline_partition
 from fencepost.broker.log.room_reserve import RoomReserve
 from fencepost.broker.log.segment import Segment
@@ -292,7 +292,7 @@ class LogDirectory:
             offline_reason=offline_reason,
         )
         # Synced together with the first records; until then there is nothing to lose.
-        partition_log.add_to_next_sync([metadata_file], [directory, self._path])
+        partition_log.durability.add_files([metadata_file], [directory, self._path])
         self._add(partition_log)
         return partition_log
 
@@ -310,7 +310,7 @@ class LogDirectory:
         partition_log.topic_id = topic_id
         if partition_log.is_offline:
             return  # its directory is left unchanged
-        partition_log.add_to_next_sync([partition_log.files.write_topic_id(topic_id)])
+        partition_log.durability.add_files([partition_log.files.write_topic_id(topic_id)])
         log.warning("partition_metadata_rewritten", path=partition_log.files.directory, topic_id=topic_id.hex())
 
     def delete(self, topic_partition: TopicPartition) -> None:
@@ -507,7 +507,7 @@ class LogDirectory:
         await self._recovery_points.write(self._collect_recovery_points, durable=durable, only_changes=not durable)
 
     def _collect_recovery_points(self) -> SlicedWork[dict[TopicPartition, int]]:
-        return (yield from self._collect(self._recovery_points, lambda partition_log: partition_log.recovery_point))
+        return (yield from self._collect(self._recovery_points, _recovery_point))
 
     async def _write_log_starts(self, *, durable: bool) -> None:
         """Write the log starts now, or deleted records would come back."""
@@ -540,4 +540,8 @@ class LogDirectory:
 
 def _log_start_beyond_files(partition_log: PartitionLog) -> int | None:
     offset = partition_log.log_start_offset
-    return offset if offset > partition_log.first_file_offset else None
+    return offset if offset > partition_log.durability.first_file_offset(partition_log.segments) else None
+
+
+def _recovery_point(partition_log: PartitionLog) -> int:
+    return partition_log.durability.recovery_point

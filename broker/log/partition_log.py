@@ -7,10 +7,12 @@ Source: Kafka's UnifiedLog.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.append_rules import AppendRules
 from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.batch_validation import (
@@ -19,8 +21,14 @@ from fencepost.broker.log.batch_validation import (
     read_client_batch,
     too_large,
 )
-from fencepost.broker.log.compaction import LastRecord
+from fencepost.broker.log.flusher import FilesToSync, Flusher
 from fencepost.broker.log.large_batch_checks import CheckedLargeBatch
+from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.log_config import MAX_INT64, LogConfig
+from fencepost.broker.log.log_durability import LogDurability
+from fencepost.broker.log.log_reports import LogReports
+from fencepost.broker.log.log_retention import LogRetention
+from fencepost.broker.log.log_segments import LogSegments
 from fencepost.broker.log.log_types import (
     CLIENT,
     AbortedRange,
@@ -35,19 +43,20 @@ from fencepost.broker.log.log_types import (
     RecordError,
     TimestampedOffset,
 )
+from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.producer_replay import usable_transaction_index
 from fencepost.broker.log.producer_snapshot import ProducerSnapshot
-from fencepost.broker.log.producer_state import Duplicate
-from fencepost.broker.log.remedies import remedy_unreadable_records
+from fencepost.broker.log.producer_state import Duplicate, ProducerState
+from fencepost.broker.log.producer_work import ProducerWork
 from fencepost.broker.log.run_validation import form_for, prepare_run
 from fencepost.broker.log.segment import NO_RECORDS, Segment
 from fencepost.broker.log.segment_files import CorruptTransactionIndexError
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
-from fencepost.broker.log.swept_log import SweptLog
 from fencepost.broker.log.time_search import Search, find_first, find_latest
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
 from fencepost.broker.log.verification import ANSWERED_AT_ONCE, VerificationGuard
-from fencepost.broker.storage.disk import NoRoomError, StorageError
+from fencepost.broker.log.waiters import ALREADY_DURABLE, Watchers
+from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError
 from fencepost.protocol.batch_run import BatchRun, BatchShape
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.record import PlainRecord
@@ -78,19 +87,83 @@ __all__ = [
 
 log = get_logger(__name__)
 
-PRODUCERS_PER_SLICE = 1_000
+APPEND = Place("append to a log", Policy.FAIL_PARTITION)
+
+TO_HIGH_WATERMARK = -1
 
 
-class PartitionLog(SweptLog):
-    """The log of one partition. Made by `LogDirectory`.
+class PartitionLog:
+    """The log of one partition: its offsets, appends and reads. Made by `LogDirectory`.
 
-    observer: is told of every marker, in the step that appends it.
+    config:             replaceable at any time; what it changes counts from the next call on.
+    leader_epoch:       is written into every batch; may only rise.
+    log_start_offset:   of the first record that may be read.
+    log_end_offset:     that the next record will get.
+    high_watermark:     up to which the log is durable; its end where the page cache is enough.
+    last_stable_offset: up to which every transaction is decided; never above the high watermark.
+    offline_reason:     why the log was given up, after a failed write or because it could not be recovered; else None.
+    segment_opened_ms:  when the active segment was begun.
+    observer:           is notified of every marker, in the step that appends it.
+
+    Its parts know nothing of the log, or get it with each call: no cycle keeps a deleted log in memory.
+    durability:    what the next sync takes, who waits for it, and the recovery point.
+    reports:       the events that the log reports about itself.
+    producer_work: snapshots, expiry and listings of producers.
     """
 
     observer: MarkerObserver | None = None
-    _damages: frozenset[str] = frozenset()  # that have been told
     _rules: AppendRules | None = None
     _form: BatchShape | None = None  # of the run that was appended last, for the next is mostly like it
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        config: LogConfig,
+        *,
+        files: PartitionFiles,
+        flusher: Flusher,
+        segments: LogSegments,
+        producers: ProducerState,
+        epochs: LeaderEpochs,
+        leader_epoch: int,
+        log_start_offset: int,
+        now_ms: int,
+        recovery_point: int,
+        offline_reason: str | None = None,
+    ) -> None:
+        end_offset = segments.active.next_offset
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.leader_epoch = leader_epoch
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = end_offset
+        self.high_watermark = end_offset
+        self.last_stable_offset = producers.last_stable_offset(end_offset, log_start_offset)
+        self.offline_reason = offline_reason
+        self.is_deleted = False
+        self.segments = segments
+        self.segment_opened_ms = now_ms
+        self.files = files
+        self.durability = LogDurability(files, end_offset=end_offset, recovery_point=recovery_point, now_ms=now_ms)
+        self.reports = LogReports(topic_partition, files.directory)
+        self.producer_work = ProducerWork(topic_partition, files, producers)
+        self._retention = LogRetention(now_ms)
+        self._flusher = flusher
+        self._producers = producers
+        self._epochs = epochs
+        self._watchers = Watchers()
+        for segment in segments:
+            segment.known_epochs = epochs
+
+    @property
+    def is_offline(self) -> bool:
+        return self.offline_reason is not None
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
 
     # Append
 
@@ -209,7 +282,7 @@ class PartitionLog(SweptLog):
                     )
             self._appended(rules)
         except NoRoomError as error:
-            self.refuse_for_room(error, now_ms)
+            self.reports.no_room(error, now_ms)
             raise
         except StorageError as error:
             self.give_up(error)
@@ -343,7 +416,7 @@ class PartitionLog(SweptLog):
             if not active.has_room_for(size_bytes, last_offset, max_timestamp_ms, rules.segment_limits):
                 self.roll(now_ms)
         except NoRoomError as error:
-            self.refuse_for_room(error, now_ms)
+            self.reports.no_room(error, now_ms)
             raise
         except StorageError as error:
             self.give_up(error)
@@ -373,7 +446,7 @@ class PartitionLog(SweptLog):
             if not self.segments.active.append(buffers, size_bytes, last_offset, max_timestamp_ms, limits):
                 self.roll(now_ms).append(buffers, size_bytes, last_offset, max_timestamp_ms, limits)
         except NoRoomError as error:
-            self.refuse_for_room(error, now_ms)
+            self.reports.no_room(error, now_ms)
             raise
         except StorageError as error:
             self.give_up(error)
@@ -394,7 +467,7 @@ class PartitionLog(SweptLog):
             self.last_stable_offset = self._producers.last_stable_offset(end_offset, self.log_start_offset)
             if self._watchers.has_any:
                 self._watchers.notify()
-            if end_offset - self._flush_offset >= rules.flush_interval_messages:
+            if end_offset - self.durability.flush_offset >= rules.flush_interval_messages:
                 self.flush_soon()
 
     def _refused_result(self, header: BatchHeader, verdict: Duplicate | ErrorCode) -> AppendResult:
@@ -482,7 +555,7 @@ class PartitionLog(SweptLog):
                     elif max_bytes:
                         result.aborted_transactions = None
             except DamagedLogError as error:
-                self._report_damage(error)
+                self.reports.damage(error)
                 if isolation is Isolation.LOG_END:
                     raise
                 result.records = NO_RECORDS
@@ -494,23 +567,16 @@ class PartitionLog(SweptLog):
                 result.error = ErrorCode.KAFKA_STORAGE_ERROR
         return result
 
+    def bound(self, isolation: Isolation) -> int:
+        """Return the offset that a reader of this isolation does not reach."""
+        if isolation is Isolation.READ_COMMITTED:
+            return self.last_stable_offset
+        return self.high_watermark if isolation is Isolation.READ_UNCOMMITTED else self.log_end_offset
+
     def _slice_failed(self, error: StorageError) -> None:
         """What was found could not be read when it was to be sent. Where its segment was deleted, the log is well."""
         if error.errno != errno.EBADF and not self.is_deleted:
             self.give_up(error)
-
-    def _report_damage(self, error: DamagedLogError) -> None:
-        reason = str(error)
-        if reason in self._damages:
-            return
-        self._damages |= {reason}
-        log.error(
-            "log_damaged",
-            topic=self.topic_partition.topic,
-            partition=self.topic_partition.partition,
-            path=self.files.directory,
-            reason=f"{reason}. Records from there on cannot be read. {remedy_unreadable_records(self.files.directory)}",
-        )
 
     def _aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedRange]:
         while True:
@@ -552,7 +618,7 @@ class PartitionLog(SweptLog):
                     found: T = end.value
                     return found
                 except DamagedLogError as error:
-                    self._report_damage(error)
+                    self.reports.damage(error)
                     raise
                 result = yield need
                 self._require_online()
@@ -608,31 +674,251 @@ class PartitionLog(SweptLog):
         return run_to_end(self.active_producers_in_steps(now_ms))
 
     def active_producers_in_steps(self, now_ms: int) -> SlicedWork[list[ActiveProducer]]:
-        """As `active_producers`. A step is `PRODUCERS_PER_SLICE`; each is shown as it is when its step comes."""
-        yield from self._producers.expiring_steps(now_ms, self.config.producer_id_expiration_ms)
-        producer_ids = self._producers.producer_ids()
-        found: list[ActiveProducer] = []
-        for start in range(0, len(producer_ids), PRODUCERS_PER_SLICE):
-            if start:
-                yield
-            found.extend(self._producers.active_producers(producer_ids[start : start + PRODUCERS_PER_SLICE]))
-        return found
+        """As `active_producers`, in time slices; each producer is shown as it is when its step comes."""
+        return self.producer_work.active_producers_in_steps(now_ms, self.config.producer_id_expiration_ms)
 
     def producer_snapshots(self) -> list[ProducerSnapshot]:
         """What a snapshot of the producers would hold now."""
         return self._producers.snapshot()
 
-    def last_records_in_steps(self) -> SlicedWork[dict[int, LastRecord]]:
-        """Where the state of each producer comes from, as of the first step."""
-        capture = self._producers.capture()
+    # Durability
+
+    def flushed(self, offset: int | None = None) -> Awaitable[None]:
+        """Return when the log is durable up to `offset` (exclusive), by default all that has been appended.
+
+        At once when it is already, or where the page cache is enough. Raises StorageError.
+        """
+        end_offset = self.log_end_offset if offset is None else offset
+        if self.high_watermark >= end_offset:
+            return ALREADY_DURABLE
+        self._require_online()
+        if not self.config.is_durable:
+            return ALREADY_DURABLE
+        if end_offset > self.durability.sync_target:  # otherwise the sync that runs covers it
+            self._flusher.request(self)
+        return self.durability.wait_for(end_offset)
+
+    def flush_soon(self) -> None:
+        """Request a sync of what has been appended, though no reply waits for it."""
+        self.durability.require_flush(self.log_end_offset)
+        self._flusher.request(self)
+
+    @property
+    def is_flushed_by_time(self) -> bool:
+        """Whether the page cache is enough for an acknowledgement, but records are to be on disk in a given time."""
+        config = self.config
+        return config.flush_ms < MAX_INT64 and not config.is_durable
+
+    def flush_by_time(self, now_ms: int) -> None:
+        """Flush what has waited for its time, where that is given."""
+        durability = self.durability
+        if self.is_offline or self.is_deleted or now_ms - durability.flushed_ms < self.config.flush_ms:
+            return
+        durability.flushed_ms = now_ms
+        if durability.recovery_point < self.log_end_offset:
+            self.flush_soon()
+
+    def begin_sync(self) -> FilesToSync:
+        """Return to the flusher what is not on the disk yet."""
+        if self.is_deleted:
+            return FilesToSync((), ())
+        return self.durability.begin_sync(self.segments, self.log_end_offset, is_durable=self.config.is_durable)
+
+    def end_sync(self, error: StorageError | None) -> None:
+        """Take note that what `begin_sync` returned is on the disk, or never will be.
+
+        After a failed sync the system may have dropped the bytes, and a second sync would not report it: the log goes
+        offline.
+        """
+        self.durability.close_synced_files()
+        if self.is_offline or self.is_deleted:
+            return
+        if error is not None:
+            self.give_up(error)
+            return
         try:
-            found = {}
-            for count, producer in enumerate(capture.producers(), 1):
-                recent = producer.recent_batches
-                last_offset = recent[-1].last_offset if recent else None
-                found[producer.producer_id] = LastRecord(last_offset, producer.producer_epoch)
-                if count % PRODUCERS_PER_SLICE == 0:
-                    yield
-            return found
-        finally:
-            self._producers.release(capture)
+            target = self.durability.finish_sync()
+        except StorageError as failed:
+            self.give_up(failed)
+            return
+        if target > self.high_watermark:
+            self.high_watermark = target
+            self._update_stable()
+            self.durability.resolve_waiters(target)
+            self._watchers.notify()
+
+    def sync_files_soon(self, side_files: Sequence[LogFile], segment: Segment) -> None:
+        """Request a sync of files of one segment, which are closed afterwards; no reply waits for it."""
+        self.durability.add_files(side_files, [self.files.directory], segment)
+        self._flusher.request(self)
+
+    def discard(self, segments: Sequence[Segment]) -> None:
+        """Delete the files of segments that are not part of the log any more, after the next sync. Raises
+        StorageError."""
+        if self.durability.discard(segments):
+            self._flusher.request(self)
+
+    def _update_stable(self) -> None:
+        self.last_stable_offset = self._producers.last_stable_offset(self.high_watermark, self.log_start_offset)
+
+    # Offline
+
+    def _require_online(self) -> None:
+        if self.offline_reason is not None:
+            raise StorageError(f"{self.topic_partition} is offline: {self.offline_reason}")
+
+    def give_up(self, error: StorageError) -> None:
+        """Take the log offline: nothing is appended or read any more, and all waiters are notified."""
+        if self.offline_reason is None:
+            self.offline_reason = str(error)
+            self.reports.offline(error, high_watermark=self.high_watermark, log_end_offset=self.log_end_offset)
+            self.durability.fail_waiters(f"{self.topic_partition} is offline: {error}")
+            self._watchers.notify()
+
+    def fail_append(self, error: BaseException) -> StorageError:
+        """Take the log offline after an append failed that had begun to write: log and memory may differ.
+
+        Returns what the append raises.
+        """
+        failure = UnexpectedFailureError("an append", error)
+        APPEND.failed(error, concerns=self.topic_partition, on_failure=lambda _: self.give_up(failure))
+        return failure
+
+    # Watchers
+
+    def add_watcher(self, callback: Callable[[], None]) -> None:
+        """Call back when the high watermark or the last stable offset moved, or the log went offline or was deleted."""
+        self._watchers.add(callback)
+
+    def remove_watcher(self, callback: Callable[[], None]) -> None:
+        self._watchers.remove(callback)
+
+    # Log start and sweep
+
+    def move_log_start(self, before_offset: int) -> ErrorCode:
+        """Let nothing below `before_offset` be read any more; TO_HIGH_WATERMARK (-1) for all that is durable.
+
+        Watchers of the log are called. The next sweep deletes the files; the new start is durable when the log
+        directory has written its checkpoint.
+        OFFSET_OUT_OF_RANGE above the high watermark. Raises StorageError.
+        """
+        self._require_online()
+        if before_offset == TO_HIGH_WATERMARK:
+            before_offset = self.high_watermark
+        if not 0 <= before_offset <= self.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if before_offset > self.log_start_offset:
+            self.raise_log_start(before_offset)
+            self._watchers.notify()  # a fetch that waits below the new start waits in vain
+        return ErrorCode.NONE
+
+    def raise_log_start(self, offset: int) -> None:
+        """Let the log begin at an offset; watchers are called if the last stable offset moves with it."""
+        self.log_start_offset = offset
+        self._epochs.truncate_from_start(offset)
+        before = self.last_stable_offset
+        self._update_stable()
+        if self.last_stable_offset != before:
+            self._watchers.notify()
+
+    def sweep(self, now_ms: int, retention_interval_ms: int = 0) -> None:
+        """Roll and delete old segments, expire producers, write what may wait: see `LogRetention.sweep`."""
+        self._retention.sweep(self, now_ms, retention_interval_ms)
+
+    # Rolling
+
+    def roll(self, now_ms: int) -> Segment:
+        """Seal the active segment, write the producers' state beside it, and start a new one.
+
+        Raises NoRoomError; the active segment then goes on, and this can be tried again. Raises StorageError, also for
+        an unexpected exception: half of it may be done then, so the log is to be given up.
+        """
+        try:
+            return self._roll(now_ms)
+        except StorageError:
+            raise
+        except BaseException as error:
+            raise self.fail_append(error) from error
+
+    def _roll(self, now_ms: int) -> Segment:
+        sealed = self.segments.active
+        base_offset = self.log_end_offset
+        producer_work, durability = self.producer_work, self.durability
+        has_few_producers = producer_work.has_few_producers
+        snapshots = [producer_work.write_snapshot(base_offset)] if has_few_producers else []
+        self.write_epochs()
+        new = self.files.new_segment(base_offset, self.config.index_interval_bytes)
+        try:
+            index_files = sealed.seal()  # its last step notes what the files are like: after that, nothing may fail
+        except NoRoomError as error:
+            for snapshot in snapshots:
+                snapshot.close()
+            if base_offset > sealed.base_offset:
+                _undo_new_segment(new, error)
+            raise
+        self.segments.add(new)
+        self.segment_opened_ms = now_ms
+        durability.add_sealed(sealed)
+        durability.add_files(index_files, segment=sealed)
+        durability.add_files(snapshots, [self.files.directory], segment=new)
+        self._flusher.request(self)
+        if not has_few_producers:
+            producer_work.write_snapshot_later(base_offset, self, lambda file: self.sync_files_soon([file], new))
+        return new
+
+    def write_epochs(self) -> None:
+        """Write the leader epochs into their file if they have changed. Raises StorageError."""
+        self.files.write_epochs(self._epochs)
+
+    # Closing
+
+    def prepare_close(self) -> SlicedWork[bool]:
+        """Write what a clean start will need; nothing may be appended any more. Whether there is something to sync."""
+        self.producer_work.cancel()  # the state that is written here is a newer one
+        if self.is_offline or self.is_deleted:
+            return False
+        durability = self.durability
+        durability.begin_closing()
+        end_offset = self.log_end_offset
+        try:
+            active = self.segments.active
+            side_files = [*active.write_indexes(), active.record_files(end_offset)] if active.was_changed else []
+            self.write_epochs()
+            if end_offset and end_offset not in self.files.snapshot_offsets:
+                side_files.append((yield from self.producer_work.write_snapshot_in_steps(end_offset)))
+                self.files.keep_snapshots([segment.base_offset for segment in self.segments])
+            self.files.tidy_checksums([segment.base_offset for segment in self.segments])
+        except StorageError as error:
+            self.give_up(error)
+            return False
+        if not (side_files or durability.has_side_files or durability.recovery_point < end_offset):
+            return False
+        durability.add_files(side_files, [self.files.directory])
+        return True
+
+    def close(self) -> None:
+        """Close the files; what was not synced before stays in the page cache."""
+        self.producer_work.cancel()
+        for segment in self.segments:
+            segment.close()
+        self.durability.close_discarded()
+
+    def mark_deleted(self, reason: str = "has been deleted") -> None:
+        """Close the files of a partition that was deleted, or that has moved away, and notify all waiters."""
+        self.is_deleted = True
+        self.offline_reason = self.offline_reason or f"the partition {reason}"
+        self.close()
+        self.durability.drop_side_files()
+        self.durability.fail_waiters(f"{self.topic_partition} {reason}")
+        self._watchers.notify()
+
+
+def _undo_new_segment(new: Segment, error: NoRoomError) -> None:
+    """Delete a segment that a failed roll has begun, or the next start would take it for the end of the log.
+
+    Raises StorageError, no NoRoomError.
+    """
+    try:
+        new.delete()
+    except StorageError as failed:
+        raise StorageError(failed.errno, f"{failed}, after {error}", failed.filename, paths=failed.paths) from failed

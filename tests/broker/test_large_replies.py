@@ -159,7 +159,7 @@ async def test_many_producers_are_described_in_slices(tmp_path: Path, monkeypatc
             )
         context = broker.context(ApiKey.DESCRIBE_PRODUCERS, 0)
         at_once = await finished(producers.handle_describe_producers(context, request))
-        monkeypatch.setattr(producers, "PRODUCERS_PER_SLICE", 3)
+        monkeypatch.setattr(producers, "LISTED_PER_SLICE", 3)
         monkeypatch.setattr(producers, "SLICE_S", 0.0)
         describing = asyncio.ensure_future(finished(producers.handle_describe_producers(context, request)))
         steps = await steps_until_done(describing)

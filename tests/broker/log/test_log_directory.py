@@ -231,7 +231,7 @@ async def test_flushes_that_are_due_do_not_wait_for_the_turn_of_their_log(
     world.append(b"a")
     world.logs.sweep(world.clock.now_ms() + 5000, sweeps_per_round=6)
     await world.logs._flusher.drain()
-    assert log.recovery_point == 1
+    assert log.durability.recovery_point == 1
 
 
 async def test_flushes_of_many_logs_are_looked_for_in_turns(world: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.log import durable_log, log_opening, swept_log
+from fencepost.broker.log import log_opening, producer_work
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.log_retention import PRODUCER_SWEEP_INTERVAL_MS
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_snapshot import ProducerSnapshot, decode_snapshot
 from fencepost.broker.log.producer_state import ProducerState
-from fencepost.broker.log.swept_log import PRODUCER_SWEEP_INTERVAL_MS
 from fencepost.protocol.record_batch import BatchHeader
 from tests.support.log_world import NOW_MS, ORDERS, LogWorld, content_of
 from tests.support.longest_step import SlicedWork, steps_until_done
@@ -34,8 +34,7 @@ async def world(tmp_path: Path) -> AsyncIterator[LogWorld]:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """One producer is many."""
-    monkeypatch.setattr(durable_log, "FEW_PRODUCERS_COUNT", 0)
-    monkeypatch.setattr(swept_log, "FEW_PRODUCERS_COUNT", 0)
+    monkeypatch.setattr(producer_work, "FEW_PRODUCERS_COUNT", 0)
 
 
 def take_in(state: ProducerState, producer_id: int, sequence: int = 0, base_offset: int = 0) -> None:
@@ -63,8 +62,8 @@ def snapshots_of(log: PartitionLog) -> dict[int, list[ProducerSnapshot]]:
 
 
 async def steps_of_work(log: PartitionLog) -> SlicedWork:
-    assert log._producer_work
-    return await steps_until_done(asyncio.gather(*log._producer_work))
+    assert log.producer_work._tasks
+    return await steps_until_done(asyncio.gather(*log.producer_work._tasks))
 
 
 async def test_no_step_is_long_while_the_state_of_many_producers_is_written(world: LogWorld) -> None:
@@ -75,11 +74,11 @@ async def test_no_step_is_long_while_the_state_of_many_producers_is_written(worl
         log.roll(NOW_MS)
 
     rolling = await steps_until_done(asyncio.ensure_future(roll()))
-    assert log.has_unwritten_snapshot
+    assert log.producer_work.has_unwritten_snapshot
     writing = await steps_of_work(log)
     assert max(rolling.longest_s, writing.longest_s) < 0.05
     await asyncio.sleep(0)
-    assert log._unwritten_snapshots == set()
+    assert log.producer_work._unwritten_snapshots == set()
     assert snapshots_of(log) == {1: expected}
 
 
@@ -138,7 +137,7 @@ async def test_a_crash_before_the_state_is_written_loses_nothing(world: LogWorld
         if sequence == 0:
             await steps_of_work(log)
     expected = log.producer_snapshots()
-    log._cancel_producer_work()
+    log.producer_work.cancel()
     assert list(snapshots_of(log)) == [1]
     log = await world.restart(crash=True)
     assert log.producer_snapshots() == expected
@@ -178,7 +177,7 @@ async def test_a_state_of_a_deleted_log_is_not_written(world: LogWorld) -> None:
     log.mark_deleted()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert (log._producer_work, log._producers._captures, snapshots_of(log)) == (set(), [], {})
+    assert (log.producer_work._tasks, log._producers._captures, snapshots_of(log)) == (set(), [], {})
 
 
 async def test_a_log_with_many_producers_is_not_opened_in_the_step_that_asks_for_it(

@@ -1052,15 +1052,15 @@ async def test_records_are_flushed_after_as_many_as_the_topic_says(world: LogWor
     log = world.create(LogConfig(flush_interval_messages=3))
     world.append(b"a", b"b")
     await world.logs._flusher.drain()
-    assert (log.high_watermark, log.recovery_point) == (2, 0)  # acknowledged, and in the page cache
+    assert (log.high_watermark, log.durability.recovery_point) == (2, 0)  # acknowledged, and in the page cache
     world.append(b"c")
     world.append(b"d")  # while it is on its way
     await world.logs._flusher.drain()
-    assert log.recovery_point >= 3
-    flushed = log.recovery_point
+    assert log.durability.recovery_point >= 3
+    flushed = log.durability.recovery_point
     world.append(b"e")
     await world.logs._flusher.drain()
-    assert log.recovery_point == flushed
+    assert log.durability.recovery_point == flushed
 
 
 async def test_records_are_flushed_after_a_time(world: LogWorld) -> None:
@@ -1068,10 +1068,10 @@ async def test_records_are_flushed_after_a_time(world: LogWorld) -> None:
     world.append(b"a")
     world.logs.sweep(NOW_MS + 4999)
     await world.logs._flusher.drain()
-    assert log.recovery_point == 0
+    assert log.durability.recovery_point == 0
     world.logs.sweep(NOW_MS + 5000)
     await world.logs._flusher.drain()
-    assert log.recovery_point == 1
+    assert log.durability.recovery_point == 1
     syncs = world.logs._flusher.sync_count
     world.logs.sweep(NOW_MS + 10_000)  # nothing has come since
     await world.logs._flusher.drain()

@@ -45,7 +45,7 @@ async def test_a_clean_stop_is_believed(world: LogWorld) -> None:
     with capture_logs() as logs:
         log = await world.restart()
     assert events(logs) == []
-    assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (10, 10, 10)
+    assert (log.log_end_offset, log.high_watermark, log.durability.recovery_point) == (10, 10, 10)
     assert base_offsets(log) == list(range(10))
     for sequence in range(5, 10):
         assert world.append(b"v" * 100, producer_id=1, producer_epoch=0, base_sequence=sequence).is_duplicate

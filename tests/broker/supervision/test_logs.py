@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log import cleaner, durable_log, flusher, log_directory, waiters
+from fencepost.broker.log import cleaner, flusher, log_directory, partition_log, producer_work, waiters
 from fencepost.broker.log.cleaner import LogCleaning
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_types import Isolation
@@ -158,7 +158,7 @@ def marker(log: PartitionLog) -> None:
     log.append_marker(7, 0, True, 0, 2, NOW_MS)
 
 
-@plants(durable_log.APPEND)
+@plants(partition_log.APPEND)
 @unforeseen
 @pytest.mark.parametrize("write", [client, records, marker])
 async def test_what_was_written_and_not_taken_in_is_never_served(
@@ -166,13 +166,13 @@ async def test_what_was_written_and_not_taken_in_is_never_served(
 ) -> None:
     broken, sound = pair(world, LogConfig())
     broken._appended = raising(error)  # type: ignore[method-assign]
-    with logged(durable_log.APPEND, ORDERS), pytest.raises(StorageError, match="unexpectedly"):
+    with logged(partition_log.APPEND, ORDERS), pytest.raises(StorageError, match="unexpectedly"):
         write(broken)
     await is_offline(broken)
     await is_served(sound)
 
 
-@plants(durable_log.APPEND)
+@plants(partition_log.APPEND)
 @unforeseen
 async def test_half_a_roll_is_no_log_to_go_on_with(
     world: LogWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -182,21 +182,21 @@ async def test_half_a_roll_is_no_log_to_go_on_with(
     monkeypatch.setattr(PartitionFiles, "new_segment", raising(error))
     world.config = log.config = LogConfig(segment_ms=1)
     world.clock.time_ms += 10_000
-    with logged(durable_log.APPEND, ORDERS):
+    with logged(partition_log.APPEND, ORDERS):
         log.sweep(world.clock.now_ms())
     await is_offline(log)
 
 
-@plants(durable_log.PRODUCER_WORK)
+@plants(producer_work.PRODUCER_WORK)
 @unforeseen
 async def test_a_log_whose_state_cannot_be_written_later_goes_offline(
     world: LogWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, sound = pair(world)
     append(broken)
-    monkeypatch.setattr(durable_log, "FEW_PRODUCERS_COUNT", -1)
+    monkeypatch.setattr(producer_work, "FEW_PRODUCERS_COUNT", -1)
     monkeypatch.setattr(PartitionFiles, "write_encoded_snapshot", raising(error))
-    with logged(durable_log.PRODUCER_WORK, ORDERS):
+    with logged(producer_work.PRODUCER_WORK, ORDERS):
         broken.roll(NOW_MS)
         await until(lambda: broken.is_offline)
     await is_offline(broken)

@@ -15,7 +15,6 @@ from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import partition_files, producer_replay, producer_snapshot
 from fencepost.broker.log.compaction import CleanedTransactions, RetentionRules
-from fencepost.broker.log.durable_log import DurableLog
 from fencepost.broker.log.flusher import Flusher
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_state import ProducerEntry, ProducerState
@@ -65,10 +64,10 @@ def stable_offset_ignores_the_earliest_of_two_transactions() -> AbstractContextM
 
 
 def stable_offset_does_not_wait_for_the_disk() -> AbstractContextManager[Any]:
-    def update_stable(partition_log: DurableLog) -> None:
+    def update_stable(partition_log: PartitionLog) -> None:
         partition_log.last_stable_offset = partition_log._producers.last_stable_offset(partition_log.log_end_offset, 0)
 
-    return patch.object(DurableLog, "_update_stable", update_stable)
+    return patch.object(PartitionLog, "_update_stable", update_stable)
 
 
 def retries_are_not_recognised() -> AbstractContextManager[Any]:
