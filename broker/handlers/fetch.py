@@ -133,28 +133,28 @@ class _PartitionFetch:
     It has no reference to its fetch: a cycle would keep the records in memory until the garbage collector runs.
     """
 
-    __slots__ = ("answer", "counted_bytes", "has_moved", "log", "wake", "wanted")
+    __slots__ = ("answer", "counted_bytes", "has_changed", "log", "wake", "wanted")
 
     def __init__(self, wanted: FetchedPartition) -> None:
         self.wanted = wanted
         self.answer: PartitionData | None = None
         self.log: PartitionLog | None = None
         self.counted_bytes = 0
-        self.has_moved = False
+        self.has_changed = False
         self.wake: Callable[[], None] | None = None
 
-    def moved(self) -> None:
+    def note_change(self) -> None:
         """Note that the readable part of the log has changed; the log calls this."""
-        self.has_moved = True
+        self.has_changed = True
         if self.wake is not None:
             self.wake()
 
-    def has_moved_since_read(self, log: PartitionLog) -> bool:
+    def has_changed_since_read(self, log: PartitionLog) -> bool:
         answer = self.answer
         if answer is None:
-            return self.has_moved
+            return self.has_changed
         return (
-            self.has_moved
+            self.has_changed
             or log.high_watermark != answer.high_watermark
             or log.last_stable_offset != answer.last_stable_offset
             or log.is_offline
@@ -292,12 +292,12 @@ class _Fetch:
             )
         return log
 
-    def read_what_moved(self) -> None:
+    def read_changed(self) -> None:
         for partition in self._partitions:
-            if partition.has_moved:
+            if partition.has_changed:
                 self._counted_bytes -= partition.counted_bytes
                 partition.counted_bytes = 0
-                partition.has_moved = False
+                partition.has_changed = False
                 self._read(partition)
 
     @property
@@ -343,10 +343,10 @@ class _FetchPoll(LongPoll[FetchResponse]):
         self._time_out = asyncio.get_running_loop().call_later(self._max_wait_ms / 1000, self._end_wait, wake)
         for partition, log in self._watched:
             partition.wake = wake
-            log.add_watcher(partition.moved)
+            log.add_watcher(partition.note_change)
             # No watcher saw the changes between the first read and now.
-            if partition.has_moved_since_read(log):
-                partition.moved()
+            if partition.has_changed_since_read(log):
+                partition.note_change()
 
     @POLL_TIME_OUT.handles
     def _end_wait(self, wake: Callable[[], None]) -> None:
@@ -355,7 +355,7 @@ class _FetchPoll(LongPoll[FetchResponse]):
 
     def poll(self) -> FetchResponse | None:
         fetch = self._fetch
-        fetch.read_what_moved()
+        fetch.read_changed()
         return fetch.response() if fetch.is_satisfied or self._is_over else None
 
     def end(self) -> None:
@@ -364,7 +364,7 @@ class _FetchPoll(LongPoll[FetchResponse]):
             self._time_out = None
         for partition, log in self._watched:
             partition.wake = None
-            log.remove_watcher(partition.moved)
+            log.remove_watcher(partition.note_change)
 
 
 def _by_topic(

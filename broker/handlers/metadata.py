@@ -28,7 +28,7 @@ from fencepost.protocol.messages.metadata import (
 )
 from fencepost.protocol.schema import ZERO_UUID
 
-MOST_CREATED_PER_REQUEST = 100
+MAX_CREATED_PER_REQUEST = 100
 """Bound on new topics: the client chooses the names, and each costs a directory, descriptors and memory."""
 FEWEST_IN_SLICES = 500
 """From this number of partitions on, the reply is built in slices between other requests."""
@@ -89,7 +89,7 @@ def _creatable(context: RequestContext, missing: Sequence[str]) -> Sequence[str]
 
     The others are reported as unknown; the client's next request creates them.
     """
-    creatable = missing[:MOST_CREATED_PER_REQUEST]
+    creatable = missing[:MAX_CREATED_PER_REQUEST]
     meter = context.meter
     if meter is None:
         return creatable

@@ -55,7 +55,7 @@ ACKS_ALL = -1
 _SERVED_ACKS = frozenset({ACKS_ALL, ACKS_LEADER, ACKS_NONE})
 SMALLEST_BATCH_LENGTH = 14  # of the oldest format
 
-SEVERAL_PRODUCERS = "Transactional records contained more than one producer ID"
+SEVERAL_PRODUCERS_MESSAGE = "Transactional records contained more than one producer ID"
 
 
 def produce_failed(
@@ -92,16 +92,16 @@ def handle_produce(
     could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used: the write finishes, or
     fails with KAFKA_STORAGE_ERROR.
     """
-    production = _DecodedProduction(context, request)
-    refusal = production.read_request()
+    produce = _DecodedProduceAppend(context, request)
+    refusal = produce.read_request()
     if refusal is not None:
         if request.acks == ACKS_NONE:
             raise CloseConnection(f"Produce with acks=0 was refused: {refusal.error.name}")
         return produce_failed(request, refusal.error, context.api_version, message=refusal.message)
     if request.acks not in _SERVED_ACKS:
-        return production.refuse_all(ErrorCode.INVALID_REQUIRED_ACKS)
-    started = production.append()
-    if isinstance(started, Awaitable) and production.has_many_batches:
+        return produce.refuse_all(ErrorCode.INVALID_REQUIRED_ACKS)
+    started = produce.append()
+    if isinstance(started, Awaitable) and produce.has_many_batches:
         return _answer_in_slices(started)
     return started
 
@@ -191,7 +191,7 @@ def resolve(topics: Topics, topic: TopicProduceData, version: int) -> tuple[str,
     return name, ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
 
 
-class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
+class _DecodedProduceAppend(ProduceAppend[ProduceResponse | None]):
     """Produce of a decoded request. Its answers are in the order of its partitions."""
 
     __slots__ = ("_answers", "_context", "_request", "_transactional", "_writes")
@@ -222,7 +222,7 @@ class _DecodedProduction(ProduceAppend[ProduceResponse | None]):
             if self._request.transactional_id is None:
                 return ProduceRefusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             if not are_of_one_producer(transactional):
-                return ProduceRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, SEVERAL_PRODUCERS)
+                return ProduceRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, SEVERAL_PRODUCERS_MESSAGE)
         return None
 
     def _read_partition(

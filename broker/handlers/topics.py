@@ -38,7 +38,7 @@ FIRST_DELETE_VERSION_BY_ID = 6
 FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
 DEFAULT_REPLICATION_FACTOR = -1
 REPLICATION_FACTOR = 1
-MOST_RECORDS_PER_REQUEST = 10_000
+MAX_RECORDS_PER_REQUEST = 10_000
 """Bound on topics, partitions and settings of a request: Kafka's QuorumController.MAX_RECORDS_PER_USER_OP."""
 
 # From these versions on a client over its quota is refused (KIP-599); before, it is only throttled.
@@ -90,9 +90,9 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
         for topic in request.topics
         if counts[topic.name] == 1
     )
-    if wanted_count > MOST_RECORDS_PER_REQUEST:
+    if wanted_count > MAX_RECORDS_PER_REQUEST:
         message = (
-            f"{wanted_count} topics, partitions and settings in one request; at most {MOST_RECORDS_PER_REQUEST} "
+            f"{wanted_count} topics, partitions and settings in one request; at most {MAX_RECORDS_PER_REQUEST} "
             "are created at once"
         )
         refused = [_not_created(topic.name, ErrorCode.POLICY_VIOLATION, message) for topic in request.topics]

@@ -104,7 +104,7 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """What was read. `records` is never null for clients, some fail on that; `aborted_transactions` is None unless
+    """The records read. `records` is never null, on which some clients fail; `aborted_transactions` is None unless
     read_committed.
 
     Errors: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID,
@@ -126,7 +126,7 @@ class PartitionData:
 
 @struct
 class FetchableTopicResponse:
-    """What was read of a topic."""
+    """The records read of a topic."""
 
     topic: str = field(versions="4-12", default="")
     topic_id: uuid = field(versions="13+", default=ZERO_UUID)

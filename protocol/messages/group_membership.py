@@ -57,7 +57,7 @@ class JoinGroupResponse:
 
 @struct
 class SyncGroupRequestAssignment:
-    """What the leader assigned to a member; opaque to the broker."""
+    """The assignment of a member by the leader; opaque to the broker."""
 
     member_id: str = ""
     assignment: bytes = b""

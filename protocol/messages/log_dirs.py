@@ -84,7 +84,7 @@ class DescribeLogDirsPartition:
 
 @struct
 class DescribeLogDirsTopic:
-    """Partitions of a topic that lie in the directory."""
+    """Partitions of a topic in the directory."""
 
     name: str = ""
     partitions: list[DescribeLogDirsPartition] = []

@@ -109,7 +109,7 @@ class AlterShareGroupOffsetsResponseTopic:
 
 @message(key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsResponse:
-    """What was moved. Errors: INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (of another kind), the
+    """Results. Errors: INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (of another kind), the
     coordinator's, GROUP_AUTHORIZATION_FAILED."""
 
     throttle_time_ms: int32 = 0
@@ -145,7 +145,7 @@ class DeleteShareGroupOffsetsResponseTopic:
 
 @message(key=92, versions="0", flexible="0+")
 class DeleteShareGroupOffsetsResponse:
-    """What was forgotten. Errors: INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, the coordinator's."""
+    """Results. Errors: INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, the coordinator's."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

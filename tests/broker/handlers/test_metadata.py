@@ -166,7 +166,7 @@ async def test_missing_topic_is_not_created_against_the_brokers_will(tmp_path: P
 async def test_one_request_creates_a_bounded_number_of_topics_and_the_next_ones_the_rest(
     broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fencepost.broker.handlers.metadata.MOST_CREATED_PER_REQUEST", 3)
+    monkeypatch.setattr("fencepost.broker.handlers.metadata.MAX_CREATED_PER_REQUEST", 3)
     names = [f"flood-{number}" for number in range(5)]
     created_counts = []
     for _ in range(2):
