@@ -128,7 +128,7 @@ async def test_defaults_of_all_brokers_are_empty(broker: HandlerBroker) -> None:
 
 async def test_loggers_are_described_with_their_levels(broker: HandlerBroker) -> None:
     everything = by_name(await describe(broker, BROKER_LOGGER, str(NODE_ID), synonyms=True, documentation=True))
-    assert everything["fencepost.broker.hosting.topics"].value == "INFO"
+    assert everything["broker.hosting.topics"].value == "INFO"
     assert (by_name(await describe(broker, BROKER_LOGGER, str(NODE_ID), "root", "no.such.logger", synonyms=True))) == {
         "root": DescribeConfigsResourceResult(name="root", value="INFO", config_source=DYNAMIC_BROKER_LOGGER)
     }
