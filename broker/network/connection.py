@@ -49,7 +49,7 @@ _PENDING_TYPES: Final = (PendingReply, asyncio.Future)
 
 
 class RequestDispatcher(Protocol):
-    """The way from a frame to its reply; `Dispatcher` is one. Both methods raise CloseConnection."""
+    """Starts the requests of frames; `Dispatcher` is one. Both methods raise CloseConnection."""
 
     long_polls: LongPolls
 
