@@ -1,4 +1,4 @@
-"""Histories of what clients of a Kafka-protocol system did: recording them, and finding anomalies in them.
+"""Histories of the operations of clients of a Kafka-protocol system: their recording, and the search for anomalies.
 
-docs/history.md has the format and the anomalies. Nothing here knows which system the clients talked to.
+docs/history.md has the format and the anomalies. Nothing here depends on the system under test.
 """

@@ -1,4 +1,4 @@
-"""Checks a history for everything that fencepost/history knows to look for, and puts the outcome into words."""
+"""Check of a history for all anomalies that this package finds, and its report."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FINDINGS_LIMIT = 10
 
 @dataclass(slots=True)
 class CheckReport:
-    """What a history holds and what is wrong with it.
+    """Figures and anomalies of a history.
 
-    anomaly_counts: of each kind that occurs, all of them; `findings` holds the first ones of each kind.
-    permitted:      the first of those write cycles that Kafka permits; permitted_count counts all of them.
+    anomaly_counts: all anomalies of each kind that occurs; `findings` has the first ones of each kind.
+    permitted:      the first of the write cycles that Kafka permits; permitted_count counts all of them.
     """
 
     counts: dict[str, int]
@@ -37,11 +37,11 @@ class CheckReport:
 
     @property
     def is_valid(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no anomalies."""
         return not self.anomaly_counts
 
     def text(self) -> str:
-        """For people."""
+        """Format the report for people."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -67,7 +67,7 @@ class CheckReport:
                 yield f"  {count:>9,}  {anomaly.value}" + (f" (the first {shown} shown)" if shown < count else "")
 
     def as_json(self) -> str:
-        """For programs: one object."""
+        """Format the report for programs: one object."""
         return json.dumps(
             {
                 "valid": self.is_valid,
@@ -96,7 +96,7 @@ def _finding_object(finding: AnomalyFinding) -> dict[str, object]:
 def check_file(
     path: str | os.PathLike[str], *, forbid_write_cycles: bool = False, findings_limit: int = FINDINGS_LIMIT
 ) -> CheckReport:
-    """As `check_history`, from a file. Raises OSError if it cannot be read."""
+    """Check a file as `check_history` does. Raises OSError if it cannot be read."""
     with open(path, "rb") as file:
         return check_history(file, forbid_write_cycles=forbid_write_cycles, findings_limit=findings_limit)
 
@@ -104,13 +104,13 @@ def check_file(
 def check_history(
     lines: Iterable[bytes], *, forbid_write_cycles: bool = False, findings_limit: int = FINDINGS_LIMIT
 ) -> CheckReport:
-    """Reads a history and looks for anomalies.
+    """Read a history and look for anomalies.
 
-    lines:               as a file opened in binary mode gives them.
+    lines:               of a file opened in binary mode.
     forbid_write_cycles: whether G0 is an anomaly: where transactions never overlap, or a system
                          promises more than Kafka.
-    findings_limit:      so many findings of each kind are kept; all are counted.
-    Raises MalformedHistoryError where a line is not what docs/history.md says.
+    findings_limit:      the most findings of each kind that are kept; all are counted.
+    Raises MalformedHistoryError at a line that docs/history.md does not allow.
     """
     history = load_history(lines)
     offsets = GroupOffsets(history)
@@ -134,7 +134,7 @@ def _add(report: CheckReport, finding: AnomalyFinding, findings_limit: int) -> N
 
 
 def _findings(history: History, offsets: GroupOffsets) -> Iterator[AnomalyFinding]:
-    """All anomalies, those first that explain others away."""
+    """All anomalies; those that explain others come first."""
     yield from find_inconsistent_offsets(history)
     yield from find_second_places(history)
     read_cycles = find_read_cycles(history)

@@ -1,8 +1,8 @@
 """Cycles among committed transactions, after Adya and Elle.
 
-G1c: each transaction reads, at read_committed, from the one before it, or follows it in the same client, around a
-circle. None of them can have been the first to commit.
-G0: each transaction's write lies before a write of the next one, around a circle of several partitions. Kafka permits
+G1c: in a cycle, each transaction reads, at read_committed, from the one before it, or follows it in the same client.
+None of them can have been the first to commit.
+G0: in a cycle over several partitions, each transaction's write lies before a write of the next one. Kafka permits
 it: transactions under way at the same time do not wait for each other's writes.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fencepost.history.findings import Anomaly, AnomalyFinding, Proof, began, finding
 from fencepost.history.model import History, Send, Transaction
 
-# From so many transactions of one tangle the smallest cycle is looked for; it is usually found from the first.
+# The number of transactions of a component from which the smallest cycle is searched; usually the first one finds it.
 STARTS_LIMIT = 64
 
 
@@ -28,7 +28,7 @@ class ReadCycles:
 
 
 def find_read_cycles(history: History) -> ReadCycles:
-    """G1c, the smallest cycle of each tangle of transactions."""
+    """Find G1c: the smallest cycle of each strongly connected component of transactions."""
     edges: dict[Transaction, dict[Transaction, tuple[int, Send] | None]] = {}
     for transaction in history.transactions:
         if not transaction.may_be_committed:
@@ -66,7 +66,7 @@ def find_read_cycles(history: History) -> ReadCycles:
 
 
 def find_write_cycles(history: History) -> Iterator[AnomalyFinding]:
-    """G0, the smallest cycle of each tangle of transactions."""
+    """Find G0: the smallest cycle of each strongly connected component of transactions."""
     edges: dict[Transaction, dict[Transaction, tuple[Send, Send]]] = {}
     for partition in history.partitions.values():
         former: Send | None = None
@@ -115,7 +115,7 @@ def _smallest_cycles(edges: Mapping[Transaction, Mapping[Transaction, object]]) 
 def _cycle_from(
     start: Transaction, members: set[Transaction], edges: Mapping[Transaction, Mapping[Transaction, object]]
 ) -> list[Transaction]:
-    """The shortest way from a transaction back to itself; there is one, because its tangle is strongly connected."""
+    """The shortest path from a transaction back to itself; it exists, because its component is strongly connected."""
     came_from: dict[Transaction, Transaction] = {}
     waiting = deque([start])
     while True:

@@ -1,4 +1,4 @@
-"""What a check reports: an anomaly, in one sentence, with the lines that prove it."""
+"""Findings of a check: anomalies, each in one sentence with the lines that prove it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fencepost.history.model import Send, SendOutcome, Transaction, TransactionO
 
 
 class Anomaly(Enum):
-    """The kinds of anomalies, by the names under which they are reported; docs/history.md explains them."""
+    """Kinds of anomalies, with their names in reports; docs/history.md explains them."""
 
     LOST_WRITE = "lost write"
     DUPLICATE = "duplicate"
@@ -30,7 +30,7 @@ class Anomaly(Enum):
 
 
 class Proof(NamedTuple):
-    """One line of the history, and what it says to the matter."""
+    """One line of the history, and what it proves."""
 
     line: int
     statement: str
@@ -46,19 +46,19 @@ class AnomalyFinding:
 
 
 def finding(anomaly: Anomaly, summary: str, *proofs: Proof | None) -> AnomalyFinding:
-    """A finding with its proofs put in order; what is None or has no line is left out."""
+    """Make a finding with its proofs in order; proofs that are None or have no line are omitted."""
     present = {proof for proof in proofs if proof is not None and proof.line > 0}
     return AnomalyFinding(anomaly, summary, tuple(sorted(present)))
 
 
 def sent(send: Send) -> Proof:
-    """That a record was sent."""
+    """Proof that a record was sent."""
     place = send.topic if send.partition is None else str(send.partition)
     return Proof(send.line, f'{send.client} sends "{send.value}" to {place}')
 
 
 def acknowledged(send: Send) -> Proof | None:
-    """That a record was acknowledged, if it was."""
+    """Proof that a record was acknowledged, if it was."""
     if send.outcome is not SendOutcome.OK:
         return None
     where = "" if send.acknowledged_offset is None else f" at offset {send.acknowledged_offset}"
@@ -66,19 +66,19 @@ def acknowledged(send: Send) -> Proof | None:
 
 
 def began(transaction: Transaction) -> Proof:
-    """That a transaction began."""
+    """Proof that a transaction began."""
     return Proof(transaction.line, f"{transaction.client} begins the transaction")
 
 
 def commit_told_or_asked(transaction: Transaction) -> Proof:
-    """How the commit ended for the client itself; what others saw of the transaction is shown beside it."""
+    """Proof of the commit's outcome for its client; proofs of what others saw stand beside it."""
     if transaction.outcome is TransactionOutcome.COMMITTED:
         return Proof(transaction.end_line, f"{transaction.client} is told that it is committed")
     return Proof(transaction.commit_line, f"{transaction.client} asks for the commit and is not told the outcome")
 
 
 def committed(transaction: Transaction) -> Proof | None:
-    """What shows that a transaction is committed: its client's line or, if that one never knew, what somebody saw."""
+    """Proof that a transaction is committed: its client's line or, if it never knew, what another client saw."""
     if transaction.outcome is TransactionOutcome.COMMITTED:
         return Proof(transaction.end_line, f"{transaction.client} is told that it is committed")
     if transaction.evidence_line:

@@ -1,4 +1,5 @@
-"""Consume-transform-produce: every input up to a group's committed offset is in exactly one committed transaction."""
+"""Check of consume-transform-produce: each input below a group's committed offset is in exactly one committed
+transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from fencepost.history.visibility import Missing
 
 
 class Inputs:
-    """What the transactions of each group say that they have dealt with."""
+    """Inputs that the transactions of each group have processed."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -20,7 +21,7 @@ class Inputs:
         self.twice: set[Transaction] = set()
 
     def find_processed_twice(self) -> Iterator[AnomalyFinding]:
-        """Inputs that two committed transactions of one group have dealt with, one finding per later transaction."""
+        """Find inputs in two committed transactions of one group, one finding per later transaction."""
         for transaction in self._history.transactions:
             group_id = _group_id(transaction)
             if group_id is None or not transaction.may_be_committed:
@@ -45,9 +46,9 @@ class Inputs:
                 )
 
     def find_never_processed(self, offsets: GroupOffsets, missing: Missing) -> Iterator[AnomalyFinding]:
-        """Inputs below a group's committed offset that are in no committed transaction; after find_processed_twice.
+        """Find inputs below a group's committed offset that no committed transaction has; after find_processed_twice.
 
-        missing: what is reported as lost, so that nobody could process it.
+        missing: records reported as lost, which no client could process.
         """
         for (group_id, partition), commits in offsets.commits.items():
             processed = self._processed.get(group_id)
@@ -67,7 +68,7 @@ def _passed_over(
     applied: list[OffsetCommit],
     missing: Missing,
 ) -> Iterator[tuple[int, OffsetCommit]]:
-    """The first unprocessed input's offset below each commit that came past any; applied: commits that took effect."""
+    """The first unprocessed input's offset below each commit that skipped any; applied: commits that took effect."""
     end = max(commit.offset for commit in applied)
     is_started = False
     reported: set[OffsetCommit] = set()
@@ -105,6 +106,6 @@ def _group_id(transaction: Transaction) -> str | None:
 
 
 def _inputs(transaction: Transaction) -> list[tuple[int, str]]:
-    """(line, value) of all that a transaction says it has dealt with."""
+    """(line, value) of all inputs that a transaction names."""
     named = [(send.line, value) for send in transaction.sends for value in send.inputs or ()]
     return named + transaction.inputs_without_records

@@ -1,6 +1,6 @@
-"""Builds a History from its lines, in one pass and in their order.
+"""Loader that builds a History from its lines, in one pass and in their order.
 
-What can be told only when all is known, whether a transaction is committed or a record lost, is left to the checks.
+Questions that need all lines, such as whether a transaction is committed or a record lost, are left to the checks.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 
 class _InvalidLine(Exception):  # noqa: N818 - never leaves this module
-    """The line under way is not what docs/history.md says."""
+    """The current line is not one that docs/history.md allows."""
 
 
 def load_history(lines: Iterable[bytes]) -> History:
-    """Reads a whole history.
+    """Load a whole history.
 
-    lines: as a file opened in binary mode gives them.
-    Raises MalformedHistoryError at the first line that is not an operation or cannot come where it stands.
+    lines: of a file opened in binary mode.
+    Raises MalformedHistoryError at the first line that is not an operation, or is not allowed at its place.
     """
     reader = HistoryReader(lines)
     loader = _Loader()
@@ -85,7 +85,7 @@ class _Loader:
         }
 
     def add(self, number: int, line: dict[str, Any]) -> None:
-        """Takes the next line."""
+        """Add the next line."""
         self._line = number
         try:
             self._add(line)
@@ -159,7 +159,7 @@ class _Loader:
             self.history.compacted_topics.add(_string(line["topic"], "topic"))
 
     def _nothing_invoked(self, client: Client, line: dict[str, Any]) -> None:
-        """The outcome says everything."""
+        """Handle an invocation whose outcome has all fields."""
 
     # Transactions
 
@@ -246,7 +246,7 @@ class _Loader:
             send.partition = partition
         if send.partition is None:
             raise _InvalidLine("the field 'partition' is missing, here or in the invocation")
-        # What only the leader has acknowledged, another leader may give another offset.
+        # A record that only the leader has acknowledged may get another offset from another leader.
         if offset is not None and _integer(offset, "offset") >= 0 and client.acks == -1:
             send.acknowledged_offset = offset
             place(self.history, self._line, send, send.partition, offset)
@@ -261,7 +261,7 @@ class _Loader:
             read(self.history, self._line, run, records)
 
     def _by_partition(self, records: Any) -> dict[Partition, list[tuple[int, str | None]]]:
-        """(offset, value) of what was read, in its order."""
+        """(offset, value) of the read records by partition, in their order."""
         if type(records) is not list:
             raise _InvalidLine("records must be a list")
         found: dict[tuple[str, int], list[tuple[int, str | None]]] = {}

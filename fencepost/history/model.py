@@ -1,7 +1,7 @@
-"""What a history says, tied together: clients, their records and transactions, the logs of the partitions as anybody
-saw them, and the runs in which consumers read them.
+"""Model of a history: clients, their records and transactions, the observed logs of the partitions, and the runs in
+which consumers read them.
 
-All lines are line numbers from 1; 0 stands for a line that the history does not have. Offsets count records.
+All lines are line numbers from 1; 0 means that the history has no such line. Offsets count records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class SendOutcome(Enum):
-    """What became of a send, as its client knows it."""
+    """Outcome of a send, as its client knows it."""
 
     OK = "acknowledged"
     FAILED = "failed"
@@ -21,7 +21,7 @@ class SendOutcome(Enum):
 
 
 class TransactionOutcome(Enum):
-    """What became of a transaction, as its client knows it."""
+    """Outcome of a transaction, as its client knows it."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -31,12 +31,12 @@ class TransactionOutcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One life of a client, from a `start` to the next.
+    """One session of a client, from a `start` to the next.
 
     started_line:        of its `start`, or of its first line without one.
-    unclaimed_reads:     committed transactions read since the last own transaction ended: they count as read by the
+    unclaimed_reads:     committed transactions read since its last transaction ended: they count as read by the
                          next one. The value is the reading line and the record read.
-    seeks:               the last seek per partition: line and position, None where it is not known.
+    seeks:               the last seek per partition: line and position, None if it is not known.
     """
 
     name: str
@@ -59,15 +59,14 @@ class Client:
 class Send:
     """One record, from its invocation on.
 
-    partition:           None while neither the client nor a consumer has said it.
-    acknowledged_offset: as the client was told, None if it was not.
-    offset:              where the record lies in the partition, by acknowledgement or by what was read; None if nobody
-                         knows.
-    outcome_line:        of the line that says the outcome.
-    read_line, reader:   the first read of it by anybody.
+    partition:           None while neither the client nor a consumer has reported it.
+    acknowledged_offset: as reported to the client, None if it was not.
+    offset:              the record's offset in the partition, by acknowledgement or by a read; None if unknown.
+    outcome_line:        the line of the outcome.
+    read_line, reader:   its first read by any client.
     committed_read_line: the first read by a read_committed consumer after the commit was invoked, if any.
-    final_read_line:     a final read that holds it.
-    is_displaced:        other records or other places were seen for it, which is reported as such.
+    final_read_line:     a final read that contains it.
+    is_displaced:        it was seen at another place, or another record at its place; this is reported separately.
     """
 
     client: Client
@@ -90,7 +89,7 @@ class Send:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether the system promised to keep it: by its own acknowledgement or by that of a commit that flushed it."""
+        """Whether the system acknowledged it: the send itself, or the commit that flushed it."""
         if self.outcome is SendOutcome.OK:
             return self.client.acks == -1
         transaction = self.transaction
@@ -103,11 +102,11 @@ class Send:
 
     @property
     def exists(self) -> bool:
-        """Whether the log surely holds it."""
+        """Whether the log certainly contains it."""
         return self.read_line > 0 or self.is_acknowledged
 
     def is_visible(self, *, committed: bool) -> bool:
-        """Whether every consumer that comes past it must see it; committed: for isolation level read_committed."""
+        """Whether every consumer that reads past it must see it; committed: at isolation level read_committed."""
         if self.outcome is SendOutcome.FAILED or self.is_displaced:
             return False
         if committed and self.transaction is not None and not self.transaction.is_committed:
@@ -116,7 +115,7 @@ class Send:
 
     @property
     def settled_line(self) -> int:
-        """From this line on a final read must hold it; 0 if it never must."""
+        """The line from which on a final read must contain it; 0 if none must."""
         line = self.outcome_line if self.outcome is SendOutcome.OK else self.read_line
         if self.transaction is None:
             return line
@@ -131,9 +130,9 @@ class Transaction:
     end_line:                the `ok` of commit or abort.
     possible_commit_count:   calls of commit that have not failed.
     is_attempted:            a commit is under way or its outcome is unknown.
-    inputs_without_records:  line and value of inputs that no record sent names.
-    evidence_line:           somebody saw it committed; `evidence` says what was seen.
-    offsets_seen_line:       somebody was told offsets that only it committed; `offsets_seen` says which.
+    inputs_without_records:  line and value of inputs that no sent record names.
+    evidence_line:           a client saw it committed; `evidence` describes what it saw.
+    offsets_seen_line:       a client fetched offsets that only this transaction committed: `offsets_seen`.
     reads:                   transactions whose committed records its client read for it: line and record.
     """
 
@@ -156,27 +155,27 @@ class Transaction:
 
     @property
     def is_committed(self) -> bool:
-        """Whether it surely is: its client was told, or somebody saw it."""
+        """Whether it is certainly committed: its client got the reply, or a client saw it."""
         return self.outcome is TransactionOutcome.COMMITTED or (
             self.outcome is TransactionOutcome.UNKNOWN and self.evidence_line > 0
         )
 
     @property
     def may_be_committed(self) -> bool:
-        """Whether nothing says that it is not."""
+        """Whether no line contradicts that it is committed."""
         return self.outcome in (TransactionOutcome.COMMITTED, TransactionOutcome.UNKNOWN)
 
     @property
     def settled_line(self) -> int:
-        """A final read or final offsets asked for after this line must hold it; only for one that is committed.
+        """The line after which a final read, or final offsets, must contain it; only for a committed transaction.
 
-        When all is quiet, a commit of unknown outcome has happened or never will.
+        Once all clients are done, a commit of unknown outcome has happened or never will.
         """
         return self.end_line if self.outcome is TransactionOutcome.COMMITTED else self.commit_line
 
     @property
     def known_line(self) -> int:
-        """By this line it was surely committed; only for one that is."""
+        """The line at which it was certainly committed; only for a committed transaction."""
         return self.end_line if self.outcome is TransactionOutcome.COMMITTED else self.evidence_line
 
     def __str__(self) -> str:
@@ -210,7 +209,7 @@ class OffsetCommit:
 
     @property
     def may_have_taken_effect(self) -> bool:
-        """Whether nothing says that it did not."""
+        """Whether no line contradicts that it took effect."""
         if self.outcome is SendOutcome.FAILED:
             return False
         return self.transaction is None or self.transaction.may_be_committed
@@ -218,7 +217,7 @@ class OffsetCommit:
 
 @dataclass(slots=True, eq=False)
 class FetchedOffset:
-    """A group's committed offset, as somebody was told it; offset: None if there was none."""
+    """A group's committed offset, as a client fetched it; offset: None if there was none."""
 
     client: Client
     group_id: str
@@ -231,15 +230,15 @@ class FetchedOffset:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """What one consumer read of one partition without its position being set anew.
+    """Records that one consumer read of one partition between two resets of its position.
 
     offsets:               strictly increasing.
     poll_lines:            of each poll, with `poll_starts`, the index of its first record in `offsets`.
     start_offset:          its position before the first record, if known.
-    end_offset:            for a final read: up to where it read; None otherwise.
+    end_offset:            for a final read: the end of its range; None otherwise.
     invoke_line:           for a final read.
-    family:                the runs, this one among them, between which the consumer went back for no known reason: what
-                           one of them holds, the others have not missed.
+    family:                the runs, this one included, between which the consumer went back without a known reason: the
+                           others have not missed a record that one of them has.
     """
 
     client: Client
@@ -284,7 +283,7 @@ class EarlyRead:
 
 @dataclass(frozen=True, slots=True)
 class OffsetConflict:
-    """In `line`, `offset` of `partition` was said to hold `send`, against an earlier line that said `other`."""
+    """Line `line` reports `send` at `offset` of `partition`, where an earlier line reported `other`."""
 
     partition: Partition
     offset: int
@@ -308,7 +307,7 @@ class SecondPlace:
 
 @dataclass(frozen=True, slots=True)
 class BackwardRead:
-    """A poll gave a record that its consumer had already passed; former_line: the poll that had passed it."""
+    """A poll returned a record that its consumer had already passed; former_line: the poll that had passed it."""
 
     client: Client
     partition: Partition
@@ -320,7 +319,7 @@ class BackwardRead:
 
 @dataclass(frozen=True, slots=True)
 class ForeignRead:
-    """A read of a value that no send so far had."""
+    """A read of a value that no earlier send has."""
 
     client: Client
     partition: Partition

@@ -1,4 +1,4 @@
-"""Committed offsets of groups: those of transactions belong to them as their records do."""
+"""Checks of groups' committed offsets; those of a transaction are part of it, like its records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GroupOffsets:
                 self._sources.setdefault((commit.group_id, commit.partition, commit.offset), []).append(commit)
 
     def note_evidence(self) -> None:
-        """Where an offset that somebody fetched can only be of one transaction, that one is committed."""
+        """Record a transaction as committed if a fetched offset can only be its own."""
         for fetched in self._history.fetched_offsets:
             if fetched.offset is None:
                 continue
@@ -56,9 +56,9 @@ class GroupOffsets:
         return self._sources.get((fetched.group_id, fetched.partition, fetched.offset), [])
 
     def find_wrong_fetches(self, explained: set[Transaction]) -> Iterator[AnomalyFinding]:
-        """Offsets of transactions that are not committed, and those of committed ones that are not there in the end.
+        """Find fetched offsets of uncommitted transactions, and offsets of committed ones that are missing at the end.
 
-        explained: transactions that are reported already.
+        explained: transactions that are already reported.
         """
         reported = set(explained)
         for fetched in self._history.fetched_offsets:
@@ -129,9 +129,9 @@ class GroupOffsets:
         )
 
     def find_regressions(self, explained: set[Transaction]) -> Iterator[AnomalyFinding]:
-        """Committed transactions that took a group's offset back: their input was, or will be, processed twice.
+        """Find committed transactions that moved a group's offset back: their input is processed twice.
 
-        explained: transactions for which that is reported already.
+        explained: transactions for which this is already reported.
         """
         for commits in self.commits.values():
             applied = [one for one in commits if one.transaction is not None and one.surely_took_effect]
@@ -173,7 +173,7 @@ def _known_line(commit: OffsetCommit) -> int:
 
 
 def _commit_shown(commit: OffsetCommit, *, is_seen: bool) -> Proof | None:
-    """That an offset is committed; is_seen: other proofs show records of its transaction."""
+    """Proof that an offset is committed; is_seen: other proofs show records of its transaction."""
     if commit.transaction is None:
         return Proof(commit.outcome_line, "it is acknowledged")
     return commit_told_or_asked(commit.transaction) if is_seen else committed(commit.transaction)
@@ -184,7 +184,7 @@ def _settled_line(commit: OffsetCommit) -> int:
 
 
 def _was_sought(commit: OffsetCommit, former: OffsetCommit) -> bool:
-    """Whether the application asked to process again, by seeking to before what was committed."""
+    """Whether the application requested reprocessing, by a seek to before the committed offset."""
     line, position = commit.seek
     return line > former.line and (position is None or position < former.offset)
 

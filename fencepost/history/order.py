@@ -1,7 +1,7 @@
-"""Where records lie: two at one offset, one at two offsets, an order of offsets that contradicts the order of sends.
+"""Checks of records' offsets: two records at one offset, one at two, an order that contradicts that of the sends.
 
-Kafka's promise per partition: what is sent after an acknowledgement gets a greater offset, whoever sends it; and an
-idempotent producer's records lie in the order in which it sent them, even those that were under way together.
+Kafka's guarantee per partition: a record sent after an acknowledgement, by any client, gets a greater offset; and the
+records of an idempotent producer lie in the order of its sends, even if they were in flight together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fencepost.history.model import Client, History, Partition, Send, SendOutcom
 
 
 def find_inconsistent_offsets(history: History) -> Iterator[AnomalyFinding]:
-    """Offsets at which different records were seen."""
+    """Find offsets at which different records were seen."""
     reported: set[tuple[Partition, int]] = set()
     for conflict in history.offset_conflicts:
         if (conflict.partition, conflict.offset) in reported:
@@ -35,10 +35,10 @@ def _placed(send: Send, partition: Partition, offset: int) -> Proof:
 
 
 def find_second_places(history: History) -> Iterator[AnomalyFinding]:
-    """Records that were seen at two offsets although their producer is idempotent.
+    """Find records that were seen at two offsets although their producer is idempotent.
 
-    Read at both, the record is a duplicate. Read at one and acknowledged at the other, it is one record, of which
-    somebody was told a wrong offset. Such records are marked as displaced: what else is strange about them follows.
+    A record read at both is a duplicate. A record read at one and acknowledged at the other was reported with a wrong
+    offset. Such records are marked as displaced: their other anomalies follow from this one.
     """
     for place in history.second_places:
         send = place.send
@@ -69,7 +69,7 @@ def _was_read(partition: Partition, offset: int) -> bool:
 
 
 def find_reordered_sends(history: History) -> Iterator[AnomalyFinding]:
-    """Records at lower offsets than records that were sent, or acknowledged, before them."""
+    """Find records at lower offsets than records that were sent, or acknowledged, before them."""
     for partition in history.partitions.values():
         yield from _reordered(partition)
 

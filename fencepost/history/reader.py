@@ -1,4 +1,4 @@
-"""The lines of a history as objects; docs/history.md has the format."""
+"""Reader of a history's lines as objects; docs/history.md has the format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OUTCOMES = frozenset(["invoke", "ok", "fail", "unknown"])
 
 
 class MalformedHistoryError(ValueError):
-    """A line is not what docs/history.md says; `line` is its number, from 1, `reason` what is wrong with it."""
+    """A line is not as docs/history.md describes; `line` is its number, from 1, `reason` the fault."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -20,10 +20,10 @@ class MalformedHistoryError(ValueError):
 
 
 class HistoryReader:
-    """Iterates over (line number, object) of a history; blank lines are passed over.
+    """Iterates over (line number, object) of a history; blank lines are skipped.
 
-    torn_line_count: lines that a killed recorder left unfinished. One can only be the last of the file or, where
-    several processes share it, be followed on the same line by a whole one, which counts.
+    torn_line_count: lines that a killed recorder left unfinished. Such a line is the last of the file or, if several
+    processes share it, is followed on the same line by a whole one, which is read.
     """
 
     def __init__(self, lines: Iterable[bytes]) -> None:
@@ -52,7 +52,7 @@ class HistoryReader:
 
     @staticmethod
     def _whole_end(line: bytes) -> dict[str, Any] | None:
-        """The line that another process appended to a torn one, if there is one."""
+        """The line that another process appended to a torn one, if any."""
         start = line.rfind(LINE_START)
         if start <= 0:
             return None

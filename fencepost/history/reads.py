@@ -1,4 +1,4 @@
-"""Reads of what is not to be read, or not again: aborted and dirty reads, values nobody sent, polls that go back."""
+"""Checks of reads: aborted and dirty reads, values that no client sent, polls that go back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fencepost.history.model import Client, History, Send, SendOutcome, Transact
 
 
 def find_wrong_reads(history: History, explained: set[tuple[int, Transaction]]) -> Iterator[AnomalyFinding]:
-    """Reads of records that were never to be seen, one finding for each transaction and each such record outside one.
+    """Find aborted and dirty reads, one finding for each transaction and for each record outside one.
 
     explained: (reading line, transaction read) of reads that a cycle explains already.
     """
@@ -73,7 +73,7 @@ def _dirty_read(transaction: Transaction, send: Send, line: int, reader: Client)
 
 
 def find_foreign_reads(history: History) -> Iterator[AnomalyFinding]:
-    """Reads of values that nobody has sent, in topics that this history writes to."""
+    """Find reads of values that no client has sent, in topics that this history writes to."""
     for read in history.foreign_reads:
         if read.partition.topic not in history.topics_sent_to:
             continue
@@ -88,7 +88,7 @@ def find_foreign_reads(history: History) -> Iterator[AnomalyFinding]:
 
 
 def find_backward_polls(history: History) -> Iterator[AnomalyFinding]:
-    """Polls that give offsets which their consumer had passed, without its position being set anew."""
+    """Find polls that return offsets which their consumer had passed, without a reset of its position."""
     for read in history.backward_reads:
         if read.line == read.former_line:
             proofs = [Proof(read.line, f"one poll gives offset {read.former_offset}, then {read.offset}")]

@@ -1,7 +1,7 @@
-"""What a line of a history shows of the logs: where records lie, and what consumers read in which order.
+"""Sightings of records in a history's lines: their offsets, and the order in which consumers read them.
 
-Everything that can be told only as of this line is noted here, above all whether the commit of a record's transaction
-was under way when the record was read.
+This records everything that is known only at its line, above all whether the commit of a record's transaction was
+invoked when the record was read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fencepost.history.model import (
 
 
 def place(history: History, line: int, send: Send, partition: Partition, offset: int) -> None:
-    """Notes that a record is said to lie at an offset, by an acknowledgement or by a read."""
+    """Record that an acknowledgement or a read reports a record at an offset."""
     holder = partition.log.setdefault(offset, send)
     if holder is not send:
         history.offset_conflicts.append(OffsetConflict(partition, offset, send, line, holder))
@@ -41,7 +41,7 @@ def place(history: History, line: int, send: Send, partition: Partition, offset:
 
 
 def new_run(line: int, client: Client, partition: Partition, start_offset: int | None) -> Run:
-    """The client's position in a partition is set anew; start_offset: to where, None if that is not known."""
+    """Begin a new run after a reset of a client's position in a partition; start_offset: None if it is not known."""
     run = Run(client, partition, start_offset, line)
     if start_offset is not None:
         run.next_offset = start_offset
@@ -51,7 +51,7 @@ def new_run(line: int, client: Client, partition: Partition, start_offset: int |
 
 
 def read(history: History, line: int, run: Run, records: Iterable[tuple[int, str | None]]) -> None:
-    """Notes what one poll, or one final read, gave of one partition; records: (offset, value) in its order."""
+    """Record what one poll, or one final read, returned of one partition; records: (offset, value) in its order."""
     client, partition, sends, log = run.client, run.partition, history.sends, run.partition.log
     is_committed, is_final = client.isolation_is_committed, run.end_offset is not None
     claims = client.unclaimed_reads if client.transaction is None else client.transaction.reads
@@ -96,7 +96,7 @@ def _read_committed(
 
 
 def _gone_back(history: History, line: int, run: Run, offset: int) -> Run:
-    """Notes that a consumer goes back for no known reason; returns the run to which its record at `offset` belongs."""
+    """Record that a consumer goes back without a known reason; returns the run of its record at `offset`."""
     former_line = run.poll_lines[-2] if len(run.poll_lines) > 1 else run.line
     if run.poll_starts[-1] < len(run.offsets):
         former_line = line

@@ -1,8 +1,8 @@
-"""Records that somebody had to see and did not: lost writes, torn transactions, skipped reads.
+"""Checks for missing records: lost writes, torn transactions, skipped reads.
 
-A consumer that reads offsets 4 and 7 without its position being set anew in between has come past 5 and 6. What is
-legally missing there: markers, records of other transactions that aborted or may have, at read_committed, and what
-nobody knows to have been written. A final read has come past all offsets of its ranges.
+A consumer that reads offsets 4 and 7 without a reset of its position in between has passed 5 and 6. There may
+legally be: markers; at read_committed, records of transactions that are or may be aborted; and records of which no
+client knows that they were written. A final read passes all offsets of its ranges.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fencepost.history.model import History, Partition, Run, Send, Transaction, 
 
 @dataclass(slots=True)
 class Missing:
-    """What is reported as missing: records, and transactions of which any record is."""
+    """Records reported as missing, and the transactions of these records."""
 
     sends: set[Send] = field(default_factory=set)
     transactions: set[Transaction] = field(default_factory=set)
 
 
 def find_missing_records(history: History, missing: Missing) -> Iterator[AnomalyFinding]:
-    """Everything that is missing from final reads first, then what polls came past; fills `missing`."""
+    """Find records that final reads lack, then those that polls skipped; fills `missing`."""
     partitions = [one for one in history.partitions.values() if one.topic not in history.compacted_topics]
     visible_offsets = {partition: _VisibleOffsets(partition) for partition in partitions}
     yield from _missing_in_final_reads(history, visible_offsets, missing)
@@ -52,7 +52,7 @@ class _VisibleOffsets:
         self._sorted: dict[bool, array[int]] = {}
 
     def missing(self, run: Run, start: int, end: int) -> list[int]:
-        """Those in [start, end) that the run does not hold."""
+        """The offsets in [start, end) that the run lacks."""
         isolation_is_committed = run.client.isolation_is_committed
         offsets = self._sorted.get(isolation_is_committed)
         if offsets is None:
@@ -125,7 +125,7 @@ def _end_offset(run: Run) -> int:
 
 
 def _reaches_from_zero(runs: Iterable[Run]) -> bool:
-    """Whether final reads of one partition cover it from offset 0 on without a hole."""
+    """Whether the final reads of one partition cover it from offset 0 on without a gap."""
     reached = 0
     for run in sorted(runs, key=_end_offset):
         assert run.start_offset is not None
@@ -140,7 +140,7 @@ def _partitions_of(history: History, topic: str) -> list[Partition]:
 
 
 def _seen_part(transaction: Transaction, missing: set[Send]) -> Proof | None:
-    """Where somebody sees a part of a transaction of which other records are missing in the end."""
+    """Proof that a client sees a part of a transaction whose other records are missing at the end."""
     for send in transaction.sends:
         if send.final_read_line and send not in missing:
             return Proof(send.final_read_line, f'a final read has "{send.value}" of the same transaction')
@@ -197,7 +197,7 @@ def _missing_in_polls(run: Run, visible: _VisibleOffsets, missing: Missing) -> I
 
 
 def _seen_in_run(transaction: Transaction, run: Run) -> int | None:
-    """The offset of a record of the transaction that the run holds."""
+    """The offset of a record of the transaction that the run contains."""
     for send in transaction.sends:
         if send.offset is not None and send.partition is run.partition and run.holds(send.offset):
             return send.offset
@@ -205,7 +205,7 @@ def _seen_in_run(transaction: Transaction, run: Run) -> int | None:
 
 
 def _poll_line(run: Run, offset: int) -> int:
-    """The line of the poll that gave an offset of the run."""
+    """The line of the poll that returned an offset of the run."""
     return run.poll_lines[bisect_right(run.poll_starts, bisect_left(run.offsets, offset)) - 1]
 
 

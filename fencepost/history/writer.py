@@ -1,9 +1,9 @@
-"""Records what clients do as a history, one JSON object per line; docs/history.md has the format.
+"""Recorder of client operations as a history, one JSON object per line; docs/history.md has the format.
 
     history = HistoryWriter.open("history.jsonl")
     application = history.client("application-1", transactional_id="application", isolation_level="read_committed")
     application.begin()
-    sending = application.send("orders", "value-17")          # before the record is handed to the producer
+    sending = application.send("orders", "value-17")          # before the producer gets the record
     sending.ok(partition=0, offset=4)                         # in its delivery callback
     committing = application.commit()                         # before commitTransaction
     committing.ok()                                           # or .fail(error) or .unknown(error)
@@ -35,10 +35,9 @@ def wall_clock_ms() -> int:
 
 
 class HistoryWriter:
-    """Appends operations to a history; any thread may.
+    """Appends operations to a history, from any thread.
 
-    sink:   takes one whole line as bytes, newline included, and has stored it when it returns; a simulation passes
-            `lines.append`.
+    sink:   stores one whole line of bytes, newline included, before it returns; a simulation passes `lines.append`.
     now_ms: the recorder's clock. Lines are stamped and stored under one lock, so that their order is its order.
     """
 
@@ -51,7 +50,7 @@ class HistoryWriter:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], now_ms: Callable[[], int] = wall_clock_ms) -> HistoryWriter:
-        """Appends to a file, which is created if it does not exist.
+        """Open a history that appends to a file, which is created if it does not exist.
 
         A line is one write(2) in append mode: it survives a kill -9 of this process, and several processes may share
         the file. Raises OSError if the file cannot be written.
@@ -68,7 +67,7 @@ class HistoryWriter:
         return history
 
     def close(self) -> None:
-        """Closes the file, if there is one; nothing was waiting to be written."""
+        """Close the file, if there is one; no line was pending."""
         with self._lock:
             if self._file_descriptor is not None:
                 os.close(self._file_descriptor)
@@ -84,9 +83,9 @@ class HistoryWriter:
         idempotent: bool = True,
         acks: int = -1,
     ) -> ClientHistory:
-        """Records that the client `name` starts, or starts again: what its former life left open stays unknown.
+        """Record that the client `name` starts, or restarts: open operations of its last session stay unknown.
 
-        acks: as the producer's setting, -1 for all.
+        acks: the producer's setting, -1 for all.
         """
         client = ClientHistory(self, name)
         client.record(
@@ -101,11 +100,11 @@ class HistoryWriter:
         return client
 
     def topic(self, name: str, *, compacted: bool) -> None:
-        """Records how a topic is kept; in a compacted one, missing records are no anomaly."""
+        """Record whether a topic is compacted; in one that is, missing records are no anomaly."""
         self.append("", "topic", "ok", topic=name, compacted=compacted)
 
     def append(self, client: str, operation: str, outcome: str, **fields: Any) -> None:
-        """Appends one line; fields that are None are left out."""
+        """Append one line; fields that are None are omitted."""
         present = {name: value for name, value in fields.items() if value is not None}
         with self._lock:
             line = {"time_ms": self._now_ms(), "client": client, "operation": operation, "type": outcome, **present}
@@ -128,11 +127,11 @@ class PendingCall:
         client.record(operation, "invoke", call=self._number, **fields)
 
     def fail(self, error: str) -> None:
-        """It surely never took effect and never will."""
+        """Record that it certainly had no effect and never will."""
         self._completed("fail", error=error)
 
     def unknown(self, error: str) -> None:
-        """It may have taken effect or may still do so: a time-out, a lost connection, a fenced commit."""
+        """Record that it may have taken effect, or may still: a time-out, a lost connection, a fenced commit."""
         self._completed("unknown", error=error)
 
     def _completed(self, outcome: str, **fields: Any) -> None:
@@ -140,19 +139,19 @@ class PendingCall:
 
 
 class Call(PendingCall):
-    """An operation whose outcome needs no words."""
+    """An operation whose outcome has no fields."""
 
     def ok(self) -> None:
-        """It surely took effect."""
+        """Record that it certainly took effect."""
         self._completed("ok")
 
 
 class SendCall(PendingCall):
-    """A record on its way."""
+    """A send whose outcome is pending."""
 
     def ok(self, partition: int | None = None, offset: int | None = None) -> None:
-        """The record is acknowledged; its partition is needed unless the invocation named it, its offset is known
-        unless the producer did not say.
+        """Record the acknowledgement. The partition is required unless the invocation named it; the offset may be None
+        if the producer does not report it.
         """
         self._completed("ok", partition=partition, offset=offset)
 
@@ -166,22 +165,22 @@ class ReadCall(PendingCall):
 
 
 class OffsetsCall(PendingCall):
-    """A question for a group's committed offsets."""
+    """A fetch of a group's committed offsets."""
 
     def ok(self, offsets: Iterable[PartitionPosition]) -> None:
-        """offsets: (topic, partition, committed offset or None where nothing is committed)."""
+        """offsets: (topic, partition, committed offset or None if nothing is committed)."""
         self._completed("ok", offsets=list(offsets))
 
 
 class ClientHistory:
-    """What one client does: a producer, a consumer, or both where they work as one application."""
+    """Operations of one client: a producer, a consumer, or both in one application."""
 
     def __init__(self, history: HistoryWriter, name: str) -> None:
         self._history = history
         self.name = name
 
     def record(self, operation: str, outcome: str, **fields: Any) -> None:
-        """Appends one line of this client."""
+        """Append one line of this client."""
         self._history.append(self.name, operation, outcome, **fields)
 
     def next_call_number(self) -> int:
@@ -189,66 +188,66 @@ class ClientHistory:
         return self._history.next_call_number()
 
     def begin(self) -> None:
-        """A transaction begins; sends and offsets belong to it until it ends."""
+        """Record that a transaction begins; sends and offsets belong to it until it ends."""
         self.record("begin", "ok")
 
     def send(self, topic: str, value: str, partition: int | None = None, inputs: Sequence[str] = ()) -> SendCall:
-        """A record is about to be sent.
+        """Record that a record is about to be sent.
 
-        value:  found in no other send of the whole history, not even in one that the application repeats.
+        value:  unique among all sends of the history, also when the application repeats its work.
         inputs: values of the records that this one was made from, in a consume-transform-produce application.
         """
         return SendCall(self, "send", topic=topic, partition=partition, value=value, inputs=list(inputs) or None)
 
     def send_offsets(self, group_id: str, offsets: Iterable[PartitionOffset], inputs: Sequence[str] = ()) -> Call:
-        """Offsets are about to be added to the transaction.
+        """Record that offsets are about to be added to the transaction.
 
-        inputs: values of records that this transaction deals with although no record it sends names them.
+        inputs: values of records that this transaction processes, and that none of its sends names.
         """
         return Call(self, "send_offsets", group_id=group_id, offsets=list(offsets), inputs=list(inputs) or None)
 
     def commit(self) -> Call:
-        """The transaction is about to be committed."""
+        """Record that the transaction is about to be committed."""
         return Call(self, "commit")
 
     def abort(self) -> Call:
-        """The transaction is about to be aborted."""
+        """Record that the transaction is about to be aborted."""
         return Call(self, "abort")
 
     def commit_offsets(self, group_id: str, offsets: Iterable[PartitionOffset]) -> Call:
-        """A consumer is about to commit offsets outside transactions."""
+        """Record that a consumer is about to commit offsets outside transactions."""
         return Call(self, "commit_offsets", group_id=group_id, offsets=list(offsets))
 
     def fetch_offsets(self, group_id: str) -> OffsetsCall:
-        """A group's committed offsets are about to be asked for."""
+        """Record that a group's committed offsets are about to be fetched."""
         return OffsetsCall(self, "fetch_offsets", group_id=group_id)
 
     def final_offsets(self, group_id: str) -> OffsetsCall:
-        """As `fetch_offsets`, once nothing is in progress any more: what was committed must be there."""
+        """As `fetch_offsets`, once all clients are done: committed offsets must be there."""
         return OffsetsCall(self, "final_offsets", group_id=group_id)
 
     def assign(self, partitions: Iterable[PartitionPosition]) -> None:
-        """A rebalance or the application gave the consumer partitions: (topic, partition, position or None if it is
-        not known here).
+        """Record that a rebalance or the application assigned partitions: (topic, partition, position or None if
+        unknown).
         """
         self.record("assign", "ok", partitions=list(partitions))
 
     def seek(self, partitions: Iterable[PartitionPosition]) -> None:
-        """The application, or `auto.offset.reset`, moved the consumer: (topic, partition, position or None)."""
+        """Record that the application or `auto.offset.reset` set positions: (topic, partition, position or None)."""
         self.record("seek", "ok", partitions=list(partitions))
 
     def poll(self) -> ReadCall:
-        """The consumer is about to be polled; a poll that returns nothing may be left out altogether."""
+        """Record that the consumer is about to be polled; a poll without records may be omitted."""
         return ReadCall(self, "poll")
 
     def polled(self, records: Iterable[ReadRecord]) -> None:
-        """A poll returned records: (topic, partition, offset, value). For those who did not record its invocation."""
+        """Record the records of a poll without a recorded invocation: (topic, partition, offset, value)."""
         self.record("poll", "ok", records=list(records))
 
     def final_read(self, ranges: Iterable[OffsetRange]) -> ReadCall:
-        """Everything in these ranges is about to be read, once nothing is in progress any more.
+        """Record that all records of these ranges are about to be read, once all clients are done.
 
         ranges: (topic, partition, start offset, end offset), the end exclusive: the log start offset and the log end
-        offset, or a slice of that per call, for a log that does not fit into one line.
+        offset, or a part of it per call, if the log does not fit into one line.
         """
         return ReadCall(self, "final_read", ranges=list(ranges))
