@@ -19,7 +19,7 @@ PROTOCOL_BYTES = 100  # memory of one protocol of a member, without its metadata
 
 
 class ClassicState(Enum):
-    """The value is the name that DescribeGroups and ListGroups show."""
+    """States of a group. The values are the names in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"

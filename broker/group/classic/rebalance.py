@@ -214,7 +214,7 @@ class ClassicRebalance:
         effects.set_deadline(_session(group, member), effects.now_ms + member.session_timeout_ms)
 
     def restarting_session(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> Callable[[], None]:
-        """Return what `restart_session` does, for a decision without other effects in memory."""
+        """Return a function for `restart_session`, for a decision without other effects in memory."""
         return partial(self._deadlines.set, _session(group, member), now_ms + member.session_timeout_ms)
 
     def remove(self, group: ClassicGroup, member: ClassicMember, effects: DecisionBuilder) -> None:

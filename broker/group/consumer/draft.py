@@ -12,7 +12,7 @@ from fencepost.protocol.stored.consumer_groups import ConsumerGroupKey
 
 
 class ConsumerGroupDraft(GroupDraft[ConsumerGroup, ConsumerGroupKey]):
-    """The draft of a consumer group."""
+    """Draft of a consumer group."""
 
     __slots__ = ()
 

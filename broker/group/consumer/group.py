@@ -41,7 +41,7 @@ class MemberState(IntEnum):
 
 
 class ConsumerGroupState(Enum):
-    """The value is the name that ConsumerGroupDescribe and ListGroups show."""
+    """States of a group. The values are the names in ConsumerGroupDescribe and ListGroups."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"

@@ -17,7 +17,7 @@ SHARE_PROTOCOL_TYPE = "share"
 
 
 class ShareGroupState(Enum):
-    """The value is the name that ShareGroupDescribe and ListGroups show."""
+    """States of a group. The values are the names in ShareGroupDescribe and ListGroups."""
 
     EMPTY = "Empty"
     STABLE = "Stable"

@@ -57,7 +57,7 @@ class OffsetDeletion(NamedTuple):
 
 
 class ShareGroups:
-    """The share groups among the groups of a shard.
+    """Decisions about the share groups of a shard.
 
     groups: all groups of the shard. find: returns a group as it is, also one that only has offsets.
     """

@@ -24,7 +24,7 @@ FIRST_ASSIGNMENT_EPOCH = 1
 
 
 class StreamsGroupState(Enum):
-    """The value is the name that StreamsGroupDescribe and ListGroups show."""
+    """States of a group. The values are the names in StreamsGroupDescribe and ListGroups."""
 
     EMPTY = "Empty"
     NOT_READY = "NotReady"  # topics are missing, or have wrong partition counts

@@ -33,7 +33,7 @@ log = get_logger(__name__)
 
 
 class StreamsGroups:
-    """The streams groups among the groups of a shard.
+    """Decisions about the streams groups of a shard.
 
     groups: all groups of the shard. find: returns a group as it is, also one that only has offsets.
     """

@@ -16,7 +16,7 @@ from fencepost.broker.group.streams.group import StreamsMember
 from fencepost.broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
 
 Processes = Callable[[TaskRole, TaskId], Collection[str]]
-"""The processes that have a task in a role now."""
+"""Function from a role and a task to the processes that have the task in it now."""
 
 
 def reconcile(

@@ -16,7 +16,7 @@ Tasks = Mapping[str, frozenset[int]]
 """Task numbers by subtopology id."""
 
 TasksSince = Mapping[str, Mapping[int, int]]
-"""The same, with the member epoch since which each is owned."""
+"""Task numbers with the member epoch since which each is owned, by subtopology id."""
 
 
 class TaskRole(Enum):
