@@ -1,6 +1,6 @@
-"""One partition's log: appends, what is durable and stable of it, reads, and the watchers that wait for more.
+"""Log of one partition: its offsets, appends, reads and watchers; its parts keep durability, retention and reports.
 
-An append is one synchronous step: check, give offsets, write, take in. Nothing of it waits; what waits is `flushed`.
+An append is one step without an await: check, assign offsets, write, apply. Replies wait for `flushed` afterwards.
 Source: Kafka's UnifiedLog.
 """
 
@@ -106,7 +106,7 @@ class PartitionLog:
     observer:           is notified of every marker, in the step that appends it.
 
     Its parts know nothing of the log, or get it with each call: no cycle keeps a deleted log in memory.
-    durability:    what the next sync takes, who waits for it, and the recovery point.
+    durability:    what the next sync takes, the waiters for it, and the recovery point.
     reports:       the events that the log reports about itself.
     producer_work: snapshots, expiry and listings of producers.
     """
@@ -247,7 +247,7 @@ class PartitionLog:
         run:    v2 batches of one size; where offset and leader epoch are in them, it is overwritten.
         header: of the first one.
         As many from the first on are appended as need no closer look; None, and nothing is done, where there are none:
-        they are for `append`, which also tells what is wrong with one. Durable only after `flushed`.
+        they are for `append`, which also reports what is wrong with one. Durable only after `flushed`.
         Raises StorageError; none of them is then in the log.
         """
         rules = self.append_rules()
@@ -306,7 +306,7 @@ class PartitionLog:
 
         producer:   (id, epoch) of the transaction that they belong to. They carry no sequence.
         guard:      from `begin_verification`, where the transaction had to be verified.
-        is_awaited: false where nobody will ask for `flushed` soon: they may become durable a little later then.
+        is_awaited: false if no caller awaits `flushed` soon: the records may become durable a little later then.
         Durable only after `flushed`.
         Refuses, as a value: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. Raises
         StorageError.
@@ -515,10 +515,10 @@ class PartitionLog:
         bound.
 
         Nothing to read is no error; `records` is then empty. With `minimum_one_batch` the first batch comes whole even
-        if it alone is above `max_bytes`. With `is_lazy` large finds are not read but left to whoever sends them.
+        if it alone is above `max_bytes`. With `is_lazy` large finds are not read before they are sent.
         Refuses, as a value: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE where no batch begins, and what
-        lies elsewhere stays readable. With LOG_END a log that cannot be read raises StorageError instead: whoever
-        replays it must not take a part for the whole. Where the first batch is above `max_bytes`, and left out, it is
+        lies elsewhere stays readable. With LOG_END a log that cannot be read raises StorageError instead: a
+        replay must not take a part for the whole. Where the first batch is above `max_bytes`, and left out, it is
         not said which transactions were aborted.
         Source: Kafka's UnifiedLog.read, LocalLog.collectAbortedTransactions and ReplicaManager.readFromLog.
         """

@@ -21,7 +21,7 @@ from fencepost.protocol.record_batch import HEADER_BYTES
 
 NO_RECORDS = memoryview(b"")
 MAX_POSITION = 2**31 - 1
-SMALL_READ_BYTES = 64 * 1024  # read whoever asks, with what lies around; more than what is copied into a reply
+SMALL_READ_BYTES = 64 * 1024  # read at once, even lazily, with its surroundings; more than is copied into a reply
 _WALK = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
 _LENGTH_OVERHEAD = 12
 _SMALLEST_LENGTH = HEADER_BYTES - _LENGTH_OVERHEAD
@@ -146,7 +146,7 @@ class Segment(SegmentFiles):
         has_time = first_timestamp_ms >= 0  # without one, the sweep rolls by the time since the segment was begun
         if has_time and max_timestamp_ms >= 0 and max_timestamp_ms - first_timestamp_ms > limits.age_ms:
             return False
-        # So that not every append has to look. The index gets one entry at once, others every so many bytes at most.
+        # So that not every append has to look. The index gets one entry at once, others at most one per index interval.
         indexable_bytes = (free_entries_count - 1) * self._index_interval_bytes
         self._room_limits = limits
         self._room_end_position = min(limits.size_bytes, position + indexable_bytes)
@@ -157,7 +157,7 @@ class Segment(SegmentFiles):
     def has_room_for_run(
         self, count: int, size_bytes: int, last_offset: int, max_timestamp_ms: int, limits: SegmentLimits
     ) -> bool:
-        """Whether `count` batches fit one after the other, of so many bytes together; an empty segment takes none."""
+        """Whether `count` batches of `size_bytes` together fit one after the other; an empty segment takes none."""
         return (
             self.log.size_bytes > 0
             and self.has_room_for(size_bytes, last_offset, max_timestamp_ms, limits)
@@ -288,7 +288,7 @@ class Segment(SegmentFiles):
 
     def _read_last_batch(self, max_bytes: int, *, minimum_one_batch: bool) -> SegmentRead | None:
         """The batch appended last, without looking for it; None where it is not to be read whole and at once, or where
-        the file holds something else, which is for those to tell who walk there."""
+        the file holds something else, which a walk through the file reports."""
         position = self._last_batch_position
         size_bytes = self.log.size_bytes - position
         if not 0 < size_bytes <= SMALL_READ_BYTES or (size_bytes > max_bytes and not minimum_one_batch):

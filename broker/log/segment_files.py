@@ -481,7 +481,7 @@ class SegmentFiles:
         self.has_transaction_index = True
 
     def replace_transaction_index(self, index: TransactionIndex) -> None:
-        """Put a rebuilt index in the place of the one there is. Until it is on the disk its checksum tells of a crash
+        """Put a rebuilt index in the place of the one there is. Until it is on the disk its checksum shows a crash
         that kept it from there, and it is rebuilt again."""
         self._close_transaction_index_file()
         if len(index):
@@ -589,7 +589,7 @@ class SegmentFiles:
     def is_of_another_log(self) -> bool:
         """Whether the log file begins with a valid batch that is not the one that was written there.
 
-        The checksum of that batch tells another file from this one with damage. Raises StorageError.
+        The checksum of that batch distinguishes another file from this one with damage. Raises StorageError.
         """
         return has_other_start(self.log, self._checksums.get(file_name(self.base_offset, START_SUFFIX)))
 
