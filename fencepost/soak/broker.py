@@ -1,7 +1,7 @@
-"""The broker under soak: a process on one port and one data directory, killed, frozen, starved of disk and restarted.
+"""The broker under test: a process with one port and one data directory, killed, frozen, starved of disk and restarted.
 
-Nothing here waits: a start is begun with `spawn` and `is_ready` says when it serves, so that the nemesis can do
-something else meanwhile.
+No method waits: `spawn` starts the process and `is_ready` reports when it serves, so that the nemesis can act
+meanwhile.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ HOST = "127.0.0.1"
 
 
 class BrokerDiedError(RuntimeError):
-    """The broker ended although nobody had ended it; carries its last words."""
+    """The broker ended by itself; the message has the end of its log."""
 
 
 class Broker:
-    """settings: Kafka settings, passed with --set. `log_path` gets what all its processes write."""
+    """settings: Kafka settings, passed with --set. `log_path` gets the output of all its processes."""
 
     def __init__(self, data_directory: Path, log_path: Path, settings: Mapping[str, str]) -> None:
         self.data_directory = data_directory
@@ -36,7 +36,7 @@ class Broker:
         self._settings = dict(settings)
         self._process: subprocess.Popen[bytes] | None = None
         self._sink: subprocess.Popen[bytes] | None = None
-        self._log_start = 0  # where in the log the present process began to write
+        self._log_start = 0  # where the output of the current process begins in the log
         self._spawned_at_s = 0.0
         self._is_ready = False
         self._starts_count = 0
@@ -51,7 +51,7 @@ class Broker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether clients are served. Raises BrokerDiedError where the process has ended."""
+        """Whether clients are served. Raises BrokerDiedError if the process has ended."""
         if not self._is_ready:
             if READY.search(self.written()):
                 self._is_ready = True
@@ -62,7 +62,7 @@ class Broker:
         return self._is_ready
 
     def raise_if_dead(self) -> None:
-        """Raises BrokerDiedError where it was started and has ended by itself."""
+        """Raise BrokerDiedError if it was started and has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
             last_words = self.written().decode(errors="replace").strip().splitlines()[-5:]
             raise BrokerDiedError(
@@ -71,7 +71,7 @@ class Broker:
             )
 
     def spawn(self) -> None:
-        """Start the process; `is_ready` says when it serves."""
+        """Start the process; `is_ready` reports when it serves."""
         command = [
             *(sys.executable, "-m", "fencepost", "serve"),
             *("--listener", self.bootstrap_servers, "--data-dir", str(self.data_directory)),
@@ -79,12 +79,12 @@ class Broker:
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
-        # Through a pipe: a limit on the size of files must not hit the log that tells of it.
+        # Through a pipe: a limit on file sizes must not apply to the log that reports it.
         with self.log_path.open("ab") as log:
             self._sink = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log, start_new_session=True)
         assert self._sink.stdin is not None
         with self._sink.stdin as pipe:
-            # In a session of its own: Ctrl-C ends the soak, which then ends the broker.
+            # In its own session: Ctrl-C ends the soak, which then ends the broker.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -97,19 +97,19 @@ class Broker:
         self._is_ready = False
 
     def kill(self) -> None:
-        """kill -9, also of a frozen one."""
+        """Send SIGKILL, also to a frozen process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._finish()
 
     def terminate(self) -> None:
-        """SIGTERM; `has_ended` says when it has."""
+        """Send SIGTERM; `has_ended` reports the end."""
         assert self._process is not None
         self._process.terminate()
 
     def has_ended(self) -> bool:
-        """Whether the process that was told to end did."""
+        """Whether the process has ended after `terminate`."""
         assert self._process is not None
         if self._process.poll() is None:
             return False
@@ -125,7 +125,7 @@ class Broker:
         self._process.send_signal(signal.SIGCONT)
 
     def limit_file_size(self, limit_bytes: int | None) -> None:
-        """No file of the process can grow beyond this from now on, as if the disk were full there; None: no limit."""
+        """Limit the size of the process's files, as if the disk were full; None: no limit."""
         assert self._process is not None
         self.raise_if_dead()
         soft_limit = resource.RLIM_INFINITY if limit_bytes is None else limit_bytes
@@ -133,7 +133,7 @@ class Broker:
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (soft_limit, hard_limit))
 
     def written(self) -> bytes:
-        """What the present process has written to its log."""
+        """The log output of the current process."""
         with self.log_path.open("rb") as log:
             log.seek(self._log_start)
             return log.read()

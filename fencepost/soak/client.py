@@ -1,7 +1,7 @@
 """One Python client process of the soak: python -m fencepost.soak.client '{"kind": …}' (see `Order`).
 
-It writes one line of JSON to standard output twice a second and at its end, ends gently at SIGTERM, and shows where
-all its threads are, in its log, at SIGUSR1.
+It writes one line of JSON to standard output twice a second and at its end, stops cleanly at SIGTERM, and logs the
+stacks of all its threads at SIGUSR1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Order:
 
 def main() -> int:
     faulthandler.register(signal.SIGUSR1)
-    # That the broker goes away is part of the plan; kafka-python reports each attempt to reach it.
+    # The broker is stopped on purpose; kafka-python logs each attempt to connect to it.
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     order = Order(**json.loads(sys.argv[1]))
     stop = threading.Event()
@@ -51,7 +51,7 @@ def main() -> int:
     reporting.start()
     exit_code, reason = _work(order, counters, stop)
     _say({**vars(counters), "ended": exit_code.name, "reason": reason})
-    # What a library still has in flight or would wait for has no say in the end.
+    # Do not wait for the library's requests in flight.
     os._exit(exit_code)
 
 
@@ -71,14 +71,14 @@ def _work(order: Order, counters: Counters, stop: threading.Event) -> tuple[Exit
         return ExitCode.FENCED, str(error)
     except SessionLostError as error:
         return ExitCode.SESSION_LOST, str(error)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the soak shall know and show it
+    except Exception as error:  # noqa: BLE001  # the soak reports any exception
         traceback.print_exc()
         return ExitCode.FAILED, repr(error)
     return ExitCode.STOPPED, ""
 
 
 def _library(order: Order) -> Library:
-    # Each process loads only the library that it works with.
+    # Each process imports only the library that it uses.
     if order.kind == "kafka-python":
         from fencepost.soak.with_kafka_python import KafkaPython
 

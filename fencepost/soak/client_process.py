@@ -1,4 +1,4 @@
-"""One client process as the soak sees it: what it reports, and what is done to it."""
+"""Client process of the soak: its start, its reports, its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAST_WORDS_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all clients of one soak share. java_class_path: None where no Java client runs."""
+    """Common parameters of all clients. java_class_path: None if no Java client runs."""
 
     plan: Plan
     bootstrap_servers: str
@@ -29,19 +29,19 @@ class Surroundings:
 
 
 class ClientProcess:
-    """Started when made. Its reports are read by a thread; the counters are those of its last report."""
+    """A client process, started by the constructor. A thread reads its reports; the counters are the last ones."""
 
     def __init__(self, surroundings: Surroundings, slot: Slot, life: int) -> None:
         self.name = f"{slot.name}.{life}"
         self.log_path = surroundings.logs_directory / f"{slot.name}.log"
         self.sent = self.committed = self.aborted = self.unknown = self.read = self.steps = 0
-        self.reason = ""  # why it ended, in its own words
+        self.reason = ""  # why it ended, as it reported
         self.is_frozen = False
-        self.moved_at_s = time.monotonic()  # when it last got anything done
+        self.moved_at_s = time.monotonic()  # when its last call returned
         with self.log_path.open("a") as log:
             log.write(f"---- {self.name} starts\n")
             log.flush()
-            # In a session of its own: Ctrl-C ends the soak, which then ends its clients.
+            # In its own session: Ctrl-C ends the soak, which then ends its clients.
             self._process = subprocess.Popen(
                 _command(surroundings, slot, self.name),
                 stdin=subprocess.DEVNULL,
@@ -55,15 +55,15 @@ class ClientProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; one of plan.ExitCode where it ended by itself, negative where a signal ended it."""
+        """None while it runs; one of plan.ExitCode if it ended by itself, negative if a signal ended it."""
         return self._process.poll()
 
     def terminate(self) -> None:
-        """Ask it to end: it finishes its transaction, leaves its group."""
+        """Send SIGTERM: it finishes its transaction and leaves its group."""
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Send SIGKILL."""
         self._process.kill()
         self._process.wait()
         self._reader.join(LAST_WORDS_TIMEOUT_S)
@@ -78,7 +78,7 @@ class ClientProcess:
         self.moved_at_s = time.monotonic()
 
     def dump_threads(self) -> None:
-        """Have it write into its log where its threads are."""
+        """Make it log the stacks of its threads."""
         self._process.send_signal(signal.SIGQUIT if self._process.args[0] == "java" else signal.SIGUSR1)  # type: ignore[index]
 
     def _follow(self) -> None:
@@ -102,7 +102,7 @@ class ClientProcess:
 
 
 def is_known(exit_code: int) -> bool:
-    """Whether a client ended in one of the ways in which clients are meant to end."""
+    """Whether a client ended in an expected way."""
     return exit_code in (ExitCode.STOPPED, ExitCode.FENCED, ExitCode.SESSION_LOST)
 
 

@@ -1,4 +1,4 @@
-"""All client processes: keeps one running in every slot, counts what they did, ends those that hang."""
+"""Client processes of the soak: one runs in every slot; their counters, their restarts, the end of hanging ones."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from fencepost.soak.client_process import ClientProcess, Surroundings, is_known
 from fencepost.soak.plan import ExitCode, Slot
 
 RESTART_DELAY_S = 0.5
-HANGING_AFTER_S = 30.0  # without a single call that came back, although neither it nor the broker was disturbed
+HANGING_AFTER_S = 30.0  # without a single completed call, while neither it nor the broker was disturbed
 
 
 class Post:
-    """A slot and who is in it. While it `is_held`, the nemesis starts and ends its process."""
+    """A slot and its process. While it `is_held`, only the nemesis starts and ends the process."""
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
         self.process: ClientProcess | None = None
         self.lives = 0
-        self.is_held = False  # the nemesis is at it: nobody else may disturb it
-        self.starts_at_s: float | None = 0.0  # when to start the next process; None: not by itself
+        self.is_held = False  # reserved by the nemesis
+        self.starts_at_s: float | None = 0.0  # when `look` starts the next process; None: never
         self.committed_at_s = 0.0
-        self.commits_seen = 0  # of the present process
+        self.commits_seen = 0  # of the current process
 
 
 class Crew:
-    """`look` must be called every now and then: nothing happens by itself."""
+    """The client processes of all slots. The caller must call `look` regularly: nothing happens in between."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self.posts = {slot: Post(slot) for slot in surroundings.plan.slots()}
-        self.ends: Counter[str] = Counter()  # how sessions ended by themselves
-        self.failures: list[str] = []  # ends that no client should come to
+        self.ends: Counter[str] = Counter()  # ends of sessions without a signal, by reason
+        self.failures: list[str] = []  # unexpected ends
         self.hung: list[str] = []
         self._surroundings = surroundings
-        self._past: Counter[str] = Counter()  # counters of processes that are gone
+        self._past: Counter[str] = Counter()  # counters of ended processes
 
     def look(self, *, watch_hanging: bool = True) -> None:
-        """Start who is due, notice who has ended or committed. watch_hanging: end those that stand still."""
+        """Start due processes, record ends and commits. watch_hanging: end processes that hang."""
         now_s = time.monotonic()
         for post in self.posts.values():
             process = post.process
@@ -56,7 +56,7 @@ class Crew:
                 self._end_hanging(post, process)
 
     def start(self, post: Post) -> ClientProcess:
-        """Put a new process into the slot; whoever was there must have been retired."""
+        """Start a new process in the slot; the former one must have been retired."""
         post.lives += 1
         post.process = ClientProcess(self._surroundings, post.slot, post.lives)
         post.commits_seen = 0
@@ -64,40 +64,40 @@ class Crew:
         return post.process
 
     def kill(self, post: Post) -> None:
-        """kill -9; the slot stays empty until `starts_at_s` is set."""
+        """Send SIGKILL; the slot stays empty until `starts_at_s` is set."""
         if post.process is not None:
             post.process.kill()
             self.retire(post)
 
     def detach(self, post: Post) -> ClientProcess:
-        """Take the process out of its slot without ending it; the caller looks after it and gives it to `bury`."""
+        """Take the process out of its slot without ending it; the caller must pass it to `bury` later."""
         assert post.process is not None
         process, post.process = post.process, None
         return process
 
     def bury(self, process: ClientProcess) -> None:
-        """A process that is in no slot is gone, or shall be."""
+        """End a detached process, if it still runs, and add its counters to the totals."""
         process.kill()
         self._count(process)
 
     def retire(self, post: Post) -> None:
-        """The process in the slot has ended: what it did is kept in the totals."""
+        """End the process in the slot, if it still runs, and add its counters to the totals."""
         assert post.process is not None
         post.process.kill()
         self._count(post.process)
         post.process, post.starts_at_s = None, None
 
     def total(self, name: str) -> int:
-        """One counter of all processes, past and present; those killed had up to half a second to report."""
+        """Sum of one counter over all processes; killed ones may lack up to the last half second."""
         present = [post.process for post in self.posts.values() if post.process is not None]
         return self._past[name] + sum(int(getattr(process, name)) for process in present)
 
     def idle_since(self, moment_s: float) -> list[Slot]:
-        """Transactional slots that have committed nothing since then."""
+        """Transactional slots without a commit since then."""
         return [slot for slot, post in self.posts.items() if slot.is_transactional and post.committed_at_s <= moment_s]
 
     def stop(self, timeout_s: float) -> None:
-        """Ask all to end, and kill those that have not by then."""
+        """Stop all processes, and kill those that run after the time-out."""
         for post in self.posts.values():
             post.starts_at_s = None
             if post.process is not None:

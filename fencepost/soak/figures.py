@@ -1,4 +1,4 @@
-"""Counts what clients did, from the history that they wrote."""
+"""Figures of a soak, counted from the clients' history."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(slots=True)
 class Figures:
-    """operations: those that were begun. ended: transactions of which the client was told how they ended."""
+    """operations: those invoked. ended: transactions whose outcome the client knows."""
 
     operations: int = 0
     sent: int = 0
@@ -21,19 +21,19 @@ class Figures:
 
     @property
     def unknown(self) -> int:
-        """Transactions whose end their client never learnt: it was killed, fenced, or timed out."""
+        """Transactions of unknown outcome: their client was killed, fenced, or timed out."""
         return self.begun - self.committed.total() - self.aborted
 
 
 def figures_of(history_path: Path) -> Figures:
-    """Reads the whole file, line by line."""
+    """Count the lines of a history."""
     figures = Figures()
     with history_path.open("rb") as lines:
         for line in lines:
             try:
                 one = json.loads(line)
             except ValueError:
-                continue  # the last words of a client that was killed
+                continue  # the unfinished line of a killed client
             operation, outcome = one["operation"], one["type"]
             if outcome == "invoke":
                 figures.operations += 1

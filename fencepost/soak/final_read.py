@@ -1,4 +1,4 @@
-"""What is looked at when all is quiet: is anything left open, what is in the log, does it survive one more crash."""
+"""Final checks of a soak, once all clients have stopped: open transactions, contents of the logs, committed offsets."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ COMMAND_TIMEOUT_S = 60.0
 QUERY_TIMEOUT_S = 15.0
 RETRY_PAUSE_S = 0.1
 READ_TIMEOUT_S = 30.0  # without a single record
-RECORDS_PER_LINE = 5_000  # of the final read's in the history
+RECORDS_PER_LINE = 5_000  # of the final read in the history
 
 
 class ClosingError(Exception):
-    """The broker could not even be asked."""
+    """The broker did not answer the final checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What one isolation level sees of all partitions. digest: of offsets and values, in their order."""
+    """Contents of all partitions at one isolation level. digests: of offsets and values, in their order."""
 
     records_count: int
     digests: dict[Partition, str]
@@ -39,7 +39,7 @@ class Content:
 
 
 def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
-    """librdkafka does not ask again by itself where a broker that has just been started is not ready to lead it yet.
+    """The end offset of a partition. Retries while a new broker process does not lead it; librdkafka does not.
 
     Raises KafkaException.
     """
@@ -58,7 +58,7 @@ def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
 
 
 def open_transactions(bootstrap_servers: str) -> list[str]:
-    """Transactional ids, with their states, that are neither empty nor complete, as the command line shows them."""
+    """Transactional ids, with their states, that are neither empty nor complete; from `fencepost transactions list`."""
     command = [sys.executable, "-m", "fencepost", "transactions", "list", "--bootstrap", bootstrap_servers, "--json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
@@ -72,7 +72,7 @@ def open_transactions(bootstrap_servers: str) -> list[str]:
 
 
 def wait_until_settled(bootstrap_servers: str) -> list[str]:
-    """Waits until no transaction is open; returns those that still are when their time and more is over."""
+    """Wait until no transaction is open; returns those that are still open after SETTLE_TIMEOUT_S."""
     deadline_s = time.monotonic() + SETTLE_TIMEOUT_S
     while True:
         left = open_transactions(bootstrap_servers)
@@ -82,7 +82,7 @@ def wait_until_settled(bootstrap_servers: str) -> list[str]:
 
 
 class Examiner:
-    """Asks and reads with confluent-kafka, whoever wrote."""
+    """Reads offsets and records with confluent-kafka, for all kinds of clients."""
 
     def __init__(self, bootstrap_servers: str, partitions: Sequence[Partition]) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -110,7 +110,7 @@ class Examiner:
         return found
 
     def record_everything(self, history: ClientHistory) -> Content:
-        """Reads all partitions as read_committed; the history gets it as its final read, a stretch to a line."""
+        """Read all partitions as read_committed, and record that as the final read, RECORDS_PER_LINE a line."""
         stretches: dict[Partition, list[tuple[int, str]]] = {partition: [] for partition in self._partitions}
         starts = dict.fromkeys(self._partitions, 0)
 
@@ -131,11 +131,11 @@ class Examiner:
         return content
 
     def content(self, isolation_level: str) -> Content:
-        """Reads all partitions."""
+        """Read all partitions."""
         return self._content(isolation_level, lambda *_: None)
 
     def record_offsets(self, history: ClientHistory, kinds: Sequence[str]) -> None:
-        """What the groups have committed in the end."""
+        """Record the groups' committed offsets as the history's final offsets."""
         for kind in kinds:
             group = group_id(kind)
             call = history.final_offsets(group)
@@ -183,8 +183,7 @@ class Examiner:
 
 
 def _records(consumer: Consumer, partitions: Sequence[Partition]) -> Iterator[tuple[Partition, int, str]]:
-    """Everything from the beginning of these partitions to their ends, by and by of each. Raises ClosingError,
-    KafkaException."""
+    """Read all records of these partitions, from beginning to end. Raises ClosingError, KafkaException."""
     consumer.assign([TopicPartition(*partition, OFFSET_BEGINNING) for partition in partitions])
     unread = set(partitions)
     heard_at_s = time.monotonic()

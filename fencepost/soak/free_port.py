@@ -1,4 +1,4 @@
-"""A port for a server that is started again on it."""
+"""Free port for a server that is restarted on it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import socket
 
 HOST = "127.0.0.1"
 FIRST_PORT, END_PORT = 20_000, 32_768
-"""Below the ports that Linux gives to outgoing connections: one of them could take it while the server is down."""
+"""Below the ports of outgoing connections on Linux: one of them could take the port while the server is down."""
 PORTS_PER_PROCESS = 128
-"""Each process looks among ports of its own, in turns: so nobody takes one whose server is down, or not up yet."""
+"""Each process searches its own range of ports, in turn, so that no other takes a port whose server is down."""
 
 _turn = itertools.count()
 
 
 def free_port() -> int:
-    """A TCP port on the loopback address that nobody uses now. Raises OSError when none is found."""
+    """Find a free TCP port on the loopback address. Raises OSError if there is none."""
     process_count = (END_PORT - FIRST_PORT) // PORTS_PER_PROCESS
     first_port = FIRST_PORT + os.getpid() % process_count * PORTS_PER_PROCESS
     for _ in range(PORTS_PER_PROCESS):

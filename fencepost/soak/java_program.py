@@ -1,4 +1,4 @@
-"""The Java client of the soak: whether this machine can run it, and how it is compiled."""
+"""Java client of the soak: its compilation, and the check that this machine can run it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent / "SoakClient.java"
 COMPILE_TIMEOUT_S = 120
-# Short lives, small heaps, several at once beside a broker: quick starts matter, fast code does not.
+# Short runs, small heaps, several beside a broker: quick starts matter, fast code does not.
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx96m", "-Xshare:auto")
 
 
 class NoJavaError(Exception):
-    """The Java client cannot be run here; the message says why."""
+    """The Java client cannot be run here; the message is the reason."""
 
 
 def compiled_class_path(directory: Path) -> str:
-    """Compile the program into this directory; returns the class path that it runs with. Raises NoJavaError."""
+    """Compile the program into this directory; returns its class path. Raises NoJavaError."""
     for tool in ("javac", "java"):
         if shutil.which(tool) is None:
             raise NoJavaError(f"no {tool} on PATH; a JDK of version 17 or newer is needed")

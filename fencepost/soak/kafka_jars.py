@@ -1,6 +1,6 @@
-"""Kafka's own Java libraries, fetched once by the Ivy that pyspark brings along.
+"""Kafka's Java libraries, fetched once by pyspark's Ivy.
 
-They are kept in the cache of a checkout, `.cache`, or of the user where the package is installed.
+They are stored in the cache of a checkout, `.cache`, or of the user if the package is installed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ FETCH_TIMEOUT_S = 180
 
 
 def kafka_class_path(artifact: str, version: str, *, timeout_s: float = FETCH_TIMEOUT_S) -> str:
-    """The class path of one of Kafka's artifacts, such as kafka-streams, and of what it needs.
+    """The class path of one of Kafka's artifacts, such as kafka-streams, and its dependencies.
 
-    timeout_s: how long fetching may take. Needs Java and a package registry on the first call.
-    Raises subprocess.SubprocessError and OSError when the jars cannot be had.
+    timeout_s: the time for fetching. Needs Java and a package registry on the first call.
+    Raises subprocess.SubprocessError and OSError if the jars cannot be fetched.
     """
     folder = CACHE / artifact / version
     complete = folder / ".complete"
@@ -38,7 +38,7 @@ def kafka_class_path(artifact: str, version: str, *, timeout_s: float = FETCH_TI
 
 
 def _fetch(artifact: str, version: str, cache: Path, folder: Path, timeout_s: float) -> None:
-    """Put the jars of an artifact, and of what it needs, into a folder."""
+    """Fetch the jars of an artifact and its dependencies into a folder."""
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
     subprocess.run(
         [
@@ -57,5 +57,5 @@ def _fetch(artifact: str, version: str, cache: Path, folder: Path, timeout_s: fl
 
 
 def kafka_clients_class_path() -> str:
-    """The class path of kafka-clients, of the version that everything here uses, and of what it needs."""
+    """The class path of kafka-clients and its dependencies, in the version that this project uses."""
     return kafka_class_path("kafka-clients", KAFKA_CLIENTS_VERSION)

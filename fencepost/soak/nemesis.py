@@ -1,8 +1,8 @@
-"""What goes wrong: at random moments, but the same ones for the same seed, as far as processes can repeat themselves.
+"""Faults of the soak, at random times that are the same for the same seed, as far as processes can repeat a run.
 
-Each fault is a generator that does something, yields for how many seconds it wants to be left alone, and goes on. So
-several are under way at a time: a client dies while the broker is away, another is frozen when the disk is full. One
-fault at a time has the broker, and one each client.
+Each fault is a generator that acts, yields the seconds until it acts again, and goes on. So several faults run at the
+same time: a client dies while the broker is down, another is frozen while the disk is full. At most one fault at a
+time affects the broker, and one each client.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fencepost.soak.plan import ExitCode
 
 FaultSchedule: TypeAlias = Iterator[float]
 
-LOOK_S = 0.02  # between two looks at something that is waited for
+LOOK_S = 0.02  # between two checks of a condition
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-FENCING_TIMEOUT_S = 90.0  # a zombie may wait for a reply as long as its client's own time-outs
+FENCING_TIMEOUT_S = 90.0  # a zombie may wait for a reply up to its client's time-outs
 SUCCESSOR_TIMEOUT_S = 60.0
 DISK_FULL_S = (0.5, 4.0)
 BROKER_FROZEN_S = (0.2, 4.0)
@@ -33,10 +33,10 @@ CLIENT_FROZEN_S = (0.2, 14.0)  # beyond the time-outs of sessions and of transac
 
 
 class Nemesis:
-    """`act` must be called every now and then; it begins faults, and goes on with those under way.
+    """Begins and continues faults. The caller must call `act` regularly.
 
-    interval_s: between the beginnings of two faults, on average. `counts` are the faults that took place; `findings`
-    is what must not be: zombies that were not fenced, a broker that does not start or stop.
+    interval_s: between the beginnings of two faults, on average. `counts`: the faults that took place. `findings`:
+    failures of the broker: zombies that were not fenced, a broker that does not start or stop.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Nemesis:
         self._numbers = itertools.count()
         self._is_broker_held = False
         self._zombies: list[ClientProcess] = []
-        # How often each happens, against the others.
+        # The relative frequency of each.
         self._faults: dict[Callable[[], FaultSchedule], int] = {
             self._kill_broker: 5,
             self._restart_broker: 2,
@@ -73,7 +73,7 @@ class Nemesis:
         return bool(self._under_way)
 
     def act(self, *, may_begin: bool) -> None:
-        """Go on with what is due. may_begin: whether new faults may begin. Raises BrokerDiedError."""
+        """Continue the faults that are due. may_begin: whether new faults may begin. Raises BrokerDiedError."""
         if not self._is_broker_held:
             self._broker.raise_if_dead()
         now_s = time.monotonic()
@@ -90,13 +90,13 @@ class Nemesis:
                 heapq.heappush(self._under_way, (time.monotonic() + pause_s, next(self._numbers), fault))
 
     def stop(self) -> None:
-        """End what it keeps alive itself."""
+        """End the processes that faults keep running."""
         self._under_way.clear()
         for zombie in list(self._zombies):
             self._crew.bury(zombie)
         self._zombies.clear()
 
-    # The broker's
+    # Faults of the broker
 
     def _kill_broker(self) -> FaultSchedule:
         if self._is_broker_held:
@@ -134,8 +134,8 @@ class Nemesis:
         self._is_broker_held = False
 
     def _fill_disk(self) -> FaultSchedule:
-        """Files of the broker cannot grow beyond what one of them has now: those that are longer are full, and the
-        others soon may be. A partition that found no room stays offline until the broker starts again."""
+        """Limit the broker's files to the current size of one of them: longer files are full, others soon may be. A
+        partition without room may stay offline until the broker restarts."""
         sizes = sorted(size for size in (path.stat().st_size for path in self._broker.log_files()) if size)
         if self._is_broker_held or not sizes:
             return
@@ -177,7 +177,7 @@ class Nemesis:
                 raise BrokerDiedError(f"the broker was not ready {READY_TIMEOUT_S:.0f} s after its start")
             yield LOOK_S
 
-    # The clients'
+    # Faults of the clients
 
     def _kill_client(self) -> FaultSchedule:
         post = self._pick()
@@ -204,7 +204,7 @@ class Nemesis:
         post.is_held = False
 
     def _replace_client(self) -> FaultSchedule:
-        """It leaves as clients should, and comes back: members of groups come and go."""
+        """Stop a client cleanly, and start it again: members leave and join groups."""
         post = self._pick()
         if post is None or post.process is None:
             return
@@ -223,8 +223,8 @@ class Nemesis:
         post.is_held = False
 
     def _make_zombie(self) -> FaultSchedule:
-        """A client is frozen, another takes its transactional id and gets on, then the first one wakes up."""
-        # One that has not asked for its producer id yet would be no zombie, but the younger of the two.
+        """Freeze a client, let another use its transactional id, then wake the first one."""
+        # A client without a producer id yet would be no zombie, but the newer of the two.
         post = self._pick(has_committed=True)
         if post is None or post.process is None:
             return
@@ -263,7 +263,7 @@ class Nemesis:
             )
 
     def _pick(self, *, has_committed: bool = False) -> Post | None:
-        """A client that runs and is left alone so far."""
+        """Pick a running client without a fault."""
         free = [
             post
             for post in self._crew.posts.values()

@@ -1,4 +1,4 @@
-"""What runs in a soak: kinds of clients, their roles and names, topics, paces and times; all its processes read it."""
+"""Plan of a soak, which all its processes read: kinds of clients, their roles and names, topics, rates and times."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ INPUT_PARTITIONS_COUNT = 3
 OUTPUTS_TOPIC, OUTPUT_PARTITIONS_COUNT = "outputs", 4
 
 TRANSACTION_TIMEOUT_MS = 10_000
-SESSION_TIMEOUT_MS = 6_000  # of group members; the least that a broker allows by default
-RECORDS_PER_TRANSACTION_LIMIT = 5  # of a producer; a transformer takes what one poll gives, up to POLL_RECORDS_LIMIT
+SESSION_TIMEOUT_MS = 6_000  # of group members; the minimum of a broker by default
+RECORDS_PER_TRANSACTION_LIMIT = (
+    5  # of a producer; a transformer takes the records of one poll, up to POLL_RECORDS_LIMIT
+)
 POLL_RECORDS_LIMIT = 20
 POLL_TIMEOUT_S = 0.2
 COMMIT_SHARE = 0.8  # of the transactions of producers; the others are aborted
@@ -21,9 +23,9 @@ TRANSFORMER_COMMIT_SHARE = 0.9
 DAWDLING_SHARE = 0.02  # of transactions take up to DAWDLING_S longer, so that crashes meet open ones
 DAWDLING_S = 1.5
 VERIFIER_REREAD_LIMIT = 500  # offsets before the end from which a new verifier begins, at most
-RETRY_TIMEOUT_S = 45.0  # a call that can only be repeated is given up after this, and the session with it
+RETRY_TIMEOUT_S = 45.0  # the time-out of a call that can only be repeated; its session ends with it
 
-# What the broker is made to do often: roll, clean, end what timed out.
+# Settings that make the broker often roll, clean and abort timed-out transactions.
 BROKER_SETTINGS = {
     "log.segment.bytes": str(2 * 1024 * 1024),
     "transaction.state.log.num.partitions": "5",
@@ -36,12 +38,12 @@ BROKER_SETTINGS = {
 
 
 class ExitCode(IntEnum):
-    """How a client process ends."""
+    """Exit codes of client processes."""
 
-    STOPPED = 0  # it was asked to
+    STOPPED = 0  # after SIGTERM
     FAILED = 1  # a bug of the soak or of the client; its log has the trace
-    FENCED = 3  # somebody else has its transactional id, or the broker timed its transaction out
-    SESSION_LOST = 4  # its producer can do nothing more; a new one must be made
+    FENCED = 3  # another producer has its transactional id, or its transaction timed out
+    SESSION_LOST = 4  # its producer is unusable; a new one is needed
 
 
 class Partition(NamedTuple):
@@ -50,7 +52,7 @@ class Partition(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A place for one client process at a time; its name is the transactional id of those that have one."""
+    """A slot for one client process at a time; its name is the transactional id of transactional ones."""
 
     kind: str
     role: str  # producer, transformer, verifier
@@ -67,7 +69,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """kinds: of clients. rate: transactions per second that all clients together begin."""
+    """kinds: of clients. rate: transactions per second of all clients together."""
 
     kinds: Sequence[str]
     rate: float
@@ -95,14 +97,14 @@ class Plan:
         return self.rate / sum(slot.is_transactional for slot in self.slots())
 
     def topics(self) -> dict[str, int]:
-        """How many partitions each has."""
+        """The topics, and the number of partitions of each."""
         return {
             **{inputs_topic(kind): INPUT_PARTITIONS_COUNT for kind in self.kinds},
             OUTPUTS_TOPIC: OUTPUT_PARTITIONS_COUNT,
         }
 
     def inputs(self) -> list[Partition]:
-        """What producers write to."""
+        """The topics that producers write to."""
         return [
             Partition(inputs_topic(kind), number) for kind in self.kinds for number in range(INPUT_PARTITIONS_COUNT)
         ]
@@ -112,7 +114,7 @@ class Plan:
 
 
 def inputs_topic(kind: str) -> str:
-    """What the group of this kind consumes; producers of all kinds write to it."""
+    """The topic that the group of this kind consumes; producers of all kinds write to it."""
     return f"inputs-{kind}"
 
 

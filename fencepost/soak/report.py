@@ -1,4 +1,4 @@
-"""What a soak says: a line every few seconds, and the figures at the end."""
+"""Output of a soak: a line every few seconds, and the report at the end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FAULT_TITLES = {
 
 @dataclass
 class SoakReport:
-    """Everything that one soak came to. Counts of records and transactions are the clients' own, from their histories.
+    """Results of one soak. Counts of records and transactions come from the clients' histories.
 
-    findings: what must not be, beside the anomalies that the checker found; any of them fails the soak.
-    notes:    what is worth knowing and is no fault of the broker.
+    findings: failures beside the anomalies of the checker; any of them fails the soak.
+    notes:    other observations, which are no fault of the broker.
     """
 
     seed: int
@@ -40,7 +40,7 @@ class SoakReport:
     unknown: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     fenced_zombies: int = 0
-    sessions: dict[str, int] = field(default_factory=dict)  # how those that ended by themselves did
+    sessions: dict[str, int] = field(default_factory=dict)  # reasons of ends without a signal
     recoveries_s: list[float] = field(default_factory=list)
     partitions_offline: int = 0
     visible_records: int = 0
@@ -55,11 +55,11 @@ class SoakReport:
         return not self.findings and not self.anomalies
 
     def as_object(self) -> dict[str, object]:
-        """For --json."""
+        """Format the report for --json."""
         return {"good": self.is_good, **asdict(self)}
 
     def show(self, console: Console) -> None:
-        """The table for people."""
+        """Print the report as a table for people."""
         table = Table(
             "", "", show_header=False, title=f"Soak of {self.minutes:g} minutes, seed {self.seed}", title_justify="left"
         )

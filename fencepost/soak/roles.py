@@ -1,7 +1,7 @@
-"""What a Python client does, whichever library it does it with: produce, consume-transform-produce, or verify.
+"""Roles of Python clients, with any library: produce, consume-transform-produce, verify.
 
-`TransactionalProducer` and the consumers are what a library must be made to look like; what it raises is sorted into
-the four answers below. SoakClient.java does the same things in Java.
+Each library has an adapter to `TransactionalProducer` and the consumers, which maps its exceptions to the four errors
+below. SoakClient.java has the same roles in Java.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fencepost.soak.plan import (
     group_id,
 )
 
-Delivered = Callable[[int | None, str | None], None]  # the offset that a record got, or what went wrong
+Delivered = Callable[[int | None, str | None], None]  # the offset of a record, or its error
 
 
 class RetryError(Exception):
-    """Nothing is known; the same call may be made again."""
+    """The outcome is unknown; the call may be repeated."""
 
 
 class MustAbortError(Exception):
@@ -47,7 +47,7 @@ class FencedError(Exception):
 
 
 class SessionLostError(Exception):
-    """The producer can do nothing more."""
+    """The producer is unusable."""
 
 
 class ReadRecord(NamedTuple):
@@ -64,7 +64,7 @@ class TransactionalProducer(Protocol):
     def send(self, partition: Partition, value: str, delivered: Delivered) -> None: ...
     def send_offsets(self, offsets: Mapping[Partition, int], consumer: GroupConsumer) -> None: ...
     def flush(self) -> None:
-        """Waits for what was sent, some seconds at most."""
+        """Wait for the sent records, for a few seconds at most."""
         ...
 
     def commit(self) -> None: ...
@@ -73,7 +73,7 @@ class TransactionalProducer(Protocol):
 
 
 class Assigned(Protocol):
-    """Told of the partitions that a rebalance gave, and of the position where it is known."""
+    """Callback with the partitions that a rebalance assigned, and their positions if known."""
 
     def __call__(self, partitions: Sequence[tuple[Partition, int | None]], /) -> None: ...
 
@@ -85,7 +85,7 @@ class Reader(Protocol):
 
 class GroupConsumer(Reader, Protocol):
     def rewind(self, positions: Mapping[Partition, int]) -> list[tuple[Partition, int]]:
-        """Read again from these offsets, where the partition is still this member's; returns where it is."""
+        """Seek to these offsets in partitions that are still assigned; returns those partitions."""
         ...
 
 
@@ -98,7 +98,7 @@ class Verifier(Reader, Protocol):
 
 
 class Library(Protocol):
-    """A client library: makes what the roles work with."""
+    """A client library: makes the producers and consumers of the roles."""
 
     def producer(self, transactional_id: str) -> TransactionalProducer: ...
     def group_consumer(self, topic: str, group: str, assigned: Assigned) -> GroupConsumer: ...
@@ -106,15 +106,15 @@ class Library(Protocol):
 
 
 class Counters:
-    """What the process says of itself every now and then; one thread writes, another reads."""
+    """Counters that the process reports regularly; one thread writes, another reads."""
 
     def __init__(self) -> None:
         self.sent = self.committed = self.aborted = self.unknown = self.read = 0
-        self.steps = 0  # calls that came back: where it stands still, the client hangs
+        self.steps = 0  # completed calls: if the number stays the same, the client hangs
 
 
 class Pace:
-    """Lets `rate` turns a second begin, and does not catch up on those missed."""
+    """Limits the rate to `rate` turns per second, without catching up on missed ones."""
 
     def __init__(self, rate: float, chance: random.Random) -> None:
         self._interval_s = 1 / rate
@@ -130,7 +130,7 @@ class Pace:
 class Transactions:
     """A transactional producer whose every operation is recorded.
 
-    name: of the process; the values that it sends begin with it, and are so found nowhere else.
+    name: of the process; its values begin with it, which makes them unique.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Transactions:
             if error is None:
                 call.ok(offset=offset)
             else:
-                # A failed delivery may have reached the log all the same, where an abort then covers it.
+                # A failed delivery may still be in the log, where the abort covers it.
                 call.unknown(error)
 
         try:
@@ -207,12 +207,11 @@ class Transactions:
         self._counters.aborted += 1
 
     def flush(self) -> None:
-        """Before an abort by choice: otherwise libraries throw away what they have not sent yet, and the log never
-        gets what readers must not see."""
+        """Flush before a deliberate abort: otherwise libraries drop unsent records, which never reach the log."""
         self._producer.flush()
 
     def dawdle(self, stop: threading.Event) -> None:
-        """Leaves the transaction open for a while, now and then."""
+        """Leave the transaction open for a random time, in some cases."""
         if self._chance.random() < DAWDLING_SHARE:
             stop.wait(self._chance.uniform(0, DAWDLING_S))
 

@@ -1,4 +1,4 @@
-"""One soak from its first topic to its verdict."""
+"""Run of one soak, from the creation of its topics to its report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fencepost.soak.report import SoakReport
 TICK_S = 0.02
 PROGRESS_INTERVAL_S = 5.0
 FIRST_COMMITS_TIMEOUT_S = 60.0
-QUIET_TIMEOUT_S = 90.0  # after the last fault; all must have committed again by then
+QUIET_TIMEOUT_S = 90.0  # after the last fault; every client must have committed again by then
 STOP_TIMEOUT_S = 15.0
 CREATE_TIMEOUT_S = 20.0
 RESTART_TIMEOUT_S = 60.0
@@ -68,7 +68,7 @@ class Soak:
         self._progress_at_s = 0.0
 
     def run(self) -> SoakReport:
-        """All of it. Whatever happens, no process is left; everything else stays to be looked at."""
+        """Run the soak. No process is left, even after an exception; all files are kept."""
         try:
             self._start()
             self._work()
@@ -93,9 +93,9 @@ class Soak:
             created.result(CREATE_TIMEOUT_S)
 
     def _work(self) -> None:
-        """Faults for as long as asked for, then quiet until everybody has committed again."""
+        """Run faults for the given time, then wait until every client has committed again."""
         self._began_at_s = began_at_s = time.monotonic()
-        # Faults begin when everybody is at work, but not later than this, should somebody never be.
+        # Faults begin when all clients have committed, but at the latest at this time.
         self._look_until(lambda: not self._crew.idle_since(began_at_s), FIRST_COMMITS_TIMEOUT_S, "starting")
         never = self._crew.idle_since(began_at_s)
         if never:
@@ -212,7 +212,7 @@ class Soak:
         ]
 
     def _check(self) -> None:
-        """The checker is a program of its own, and is run as one; its memory is gone when it ends."""
+        """Run the checker as its own process, which frees its memory at its end."""
         self._say("checking the history")
         command = [
             *(sys.executable, "-m", "fencepost", "history", "check", str(self._history_path)),

@@ -1,4 +1,4 @@
-"""One process at a time in a folder that several fill."""
+"""Lock that admits one process at a time to a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Wait for other processes that are in the folder, which is made when it is missing. Ends with the process, too."""
+    """Lock the folder, which is created if it is missing; waits for other processes. The lock ends with the process."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

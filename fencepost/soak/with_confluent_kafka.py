@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) as a library of the soak's roles: transactions of version 1."""
+"""Adapter of confluent-kafka (librdkafka) to the soak's roles: transactions of version 1."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PURGED_CODES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SL
 
 
 class ConfluentKafka:
-    """Makes producers and consumers that reach this broker."""
+    """Makes producers and consumers for this broker."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._configuration: dict[str, Any] = {
@@ -84,11 +84,11 @@ class ConfluentKafka:
 
 
 class Producer:
-    """After an abort that threw records away, a new producer is made.
+    """Producer that is replaced by a new one after an abort that dropped records.
 
-    A record whose acknowledgement was lost with the connection counts as not sent while it waits to be sent again.
-    Thrown away then, it gives its sequence number to another record of the same epoch. The broker takes that for the
-    one that it has, and acknowledges it with that one's offset (librdkafka 2.16).
+    A record whose acknowledgement was lost with the connection counts as unsent while it waits for its retry. If it is
+    dropped then, another record of the same epoch gets its sequence number. The broker takes that record for the
+    first one, and acknowledges it with the first one's offset (librdkafka 2.16).
     """
 
     def __init__(self, producer: RdKafkaProducer) -> None:
@@ -127,8 +127,8 @@ class Producer:
         try:
             self._producer.flush(CALL_TIMEOUT_S)
         except SystemError:
-            # What confluent-kafka 2.16.1 raises where the producer meets a fatal error meanwhile, such as being fenced.
-            # The call that follows says what it was.
+            # Raised by confluent-kafka 2.16.1 if the producer gets a fatal error meanwhile, such as fencing.
+            # The next call reports the error.
             return
 
     def commit(self) -> None:
@@ -161,7 +161,7 @@ class Reader:
 
 
 class Member(Reader):
-    """A member of a group; `assigned` is told of every rebalance."""
+    """A member of a group; `assigned` is called after every rebalance."""
 
     def __init__(self, consumer: Consumer, topic: str, assigned: Assigned) -> None:
         super().__init__(consumer)
@@ -197,7 +197,7 @@ class AssignedReader(Reader):
 
 
 def _call(call: Callable[[], None], *, otherwise: type[Exception] = MustAbortError) -> None:
-    """Make a call and sort what it raises."""
+    """Make a call and map its exceptions to the roles' errors."""
     try:
         call()
     except KafkaException as raised:

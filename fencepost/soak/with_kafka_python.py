@@ -1,7 +1,7 @@
-"""kafka-python 3 as a library of the soak's roles: transactions of version 1.
+"""Adapter of kafka-python 3 to the soak's roles: transactions of version 1.
 
-Its transaction calls raise a plain KafkaError about "an error state" for whatever happened earlier, so that the cause
-is found in the text. Mistakes of kafka-python 3.0.12 that the soak has to live with, each named where it is met:
+Its transaction calls raise a plain KafkaError about "an error state" for any earlier error; the text has the cause.
+Bugs of kafka-python 3.0.12 that the soak works around, each named at its workaround:
 LOST REQUEST, STALE OFFSETS, NAMELESS MEMBER, EMPTY COMMIT, LOST ASSIGNMENT, RAISING POLL.
 """
 
@@ -33,18 +33,18 @@ from fencepost.soak.roles import (
 
 FLUSH_TIMEOUT_S = 10
 RECONNECTING = {"reconnect_backoff_max_ms": 1_000, "request_timeout_ms": 15_000, "bootstrap_timeout_ms": 40_000}
-# LOST REQUEST: where the coordinator refuses a connection at the wrong moment, Sender._maybe_send_pending_request drops
-# the request that it was about to send (await_ready raises, and target_node is not None any more), and who waits for
-# its result waits for ever. So calls are given up after this many seconds, and the session with them.
+# LOST REQUEST: if the coordinator refuses a connection at the wrong moment, Sender._maybe_send_pending_request drops
+# the request that it was about to send (await_ready raises, and target_node is not None any more), and the caller
+# waits for ever. So calls time out after this many seconds, and the session ends with them.
 CALL_TIMEOUT_S = 20
-# LOST ASSIGNMENT: a poll that ends in the middle of a join loses the assignment that comes then, which is neither
+# LOST ASSIGNMENT: a poll that ends during a join loses the assignment, which is neither
 # applied nor kept alive with heartbeats. So a member's polls are longer than it takes to do without one that is gone.
 MEMBER_POLL_S = SESSION_TIMEOUT_MS / 1000 + 3
 FENCED_WORDS = ("ProducerFencedError", "PRODUCER_FENCED", "InvalidProducerEpochError", "INVALID_PRODUCER_EPOCH")
 
 
 class KafkaPython:
-    """Makes producers and consumers that reach this broker."""
+    """Makes producers and consumers for this broker."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -92,14 +92,14 @@ class Producer:
     aborted transaction among those it is about to send, and would commit them with its next transaction:
     TransactionManager._pending_txn_offset_commits is not cleared by an abort.
 
-    NAMELESS MEMBER: a consumer that has fallen out of its group forgets who it was. Its metadata then says what one
-    without a group would say, whose transactional offsets every broker takes. So the offsets of such a member, which
-    others have gone beyond, are not sent.
+    NAMELESS MEMBER: a consumer that has lost its membership forgets its member id. Its metadata then is that of a
+    consumer without a group, whose transactional offsets every broker accepts. So the outdated offsets of such a
+    member are not sent.
 
     EMPTY COMMIT: when the broker refuses a batch for its epoch, because the transaction has timed out, the producer
-    gets a new epoch by itself and forgets the transaction (TransactionManager.bump_producer_id_and_epoch); the commit
-    that follows finds nothing to commit and succeeds, whatever had been acknowledged before. So a commit is not
-    believed where a record of the transaction has failed.
+    gets a new epoch by itself and forgets the transaction (TransactionManager.bump_producer_id_and_epoch); the next
+    commit has nothing to commit and succeeds, even if records had been acknowledged. So a commit does not count if a
+    record of the transaction has failed.
     """
 
     def __init__(self, producer: KafkaProducer) -> None:
@@ -180,7 +180,7 @@ class Reader:
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=records_limit)
         except KafkaConnectionError:
-            # RAISING POLL: a member that looks for its coordinator while the broker is away raises, and can go on.
+            # RAISING POLL: a member that looks for its coordinator while the broker is down raises, and can go on.
             time.sleep(0.2)
             return []
         return [
@@ -194,7 +194,7 @@ class Reader:
 
 
 class Member(Reader):
-    """A member of a group; `assigned` is told of every rebalance."""
+    """A member of a group; `assigned` is called after every rebalance."""
 
     def __init__(self, consumer: KafkaConsumer, topic: str, assigned: Assigned) -> None:
         super().__init__(consumer)
@@ -247,14 +247,14 @@ def _within_time(call: Callable[[], None]) -> None:
     def run() -> None:
         try:
             call()
-        except BaseException as error:  # noqa: BLE001  # handed over to the thread that waits
+        except BaseException as error:  # noqa: BLE001  # passed to the waiting thread
             outcome.append(error)
         else:
             outcome.append(None)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    # Second by second: the time in which this process is frozen must not count.
+    # Second by second: time while this process is frozen must not count.
     for _ in range(CALL_TIMEOUT_S):
         thread.join(1)
         if outcome:
@@ -267,7 +267,7 @@ def _within_time(call: Callable[[], None]) -> None:
 
 
 def _sorted(error: KafkaError, *, otherwise: type[Exception] = MustAbortError) -> Exception:
-    """What an error means; whether only an abort or a new producer is left, `abort` finds out."""
+    """Map an exception to the roles' errors; `abort` finds out whether the producer is still usable."""
     text = repr(error)
     if any(word in text for word in FENCED_WORDS):
         return FencedError(text)
