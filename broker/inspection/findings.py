@@ -85,7 +85,7 @@ def finding(
     if problem.kind is Kind.NOTE:
         at_next_start = "nothing changes"
     elif problem.kind is Kind.STALE and not is_offline:
-        at_next_start = "it is made anew"
+        at_next_start = "it is rebuilt"
     return Finding(
         severity,
         name,
@@ -140,10 +140,10 @@ def _choices(data_directory: str, name: TopicPartition, problem: DirectoryProble
             Choice(f"move the directory away, then {accept}", "all records of the partition are given up"),
         ]
     if kind is Kind.NOT_RECORDED:
-        return [restore, Choice(accept, "the file is taken as it is: what it held before is lost")]
+        return [restore, Choice(accept, "the file is accepted as it is: its former content is lost")]
     if kind is Kind.REFUSED:
         whole = Choice("restore the partition's directory from a backup", "nothing is lost")
-        cost = "the log is taken as it is: what was there before is lost"
+        cost = "the log is accepted as it is: its former content is lost"
         if problem.end_offset is not None and problem.position is None:
             cost = f"{offsets_text(problem)} given up; all other records stay"
         return [restore if problem.path.endswith(".log") else whole, Choice(accept, cost)]

@@ -37,7 +37,7 @@ async def opened_copy(data_directory: str) -> AsyncIterator[CopiedMetadata]:
 
     def insist_on_metadata() -> None:
         state = "empty" if os.path.exists(path) else "missing"
-        raise StorageError(f"{path} is {state}: it says which topics there are")
+        raise StorageError(f"{path} is {state}: it lists the topics")
 
     with tempfile.TemporaryDirectory(prefix="fencepost-") as copies:
         copy = os.path.join(copies, FILE_NAME)

@@ -197,10 +197,10 @@ class PartitionScan:
                 self._add(Kind.UNREADABLE, path, str(error))
             else:
                 if self._checksums.is_of_another_directory:
-                    what = f"{self._files.directory} is the directory of another partition, as this list says"
+                    what = f"{self._files.directory} is the directory of another partition, according to this list"
                     self._add(Kind.NOT_RECORDED, path, what, first_offset=self._known.log_start_offset)
             if self._disk.read_file(path) != content:  # a damaged list is begun anew
-                self._add(Kind.STALE, path, "it does not begin or end as it should: what it says is not believed")
+                self._add(Kind.STALE, path, "it does not begin or end as it should: its content is ignored")
 
     def _epochs_reason(self) -> str | None:
         """Return how the leader epochs' file differs from the batches; after a crash it may lack the latest."""
@@ -219,17 +219,17 @@ class PartitionScan:
         for epoch, start_offset in self._epochs:
             if self.start_offset <= start_offset < self.end_offset and written.epoch_at(start_offset) != epoch:
                 return f"the batch at offset {start_offset} is not of epoch {epoch}"
-        said = LeaderEpochs(self._epochs)
+        recorded = LeaderEpochs(self._epochs)
         for epoch, start_offset in self._written_epochs if self._known.is_clean else ():
-            if start_offset >= self.start_offset and said.epoch_at(start_offset) != epoch:
-                return f"the batch at offset {start_offset} is of epoch {epoch}, which it does not say"
+            if start_offset >= self.start_offset and recorded.epoch_at(start_offset) != epoch:
+                return f"the batch at offset {start_offset} is of epoch {epoch}, which it does not list"
         return None
 
     def _look_at_topic_id(self) -> None:
         path = self._files.path(METADATA_FILE)
         content = self._disk.read_file(path)
         if content is None:
-            self._add(Kind.STALE, path, "it is missing: whose partition this is, is taken from the directory's name")
+            self._add(Kind.STALE, path, "it is missing: the directory's name gives the topic")
             return
         try:
             topic_id = decode_partition_metadata(content)
@@ -241,8 +241,8 @@ class PartitionScan:
             self._add(
                 Kind.NOT_RECORDED,
                 path,
-                f"it says that the directory belongs to topic {self._topic_text(topic_id)}, and the directory's name "
-                f"that it belongs to {self._topic_text(expected)}",
+                f"it names topic {self._topic_text(topic_id)}, and the directory's name belongs to "
+                f"{self._topic_text(expected)}",
             )
 
     def _topic_text(self, topic_id: bytes) -> str:
@@ -355,7 +355,7 @@ class PartitionScan:
             self._add(
                 Kind.HEADER,
                 path,
-                f"the header of a batch says: {'; '.join(reasons)}",
+                f"the header of a batch is false: {'; '.join(reasons)}",
                 span=(found.position, found.position + header.size_bytes),
                 first_offset=header.base_offset,
                 end_offset=header.last_offset + 1,
@@ -684,7 +684,7 @@ def _difference(stored: Sequence[ProducerSnapshot], replayed: Sequence[ProducerS
     for one in stored:
         other = by_id.get(one.producer_id)
         if other is not None and _essence(one) != _essence(other):
-            return f"what it says of producer {one.producer_id} is not what the log says"
+            return f"its state of producer {one.producer_id} differs from the log"
     return None
 
 

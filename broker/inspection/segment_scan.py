@@ -215,7 +215,7 @@ class _OffsetJudge:
                 continue
             yield from self._give_up(given_up, offset, is_tail=False)
             given_up = []
-            yield self._accept(raw, "the batches around it say so", offset)
+            yield self._accept(raw, "the batches around it prove it", offset)
         yield from self._give_up(given_up, next_offset, is_tail=is_tail)
         self._doubtful.clear()
 

@@ -356,7 +356,7 @@ def _add_stray(report: Report, one: ScannedPartition) -> None:
     if one.tried is None or one.topic_id is not None:
         return
     what = f"no topic {one.name.topic} with this partition is known"
-    choice = Choice("move the directory away", "what is in it is served to nobody as it is, either")
+    choice = Choice("move the directory away", "nothing that is served now")
     path = os.path.dirname(one.scan.log_paths[0]) if one.scan.log_paths else str(one.name)
     outcome = "it is neither served nor deleted, and keeps its topic's name from being created"
     report.findings.append(Finding(Severity.NOTE, one.name, path, what, outcome, (choice,)))

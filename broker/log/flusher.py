@@ -16,7 +16,7 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, UnexpectedFailureError
 
 SYNC = Place("sync of logs", Policy.FAIL_PARTITION)
-UNAWAITED_SYNC_TIMER = Place("timer of syncs that nobody waits for", Policy.RETRY)
+UNAWAITED_SYNC_TIMER = Place("timer of syncs that no reply waits for", Policy.RETRY)
 
 MAX_UNAWAITED_DELAY_S = 0.02
 LOGS_PER_SYNC = 64  # so that one busy turn does not make all waiters wait for hundreds of files

@@ -23,7 +23,7 @@ def _commands(directory: str) -> str:
     data_directory, _, partition = directory.rpartition("/")
     arguments = f"--data-dir {data_directory} {partition}"
     return (
-        f"Stop the broker; `fencepost log verify {arguments}` says what is wrong and what each choice costs. Restore "
-        f"the files from a backup, or have `fencepost log repair {arguments}` mend what can be mended without a loss, "
-        "and, with `--accept-loss`, give up the rest"
+        f"Stop the broker; `fencepost log verify {arguments}` reports what is wrong and what each choice costs. "
+        f"Restore the files from a backup, or have `fencepost log repair {arguments}` mend what can be mended "
+        "without a loss, and, with `--accept-loss`, give up the rest"
     )

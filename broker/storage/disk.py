@@ -55,7 +55,7 @@ _WRONG_KIND = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST})
 def remedy(error: OSError) -> str:
     """Return what the operator can do about a failure of the disk, before starting the broker again."""
     if isinstance(error, UnexpectedFailureError):
-        return "report the failure that the log tells of, with its traceback"
+        return "report the failure that is in the log, with its traceback"
     if error.errno in _NO_SPACE:
         return "free space on the disk, or raise the quota or the limit of file sizes"
     if error.errno in _NOT_ALLOWED:

@@ -66,10 +66,10 @@ class FileSystem:
     def can_sync_cheaply(self, file_count: int) -> bool:
         """Whether one sync is less work than `file_count` syncs, with all that other programs have written."""
         try:
-            told = os.pread(self._memory, _MEMORY_BYTES, 0)
+            statistics = os.pread(self._memory, _MEMORY_BYTES, 0)
         except OSError:
             return False
-        kib = _UNWRITTEN_KIB.findall(told)
+        kib = _UNWRITTEN_KIB.findall(statistics)
         return len(kib) == 2 and (int(kib[0]) + int(kib[1])) * 1024 <= file_count * MOST_UNWRITTEN_BYTES_PER_FILE
 
     def is_to_be_written_back(self) -> bool:
