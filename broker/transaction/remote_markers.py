@@ -1,5 +1,4 @@
-"""Markers for partitions that other nodes lead: WriteTxnMarkers, one request to each node at a time, with everything
-in it that waits for that node.
+"""Marker channel to other nodes: WriteTxnMarkers, one request per node in flight; each takes all queued markers.
 
 Source: Kafka's TransactionMarkerChannelManager, TxnMarkerQueue and TransactionMarkerRequestCompletionHandler.
 """
@@ -28,17 +27,17 @@ log = get_logger(__name__)
 
 REMOTE_MARKERS = Place("sending of markers to another node", Policy.RETRY)
 
-WRITE_TXN_MARKERS_VERSION = 2  # the first that says which transaction version a marker is of (KIP-1228)
+WRITE_TXN_MARKERS_VERSION = 2  # the first with the marker's transaction version (KIP-1228)
 
 MarkerErrors = dict[TopicPartition, ErrorCode]
 
 
 class RemoteMarkerChannel:
-    """Delivers markers wherever their partitions are led: here by a call, elsewhere over the wire.
+    """Delivers markers to the leaders of their partitions: here by a call, elsewhere over the wire.
 
-    A partition without a leader is answered NOT_LEADER_OR_FOLLOWER, a node that does not answer REQUEST_TIMED_OUT for
-    all its partitions; whoever sends the marker tries these again, and the leader is looked up anew. Nothing of a
-    marker whose sender gave up waiting is sent, unless it is on its way already.
+    A partition without a leader gets NOT_LEADER_OR_FOLLOWER, all partitions of a silent node REQUEST_TIMED_OUT; the
+    completion retries these and looks up the leader again. A cancelled marker is not sent, unless its request is in
+    flight.
     """
 
     def __init__(self, topics: Topics, peers: Peers, clock: Clock, *, request_timeout_ms: int) -> None:
@@ -82,7 +81,7 @@ class RemoteMarkerChannel:
         return outcome
 
     async def close(self) -> None:
-        """Send nothing any more."""
+        """Cancel all requests."""
         await asyncio.gather(*(queue.close() for queue in self._queues.values()))
 
     def _node_id(self, topic_partition: TopicPartition) -> int | None:
@@ -99,11 +98,11 @@ class RemoteMarkerChannel:
 
 
 HERE = -1
-"""In place of this node's own id, which nobody needs to know."""
+"""Placeholder for this node's own id."""
 
 
 class _QueuedMarkers:
-    """A marker on its way to one node, and its sender's wait for the outcome."""
+    """A marker queued for one node, and the future of its result."""
 
     __slots__ = ("answered", "marker")
 
@@ -117,7 +116,7 @@ class _QueuedMarkers:
 
 
 class _NodeMarkerQueue:
-    """What waits to be sent to one node. While a request is under way, everything else gathers for the next one."""
+    """Queue of markers for one node. Markers that arrive during a request go into the next one."""
 
     def __init__(self, node_id: int, peers: Peers, request_timeout_s: float) -> None:
         self._node_id = node_id
@@ -156,7 +155,7 @@ class _NodeMarkerQueue:
                 )
                 outcomes = _outcomes(response)
                 for queued in batch:
-                    # A producer id or a partition that the answer leaves out is a fault of the other node.
+                    # A missing producer id or partition in the response is a fault of the other node.
                     queued.answer(outcomes.get(queued.marker.producer_id, {}), ErrorCode.UNKNOWN_SERVER_ERROR)
             except PeerUnreachable as error:
                 log.warning("markers_not_answered", node_id=self._node_id, markers=len(batch), reason=str(error))
@@ -173,7 +172,7 @@ class _NodeMarkerQueue:
             queued.answer({}, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _take_batch(self) -> list[_QueuedMarkers]:
-        """Everything that waits; of markers of one producer only the first, as answers tell them apart by its id."""
+        """Take all queued markers; of each producer id only the first, because responses identify markers by it."""
         batch: dict[int, _QueuedMarkers] = {}
         for queued in self._queued:
             batch.setdefault(queued.marker.producer_id, queued)
@@ -208,7 +207,7 @@ def _outcomes(response: WriteTxnMarkersResponse) -> dict[int, MarkerErrors]:
 
 
 def by_topic(topic_partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
-    """Partition indexes by topic, sorted: what is sent must not depend on the order of a set."""
+    """Return partition indexes by topic, sorted: requests must not depend on the order of a set."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(topic_partitions):
         topics.setdefault(topic, []).append(partition)

@@ -1,5 +1,5 @@
-"""Verification where the transaction coordinator lives on another node: AddPartitionsToTxn from broker to broker, one
-request to each node at a time, with all in it that waits for that node.
+"""Verification by coordinators on other nodes: AddPartitionsToTxn, one request per node in flight, with all queued
+verifications.
 
 Source: KIP-890; Kafka's AddPartitionsToTxnManager.
 """
@@ -32,7 +32,7 @@ log = get_logger(__name__)
 REMOTE_VERIFICATION = Place("verification with another node", Policy.RETRY)
 
 ADD_PARTITIONS_TO_TXN_VERSION = 5
-"""The coordinator answers each transaction in the newest words; whoever asked puts them into those of its client."""
+"""The coordinator answers with the newest error codes; the partition leader translates them for its client."""
 
 VerificationErrors = dict[TopicPartition, ErrorCode]
 
@@ -40,11 +40,10 @@ VerificationErrors = dict[TopicPartition, ErrorCode]
 class RemoteTransactionVerifier(TransactionVerifier):
     """Asks the coordinator of each transaction, here or on the node that leads its partition of `__transaction_state`.
 
-    Beside what a coordinator answers: COORDINATOR_NOT_AVAILABLE while its partition has no leader, NETWORK_EXCEPTION
-    when it is not known what the coordinator did, or when a later question about the same transaction took the place of
-    this one, INVALID_PRODUCER_EPOCH when a newer epoch has asked meanwhile, CLUSTER_AUTHORIZATION_FAILED when the other
-    node does not take this one for a broker. An answer is the state of a moment: the guard at the append sees to it
-    that no marker came since.
+    Beside the coordinator's errors: COORDINATOR_NOT_AVAILABLE while its partition has no leader, NETWORK_EXCEPTION if
+    the coordinator's action is unknown, or a later verification of the transaction replaced this one,
+    INVALID_PRODUCER_EPOCH if a newer epoch was verified meanwhile, CLUSTER_AUTHORIZATION_FAILED if the other node does
+    not accept this one as a broker. The result may be outdated: the guard at the append detects later markers.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class RemoteTransactionVerifier(TransactionVerifier):
         return self._queue(leader.node_id).verify(transaction, topic_partitions)
 
     async def close(self) -> None:
-        """Ask nothing any more."""
+        """Cancel all requests."""
         await asyncio.gather(*(queue.close() for queue in self._queues.values()))
 
     def _queue(self, node_id: int) -> _NodeVerificationQueue:
@@ -122,7 +121,7 @@ class RemoteTransactionVerifier(TransactionVerifier):
 
 
 class _QueuedVerification:
-    """A question on its way to one node, and the asker's wait for the answer."""
+    """A verification queued for one node, and the future of its result."""
 
     __slots__ = ("answered", "topic_partitions", "transaction")
 
@@ -145,7 +144,7 @@ class _QueuedVerification:
 
 
 class _NodeVerificationQueue:
-    """What waits to be asked of one node, by transactional id: of each transaction only the newest question."""
+    """Queue of verifications for one node, by transactional id: of each transaction only the newest."""
 
     def __init__(self, node_id: int, peers: Peers, request_timeout_s: float) -> None:
         self._node_id = node_id
@@ -217,7 +216,7 @@ class _NodeVerificationQueue:
         if error is not ErrorCode.NONE:
             log.error("verifications_refused", node_id=self._node_id, error=error.name)
             for queued in batch:
-                # A coordinator that does not know the question cannot say no; but what it did not add is not in.
+                # An old coordinator that cannot verify cannot refuse; but it has not added partitions.
                 is_unknown = error is ErrorCode.UNSUPPORTED_VERSION and queued.transaction.verify_only
                 queued.refuse(ErrorCode.NONE if is_unknown else error)
             return
@@ -230,5 +229,5 @@ class _NodeVerificationQueue:
             for result in response.results_by_transaction
         }
         for queued in batch:
-            # What the answer leaves out has not been confirmed; the client may try again.
+            # Partitions missing in the response are not confirmed; the client may retry.
             queued.answer(outcomes.get(queued.transaction.transactional_id, {}), ErrorCode.NETWORK_EXCEPTION)

@@ -1,7 +1,7 @@
-"""The transaction coordinator as the broker runs it: finds the shard, lets requests wait for a transaction that is just
-ending, and brings prepared transactions to their end.
+"""Service of the transaction coordinator: finds the shard, delays requests while a transaction ends, and completes
+prepared transactions.
 
-Rules live in `shard`, `metadata` and `state_machine`; here is what needs the event loop.
+The rules are in `shard`, `metadata` and `state_machine`; this module holds what needs the event loop.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from fencepost.protocol.errors import ErrorCode
 COMPLETIONS = Place("beginning of the completions of transactions", Policy.FAIL_PARTITION)
 
 COMPLETIONS_PER_TURN = 32
-"""More transactions that end in one turn of the event loop, as when they time out together, wait for the next turn."""
+"""Bound on completions begun in one turn of the event loop; the rest wait for the next turn."""
 
 ReplyT = TypeVar("ReplyT", ErrorCode, ProducerReply)
 AnswerT = TypeVar("AnswerT")
@@ -59,10 +59,10 @@ TransactionPartition = CoordinatorPartition[TransactionShard]
 class TransactionService:
     """The coordinator of all transactional ids whose partition of `__transaction_state` is hosted here.
 
-    Methods return error codes; none of them raises for what a client did. A reply is returned when everything it was
-    computed from is durable. A request that meets a transaction whose markers are being written waits for it, up to
-    `add.partitions.to.txn.retry.backoff.max.ms`, before it is told CONCURRENT_TRANSACTIONS: clients retry that error
-    only after a pause that is much longer than the markers take.
+    Methods return error codes; none raises for a client's mistake. A reply is returned when everything it was computed
+    from is durable. A request that meets a transaction whose markers are being written waits for it, up to
+    `add.partitions.to.txn.retry.backoff.max.ms`, before it gets CONCURRENT_TRANSACTIONS: clients retry that error only
+    after a pause that is much longer than the markers take.
     """
 
     def __init__(
@@ -103,19 +103,19 @@ class TransactionService:
             clock,
             self._completion_ended,
         )
-        self._new_completions: deque[Completion] = deque()  # to be begun in the event loop's next turns
+        self._new_completions: deque[Completion] = deque()  # to begin in the event loop's next turns
         self._coordinator_reload = CoordinatorReload(self._reload_in_higher_epoch)
         topics.on_deleted.append(self._topic_deleted)
 
     def set_transaction_version(self, transaction_version: int) -> None:
-        """The cluster feature has another level; what is open goes on as it was begun."""
+        """Set the level of the cluster feature; open transactions keep their version."""
         self._limits.transaction_version = _version_of(transaction_version)
 
     # Start and stop
 
     async def start(self) -> None:
-        """Reserve producer ids and begin to load `__transaction_state`. What was prepared before the last stop is
-        finished as soon as its partition is loaded.
+        """Reserve producer ids and begin to load `__transaction_state`. Transactions that were prepared before the last
+        stop complete once their partition is loaded.
         """
         await self._producer_ids.start()
         self._state_topic.start()
@@ -125,7 +125,7 @@ class TransactionService:
         await self._state_topic.ensure_loaded()
 
     async def close(self) -> None:
-        """Stop. Prepared transactions that are not complete are finished after the next start."""
+        """Stop. Prepared transactions complete after the next start."""
         self._coordinator_reload.close()
         for completion in list(self._completions.values()):
             await completion.cancel()
@@ -136,7 +136,7 @@ class TransactionService:
 
     @property
     def is_available(self) -> bool:
-        """Whether `__transaction_state` exists; it is created for the first producer that needs it."""
+        """Whether `__transaction_state` exists; the first transactional producer creates it."""
         return self._state_topic.partition_count > 0
 
     async def ensure_available(self) -> None:
@@ -153,7 +153,7 @@ class TransactionService:
             self._state_topic.topic_deleted()
 
     def _resigned(self, index: int) -> None:
-        """Whoever leads the partition next finds in its log what is to be done: no marker leaves from here any more."""
+        """Abandon the completions of a partition: its next leader finds the prepared transactions in its log."""
         for transactional_id, completion in list(self._completions.items()):
             if completion.partition_index == index:
                 completion.abandon()
@@ -174,10 +174,9 @@ class TransactionService:
         two_phase_commit: bool = False,
         keep_prepared_transaction: bool = False,
     ) -> ProducerReply:
-        """Give a producer its identity. Without a transactional id it is a fresh producer id that nothing is stored
-        about.
+        """Give a producer its id and epoch. Without a transactional id it gets a new producer id, which is not stored.
 
-        producer_id, producer_epoch: what the producer believes to be (KIP-360); both or neither.
+        producer_id, producer_epoch: the producer's own id and epoch (KIP-360); both or neither.
         An open transaction of an earlier session is aborted first. Source: Kafka's
         TransactionCoordinator.handleInitProducerId.
         """
@@ -219,7 +218,7 @@ class TransactionService:
         *,
         version: TransactionVersion,
     ) -> eager.MaybeAwaitable[ErrorCode]:
-        """Let partitions join the producer's transaction: all of them or none."""
+        """Add partitions to the producer's transaction: all of them or none."""
 
         def decide(shard: TransactionShard) -> Decision[ErrorCode]:
             return shard.decide_add_partitions(
@@ -229,7 +228,7 @@ class TransactionService:
         return self._decide(transactional_id, decide, _error_alone)
 
     async def add_offsets(self, transactional_id: str, producer: Producer, group_id: str) -> ErrorCode:
-        """Let the partition of `__consumer_offsets` that holds a group's offsets join the producer's transaction.
+        """Add the partition of `__consumer_offsets` that holds a group's offsets to the producer's transaction.
 
         The topic is created if it is missing, but not for a producer that would be refused anyway.
         """
@@ -246,7 +245,7 @@ class TransactionService:
         return await self.add_partitions(transactional_id, producer, (partition,), version=TransactionVersion.V1)
 
     def _may_add(self, transactional_id: str, producer: Producer) -> eager.MaybeAwaitable[ErrorCode]:
-        """What `add_partitions` would answer in version 1 about a partition that is not in the transaction yet."""
+        """Return what `add_partitions` would return in version 1 for a partition that is not in the transaction yet."""
         unknown = (TopicPartition(CONSUMER_OFFSETS_TOPIC, -1),)
 
         def decide(shard: TransactionShard) -> Decision[ErrorCode]:
@@ -260,7 +259,7 @@ class TransactionService:
     def is_partition_confirmed(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
     ) -> bool:
-        """Whether it is known at once that a partition is in the producer's open transaction. False says nothing."""
+        """Whether a partition is certainly in the producer's open transaction. False means unknown."""
         partition_count = self._state_topic.partition_count
         if not partition_count:
             return False
@@ -295,8 +294,8 @@ class TransactionService:
     def end_transaction(
         self, transactional_id: str, producer: Producer, *, committed: bool, version: TransactionVersion
     ) -> eager.MaybeAwaitable[ProducerReply]:
-        """Commit or abort the producer's transaction. Once this returns NONE, the outcome is durable; its markers
-        follow by themselves.
+        """Commit or abort the producer's transaction. Once this returns NONE, the outcome is durable; completion sends
+        the markers.
         """
 
         def decide(shard: TransactionShard) -> Decision[ProducerReply]:
@@ -312,10 +311,9 @@ class TransactionService:
         decide: Callable[[TransactionShard], Decision[ReplyT]],
         refused: Callable[[ErrorCode], ReplyT],
     ) -> eager.MaybeAwaitable[ReplyT]:
-        """Decide; while the answer is CONCURRENT_TRANSACTIONS because markers are being written, wait for them and
-        decide again.
+        """Decide; on CONCURRENT_TRANSACTIONS wait for the completion and decide again.
 
-        refused: makes the reply of an error.
+        refused: makes the reply for an error.
         """
         try:
             index = self._index(transactional_id)
@@ -339,7 +337,7 @@ class TransactionService:
         loop = asyncio.get_running_loop()
         give_up_at_s = loop.time() + self._settings.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while _error_of(reply) is CONCURRENT:
-            # Two producers of one id may fence each other, over and over: each time it is another completion.
+            # Two producers of one id may fence each other repeatedly, each time with another completion.
             remaining_s = give_up_at_s - loop.time()
             if remaining_s <= 0:
                 return reply
@@ -348,7 +346,7 @@ class TransactionService:
                 if not await completion.wait(remaining_s):
                     return reply
             elif self._is_prepared(index, transactional_id):
-                return reply  # its markers were refused: only a reload can end it
+                return reply  # its markers were refused: only a reload can complete it
             else:
                 await asyncio.sleep(0)
             reply = await self._runtime.execute_eagerly(index, decide)
@@ -367,9 +365,7 @@ class TransactionService:
     # Views for administrators
 
     def find(self, transactional_id: str) -> TransactionMetadata | ErrorCode:
-        """One transaction as it stands. Refuses: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and what a coordinator
-        refuses.
-        """
+        """Return one transaction. Refuses: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and a coordinator's errors."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         try:
@@ -379,8 +375,8 @@ class TransactionService:
         return shard.transactions.get(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
     def transactions(self) -> list[TransactionMetadata]:
-        """All transactions of this coordinator as they are now. Raises CoordinatorRefusal while any of its partitions
-        is loading.
+        """Return all transactions of this coordinator. Raises CoordinatorRefusal while any of its partitions is
+        loading.
         """
         found: list[TransactionMetadata] = []
         for partition in self._runtime.partitions():
@@ -388,14 +384,14 @@ class TransactionService:
                 found += self._runtime.partition(partition.index).shard.transactions.values()
         return found
 
-    # The way from prepared to complete
+    # Completion
 
     def _complete_prepared(self, partition: TransactionPartition) -> None:
         shard = partition.shard
         if not shard.prepared_without_completion:
             return
         if not self._new_completions:
-            # Not now: the replies to those who ended these transactions leave first.
+            # Not now: the replies to the EndTxn requests leave first.
             asyncio.get_running_loop().call_soon(self._begin_completions)
         for transactional_id in shard.take_prepared():
             completion = self._completions[transactional_id] = Completion(
@@ -405,7 +401,7 @@ class TransactionService:
 
     @COMPLETIONS.handles
     def _begin_completions(self) -> None:
-        """As many as may be completed in one turn of the event loop."""
+        """Begin up to COMPLETIONS_PER_TURN completions; leave the rest to the next turn."""
         completions = self._new_completions
         weight = 0
         while completions and weight < COMPLETIONS_PER_TURN:
@@ -460,5 +456,5 @@ async def _or_refusal(begun: Awaitable[AnswerT], refused: Callable[[ErrorCode], 
 
 
 def _version_of(level: int) -> TransactionVersion:
-    """What the coordinator does at a level of `transaction.version`; 0 and 1 are the same to it."""
+    """Return the transaction version of a level of `transaction.version`; levels 0 and 1 are equal."""
     return TransactionVersion.V2 if level >= TransactionVersion.V2 else TransactionVersion.V1

@@ -1,4 +1,4 @@
-"""The transaction coordinator's state for one partition of `__transaction_state`, and every decision on it. Pure.
+"""Shard of the transaction coordinator: the state of one partition of `__transaction_state`, and its decisions. Pure.
 
 A `decide_…` function reads the shard and returns the records to append with the reply; only `apply` changes the shard
 (and a decision's `settle` its deadlines), so loading the partition is `apply` over its log. A prepared transaction is
@@ -59,13 +59,13 @@ log = get_logger(__name__)
 
 MAX_DEADLINES_PER_DECISION = 500
 DEADLINE_RECORDS_BYTES = 16_384
-"""Of one decision about time-outs and expiry; what is left over is decided in later turns of the event loop."""
+"""Bound of one decision on time-outs and expiry; later turns of the event loop decide the rest."""
 
 _UNKNOWN_ID: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 class ProducerReply(NamedTuple):
-    """The answer to InitProducerId and EndTxn: the identity to use from now on, or why not."""
+    """Reply to InitProducerId and EndTxn: the producer id and epoch to use from now on, or the error."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -74,14 +74,13 @@ class ProducerReply(NamedTuple):
 
 @dataclass(slots=True)
 class TransactionLimits:
-    """The settings that decisions depend on.
+    """Settings of the transaction coordinator's decisions.
 
-    transaction_version:            of what the coordinator begins by itself: the level of the cluster feature
+    transaction_version:            of the coordinator's own operations: the level of the cluster feature
                                     `transaction.version`. It may change between decisions.
-    transactional_id_expiration_ms: an id with nothing open and unused for that long is forgotten.
-    expiry_interval_ms:             expiry happens at multiples of it, so that many ids go in one batch.
-    time_out_retry_ms:              when a transaction that has timed out could not be aborted, it is tried again after
-                                    this time.
+    transactional_id_expiration_ms: an id without an open transaction expires when unused for this time.
+    expiry_interval_ms:             ids expire at multiples of it, so that one batch removes many.
+    time_out_retry_ms:              pause before the abort of a timed-out transaction is retried.
     """
 
     transaction_version: TransactionVersion = TransactionVersion.V2
@@ -93,7 +92,7 @@ class TransactionLimits:
 class TransactionShard:
     """All transactional ids that hash to one partition.
 
-    take_producer_id: gives out a new producer id, or None when none is at hand; asked only when a decision needs one.
+    take_producer_id: returns a new producer id, or None if none is reserved; called only if a decision needs one.
     """
 
     def __init__(self, *, limits: TransactionLimits, take_producer_id: Callable[[], int | None]) -> None:
@@ -103,7 +102,7 @@ class TransactionShard:
         ] = {}  # prepared, and not yet taken by the service; in log order
         self._limits = limits
         self._take_producer_id = take_producer_id
-        self._deadlines: Deadlines[str] = Deadlines()  # the time-out of what is open, the expiry of what is not
+        self._deadlines: Deadlines[str] = Deadlines()  # time-outs of open transactions, expiry of the others
         self._pace = DeadlinePace(MAX_DEADLINES_PER_DECISION)
         self.next_deadline_ms = self._deadlines.next_ms
 
@@ -112,13 +111,12 @@ class TransactionShard:
     def decide_init_producer_id(
         self, transactional_id: str, *, timeout_ms: int, expected: Producer | None, now_ms: int
     ) -> Decision[ProducerReply]:
-        """Begin a producer session, or bump the epoch of the current one.
+        """Begin a producer session, or raise the epoch of the current one.
 
-        expected: what the producer believes to be (KIP-360); None for a new session, which fences all sessions before
-                  it.
-        Replies CONCURRENT_TRANSACTIONS when a transaction must end first, also when this very decision aborts it: then
-        decide again once its markers are written. Refuses: PRODUCER_FENCED; COORDINATOR_LOAD_IN_PROGRESS when a
-        producer id is needed and none is at hand.
+        expected: the producer's own id and epoch (KIP-360); None for a new session, which fences all earlier ones.
+        Replies CONCURRENT_TRANSACTIONS if a transaction must end first, also if this decision aborts it: then decide
+        again once its markers are written. Refuses: PRODUCER_FENCED; COORDINATOR_LOAD_IN_PROGRESS if it needs a
+        producer id and none is reserved.
         Source: Kafka's TransactionCoordinator.handleInitProducerId and prepareInitProducerIdTransit.
         """
         metadata = self.transactions.get(transactional_id)
@@ -148,7 +146,7 @@ class TransactionShard:
             )
             return Decision(ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS), records, settle=note)
         if expected is not None and expected == metadata.previous_producer:
-            # The reply to the request that led here was lost: the same identity again, not the next one.
+            # The reply to an earlier request was lost: return the same producer again, not the next one.
             producer, previous_producer_id = metadata.producer, metadata.previous_producer_id
         else:
             next_producer = self._next_producer(metadata)
@@ -171,7 +169,7 @@ class TransactionShard:
         version: TransactionVersion,
         now_ms: int,
     ) -> Decision[ErrorCode]:
-        """Let partitions join the producer's transaction, which this opens if none is open.
+        """Add partitions to the producer's transaction; open one if none is open.
 
         Refuses: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         Source: Kafka's TransactionCoordinator.handleAddPartitionsToTransaction.
@@ -194,7 +192,7 @@ class TransactionShard:
     def is_partition_confirmed(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
     ) -> bool:
-        """Whether `verify_partitions` would say NONE of this one."""
+        """Whether `verify_partitions` would return NONE for this partition."""
         metadata = self.transactions.get(transactional_id)
         return (
             metadata is not None
@@ -209,8 +207,8 @@ class TransactionShard:
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether partitions are in the producer's open transaction; changes nothing (KIP-890, first part).
 
-        Per partition: NONE, TRANSACTION_ABORTABLE when it is not, or for all of them the reason why the producer has no
-        say.
+        Per partition: NONE, or TRANSACTION_ABORTABLE if it is not; or for all partitions the error that refuses the
+        producer.
         Source: Kafka's TransactionCoordinator.handleVerifyPartitionsInTransaction.
         """
         metadata, error = self._find(transactional_id)
@@ -237,12 +235,12 @@ class TransactionShard:
         version: TransactionVersion,
         now_ms: int,
     ) -> Decision[ProducerReply]:
-        """Decide the outcome of the producer's transaction. When the record is durable, the transaction is committed or
+        """Decide the outcome of the producer's transaction. Once the record is durable, the transaction is committed or
         aborted.
 
-        The reply carries the identity that the producer has after the transaction.
+        The reply carries the producer id and epoch after the transaction.
         Refuses: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
-        INVALID_TXN_STATE; COORDINATOR_LOAD_IN_PROGRESS when the epoch is exhausted and no new producer id is at hand.
+        INVALID_TXN_STATE; COORDINATOR_LOAD_IN_PROGRESS if the epoch is exhausted and no new producer id is reserved.
         Source: Kafka's TransactionCoordinator.endTransactionWithTV1 and endTransaction.
         """
         metadata, error = self._find(transactional_id)
@@ -250,7 +248,7 @@ class TransactionShard:
             return _refuse_producer(error)
         event = fence_end(metadata, producer, committed=committed, version=version)
         if isinstance(event, ErrorCode):
-            # A prepared transaction answers for itself first where the table of this version says so.
+            # A prepared transaction answers before fencing, if its version says so.
             plain_event = END_COMMIT if committed else END_ABORT
             if metadata.state.is_prepared and plain_event in ANSWERED_CONCURRENT_BEFORE_FENCING[version]:
                 event = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -271,16 +269,16 @@ class TransactionShard:
     # What the coordinator begins by itself
 
     def decide_completion(self, transactional_id: str, *, now_ms: int) -> Decision[None]:
-        """All markers of a prepared transaction are written."""
+        """Complete a prepared transaction after all its markers."""
         metadata = self.transactions.get(transactional_id)
         if metadata is None or not metadata.state.is_prepared:
             return Decision(None)
         return Decision(None, [metadata_record(metadata.completed(now_ms=now_ms))])
 
     def decide_deadline(self, now_ms: int) -> Decision[None]:
-        """Abort the transactions that have timed out and forget the ids that have not been used for long.
+        """Abort the transactions that have timed out and forget the ids that have expired.
 
-        Each is looked at again later, unless its record, once applied, has taken the reason away.
+        Each gets a retry deadline; its record, once applied, replaces that.
         Source: Kafka's TransactionCoordinator.abortTimedOutTransactions and
         TransactionStateManager.removeExpiredTransactionalIds.
         """
@@ -335,8 +333,8 @@ class TransactionShard:
             )
 
     def _abort_records(self, metadata: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord] | None:
-        """The records that abort an open transaction without its producer; None when a producer id is needed and none
-        is at hand.
+        """Return the records that abort an open transaction and fence its producer; None if they need a producer id and
+        none is reserved.
         """
         version = self._limits.transaction_version
         next_producer_id = self._next_producer_id(metadata, version)
@@ -355,8 +353,8 @@ class TransactionShard:
         return None if producer_id is None else Producer(producer_id, 0)
 
     def _next_producer_id(self, metadata: TransactionMetadata, version: TransactionVersion) -> int | None:
-        """The id that takes over when a transaction ends: -1 when the current one stays, None when one is needed and
-        none is at hand.
+        """Return the producer id that takes over at the end of a transaction: -1 if the current one stays, None if one
+        is needed and none is reserved.
         """
         if version is TRANSACTION_VERSION_2 and metadata.is_epoch_exhausted:
             return self._take_producer_id()
@@ -397,7 +395,7 @@ class TransactionShard:
             self._deadlines.clear(transactional_id)
 
     def _read_record(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> TransactionMetadata | None:
-        """The state that a record holds; None when there is none to take in: a tombstone is carried out here.
+        """Return the state that a record holds; None for an unknown key, or a tombstone, which is applied here.
 
         Raises DecodeError.
         """
@@ -411,13 +409,13 @@ class TransactionShard:
         return from_value(transactional_id, decode_known(TransactionLogValue, value))
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
-        """Nobody's transaction writes to `__transaction_state`."""
+        """Do nothing: no transaction writes to `__transaction_state`."""
 
     def loaded(self, now_ms: int) -> None:
-        """All of the state is in the log."""
+        """Do nothing: all of the state is in the log."""
 
     def take_prepared(self) -> list[str]:
-        """The prepared transactions whose markers the caller now sends."""
+        """Return and clear the prepared transactions: the caller completes them."""
         taken = list(self.prepared_without_completion)
         self.prepared_without_completion.clear()
         return taken
@@ -429,11 +427,11 @@ class TransactionShard:
 
 
 def _is_owner(metadata: TransactionMetadata, expected: Producer) -> bool:
-    """Whether a producer that believes to be `expected` may begin another session.
+    """Whether the producer `expected` may begin another session.
 
-    The current producer may. Its predecessor may while nothing is open, if it asked for the current identity itself and
-    has lost the reply. With a transaction open the current identity has reached its owner, so anybody else is a zombie:
-    it must not abort what its successor has begun, as it can in Kafka, which compares no more than the producer id.
+    The current producer may. Its predecessor may while no transaction is open, if it requested the current epoch itself
+    and lost the reply. An open transaction proves that the owner has the current epoch, so any other producer is a
+    zombie: it must not abort its successor's transaction. Kafka compares only the producer id and lets it.
     """
     if expected == metadata.producer:
         return True
@@ -441,7 +439,7 @@ def _is_owner(metadata: TransactionMetadata, expected: Producer) -> bool:
 
 
 def _prepare_records(prepared: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord]:
-    """A transaction without partitions has no markers to wait for: it is complete in the same batch."""
+    """Return the Prepare record; without partitions there are no markers, and the Complete record joins the batch."""
     records = [metadata_record(prepared)]
     if not prepared.partitions:
         records.append(metadata_record(prepared.completed(now_ms=now_ms)))
@@ -449,7 +447,7 @@ def _prepare_records(prepared: TransactionMetadata, now_ms: int) -> list[Coordin
 
 
 def metadata_record(metadata: TransactionMetadata) -> CoordinatorRecord:
-    """The record of `__transaction_state` that says what `metadata` says."""
+    """Encode `metadata` as a record of `__transaction_state`."""
     key = encode_transaction_log_key(metadata.transactional_id)
     return CoordinatorRecord(key, to_value(metadata), metadata)
 

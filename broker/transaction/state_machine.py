@@ -1,10 +1,10 @@
-"""The life of a transaction as two tables, one for each transaction version. Pure: who may ask is checked before, in
-`metadata.fence`.
+"""State machine of transactions: one table for each transaction version. Pure. `metadata.fence` checks the producer
+before.
 
 Version 1 is the protocol of KIP-98: the epoch lasts as long as the session. Version 2 is the second part of KIP-890:
 every end of a transaction raises the epoch, so that nothing sent late can reach into the next transaction. An
-operation's version is that of the request; what the coordinator begins by itself (time-outs, fencing) has the version
-of the cluster feature `transaction.version`.
+operation's version is that of the request; the coordinator's own operations (time-outs, fencing) have the version of
+the cluster feature `transaction.version`.
 Source: Kafka's TransactionState, TransactionCoordinator and TransactionMetadata.
 """
 
@@ -18,16 +18,14 @@ from fencepost.protocol.errors import ErrorCode
 
 
 class TransactionVersion(IntEnum):
-    """How epochs are kept. The number is what transaction log records, markers and the feature level carry; V1 is 0 in
-    all of them.
-    """
+    """Version of the epoch rules. Transaction log records, markers and the feature level carry the number; V1 is 0."""
 
     V1 = 0
     V2 = 2
 
 
 class TransactionState(IntEnum):
-    """The states that are stored, with Kafka's numbers and the names that its admin tools show."""
+    """Stored states, with Kafka's numbers and the names that its admin tools show."""
 
     EMPTY = 0
     ONGOING = 1
@@ -42,12 +40,12 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """The outcome is durable and its markers are on their way."""
+        """Whether the outcome is decided and its markers are being sent."""
         return self is PREPARE_COMMIT or self is PREPARE_ABORT
 
 
 class TableAction(Enum):
-    """What a table says where there is neither a next state nor a refusal."""
+    """Result of a cell that is neither a next state nor a refusal."""
 
     ACKNOWLEDGE = "acknowledge"  # already so: success, nothing is written
     IGNORE = "ignore"  # nothing to do
@@ -55,11 +53,11 @@ class TableAction(Enum):
 
 
 class TransactionEvent(Enum):
-    """What can happen to a transaction. The two RETRY events exist in version 2 only: the request carries the epoch
-    before the current.
+    """Events of a transaction. The two RETRY events exist in version 2 only: the request carries the epoch before the
+    current one.
     """
 
-    __hash__ = object.__hash__  # that of Enum is a function in Python, and each decision looks events up
+    __hash__ = object.__hash__  # Enum's hash is a Python function, and each decision looks up events
 
     INIT_PRODUCER_ID = "InitProducerId"
     ADD_PARTITIONS = "AddPartitionsToTxn"
@@ -75,7 +73,7 @@ class TransactionEvent(Enum):
 
 TransactionCell = TransactionState | ErrorCode | TableAction
 
-# Python 3.11 takes ten times as long to look a member of an enum up in its class as to find it here.
+# Python 3.11 takes ten times as long to look up a member in its enum class as in this module.
 TRANSACTION_VERSION_1: Final = TransactionVersion.V1
 TRANSACTION_VERSION_2: Final = TransactionVersion.V2
 ADD_PARTITIONS: Final = TransactionEvent.ADD_PARTITIONS
@@ -112,7 +110,7 @@ TransactionTableRow = tuple[
 ]
 Table = Mapping[TransactionEvent, TransactionTableRow]
 
-# A cell is the next state, the error code that refuses, or an outcome. In the two PREPARE columns Kafka holds a pending
+# A cell is the next state, the error code that refuses, or an action. In the two PREPARE columns Kafka holds a pending
 # CompleteX in memory and answers CONCURRENT_TRANSACTIONS; here nothing is pending, the prepared state itself gives that
 # answer. INIT_PRODUCER_ID in ONGOING fences: the open transaction is aborted, then the request is decided again.
 # fmt: off
@@ -143,7 +141,7 @@ VERSION_2: Table = {
 # fmt: on
 TABLES: Mapping[TransactionVersion, Table] = {TransactionVersion.V1: VERSION_1, TransactionVersion.V2: VERSION_2}
 
-# What may follow what, in any version: a check on the tables and on every record that is written.
+# Allowed transitions in any version: a check on the tables and on every record that is written.
 ALLOWED_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
     EMPTY: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     ONGOING: frozenset({ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
@@ -153,9 +151,8 @@ ALLOWED_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
 }
 
-# These meet a prepared transaction before anything else about the request is compared: when it completes, even the
-# producer id may change, so a request that looks foreign now may turn out to be the owner's. EndTxn of version 1 and
-# verification are fenced first, as in Kafka.
+# A prepared transaction answers these events before fencing: its completion may change even the producer id, so the
+# request may turn out to be the owner's. EndTxn of version 1 and verification are fenced first, as in Kafka.
 ANSWERED_CONCURRENT_BEFORE_FENCING: Mapping[TransactionVersion, frozenset[TransactionEvent]] = {
     TransactionVersion.V1: frozenset({TransactionEvent.INIT_PRODUCER_ID, TransactionEvent.ADD_PARTITIONS}),
     TransactionVersion.V2: frozenset(
@@ -172,5 +169,5 @@ ANSWERED_CONCURRENT_BEFORE_FENCING: Mapping[TransactionVersion, frozenset[Transa
 
 
 def lookup(version: TransactionVersion, event: TransactionEvent, state: TransactionState) -> TransactionCell:
-    """What `event` leads to in `state`."""
+    """Return the cell of `event` in `state`."""
     return TABLES[version][event][state]
