@@ -1,4 +1,4 @@
-"""What a request says of records, before any of them is looked at. Pure."""
+"""Acknowledgements of a request, checked for form before they meet the share partition. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class AcknowledgementBatch(Protocol):
 def read_acknowledgements(
     batches: Iterable[AcknowledgementBatch], *, knows_renewal: bool, is_renewal: bool
 ) -> list[Acknowledgement] | None:
-    """The acknowledgements of a partition; None when they make no sense, which is INVALID_REQUEST.
+    """Return the acknowledgements of a partition; None if they are malformed, which is INVALID_REQUEST.
 
-    knows_renewal: whether the request's version has locks renewed. is_renewal: whether the request says that it does.
+    knows_renewal: whether the request's version can renew locks. is_renewal: whether the request renews locks.
     Source: Kafka's KafkaApis.validateAcknowledgementBatches.
     """
     highest_type = AcknowledgeType.RENEW if knows_renewal else AcknowledgeType.REJECT

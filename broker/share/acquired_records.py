@@ -1,7 +1,7 @@
-"""The records of a share partition that are in flight, as spans of neighbours that share one fate. Pure.
+"""Records of a share partition in flight, as spans of neighbours in one state. Pure.
 
-Spans lie in order, without overlaps and without holes. Most records are lent and acknowledged by the batch, so there
-are few of them; at worst every record is one of its own.
+Spans lie in order, without overlaps and without holes. Most records are acquired and acknowledged in batches, so there
+are few spans; at worst each record is its own.
 Source: KIP-932; Kafka's InFlightBatch, InFlightState and RecordState.
 """
 
@@ -18,7 +18,7 @@ NOBODY = ""
 
 
 class RecordState(IntEnum):
-    """What became of a record; the numbers are those of the records of `__share_group_state`."""
+    """State of a record; the numbers are those of the records of `__share_group_state`."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -36,10 +36,10 @@ _TERMINAL = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
 class RecordSpan(NamedTuple):
     """Neighbouring records in one state; both offsets inclusive.
 
-    delivery_count:  how often they were lent; 0 for records that never were, among them offsets without a record.
-    batch_first_offset, batch_last_offset: of the records that were lent together when these were for the first time.
-    member_id, lock_deadline_ms: who has them, and until when, while they are acquired.
-    is_unknown:      whether what was known of them was lost: they may have been lent before.
+    delivery_count:  how often they were acquired; 0 also for offsets without a record.
+    batch_first_offset, batch_last_offset: of the records that were acquired together with these for the first time.
+    member_id, lock_deadline_ms: the member that holds them, and until when, while they are acquired.
+    is_unknown:      whether their state was lost: they may have been acquired before.
     """
 
     first_offset: int
@@ -58,7 +58,7 @@ class RecordSpan(NamedTuple):
 
     @property
     def is_absent(self) -> bool:
-        """Whether the log has no such records: they were passed over without ever being lent."""
+        """Whether the log has no such records: they were archived without being acquired."""
         return self.state is RecordState.ARCHIVED and self.delivery_count == 0
 
     def within(self, first_offset: int, last_offset: int) -> RecordSpan:
@@ -76,7 +76,7 @@ class RecordSpan(NamedTuple):
         )
 
     def acquired_within(self, first_offset: int, last_offset: int) -> RecordSpan:
-        """The same as part of what is lent together, both offsets inclusive."""
+        """Return the span as part of a newly acquired batch, both offsets inclusive."""
         return self._replace(batch_first_offset=first_offset, batch_last_offset=last_offset, is_unknown=False)
 
     def released(self, state: RecordState) -> RecordSpan:
@@ -87,7 +87,7 @@ _first_offset = attrgetter("first_offset")
 
 
 class AcquirableSpans:
-    """The spans of one share partition. A copy can change on its own: spans themselves never do."""
+    """The spans of one share partition. Spans are immutable, so a copy changes independently."""
 
     __slots__ = ("_spans",)
 
@@ -102,24 +102,24 @@ class AcquirableSpans:
 
     @property
     def first_offset(self) -> int | None:
-        """The first record; None when nothing is in flight."""
+        """The first offset; None if nothing is in flight."""
         return self._spans[0].first_offset if self._spans else None
 
     @property
     def end_offset(self) -> int | None:
-        """The offset after the last record; None when nothing is in flight."""
+        """The offset after the last record; None if nothing is in flight."""
         return self._spans[-1].last_offset + 1 if self._spans else None
 
     def copy(self) -> AcquirableSpans:
         return AcquirableSpans(list(self._spans))
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[RecordSpan]:
-        """The spans that have a part in a range, whole."""
+        """Return the whole spans that overlap a range."""
         first, end = self._indexes(first_offset, last_offset)
         return self._spans[first:end]
 
     def batches_in(self, first_offset: int, last_offset: int) -> list[list[RecordSpan]]:
-        """The same, those together that were lent together."""
+        """Return the overlapping spans, grouped by the batch in which they were acquired."""
         spans = self.overlapping(first_offset, last_offset)
         return [list(batch) for _, batch in groupby(spans, attrgetter("batch_first_offset", "is_unknown"))]
 
@@ -129,7 +129,7 @@ class AcquirableSpans:
     def change(
         self, first_offset: int, last_offset: int, changed: Callable[[RecordSpan], RecordSpan]
     ) -> list[RecordSpan]:
-        """Replace the parts of spans in a range, and return what came in their place."""
+        """Replace the parts of spans in a range, and return the new parts."""
         first, end = self._indexes(first_offset, last_offset)
         inside: list[RecordSpan] = []
         replacement: list[RecordSpan] = []
@@ -149,7 +149,7 @@ class AcquirableSpans:
         self._spans[bisect_right(self._spans, span.first_offset, key=_first_offset) - 1] = span
 
     def drop_done(self) -> int | None:
-        """Forget the records at the head that are done with; the offset after the last of them, None if there was
+        """Drop the leading records in a terminal state; return the offset after the last of them, None if there was
         none."""
         spans = self._spans
         dropped_count = 0

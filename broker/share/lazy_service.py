@@ -1,4 +1,4 @@
-"""Share groups on a broker that may never have any: what they need is imported and started when it is asked for."""
+"""Lazy holder of the share service: imports and starts it at its first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LazyShareService:
-    """Makes the one `ShareService` of a broker."""
+    """Creates the one `ShareService` of a broker."""
 
     def __init__(
         self, topics: Topics, groups: GroupService, group_configs: GroupConfigs, settings: Settings, clock: Clock
@@ -29,12 +29,12 @@ class LazyShareService:
         self._made: ShareService | None = None
 
     def start(self) -> None:
-        """State that is kept already is followed and tidied, whether anybody asks for it or not."""
+        """Start the service now if `__share_group_state` exists, so that its state is loaded and pruned."""
         if self._topics.metadata.get(SHARE_GROUP_STATE_TOPIC) is not None:
             self.get()
 
     def get(self) -> ShareService:
-        """The service, started. Raises ImportError and OSError where it cannot be loaded, and may then be asked for
+        """Return the started service. Raises ImportError and OSError if it cannot be loaded; a later call tries
         again."""
         if self._made is None:
             from fencepost.broker.share.service import ShareService
@@ -45,7 +45,7 @@ class LazyShareService:
         return self._made
 
     async def ensure_loaded(self) -> None:
-        """Wait until all state that is followed is loaded, or could not be."""
+        """Wait until all state is loaded, or could not be."""
         if self._made is not None:
             await self._made.persister.ensure_loaded()
 

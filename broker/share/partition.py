@@ -1,10 +1,9 @@
-"""A partition as one share group reads it: which of its records are lent to whom, and which are done with. Pure.
+"""Share partition: which records of a partition are acquired by which member of one share group. Pure.
 
-The share-partition start offset is the first record that is not done with; everything from there up to the end offset
-is in flight: available again, lent to a member for a while, or done with behind one that is not. A decision about
-records that has to be kept is a `ShareTransition`: it is written down first, and made only then. Only then the start
-moves, too: what was passed over unseen, and what the log has lost meanwhile, is known until a member has said
-something.
+The share-partition start offset is the first record that is neither acknowledged nor archived; the records from there
+up to the end offset are in flight. A decision that must be stored is a `ShareTransition`: it is written first, then
+applied. The start offset moves only then, too: skipped records, and records that the log has lost, stay in flight until
+a member acknowledges something.
 Source: KIP-932, KIP-1206 (acquire modes), KIP-1222 (renewal); Kafka's SharePartition.
 """
 
@@ -27,14 +26,14 @@ _UNLIMITED = sys.maxsize
 
 
 class AcquireMode(IntEnum):
-    """How `maximum_count` is meant: whole batches may exceed it, or not. The numbers of ShareFetch."""
+    """Whether whole batches may exceed `maximum_count`. The numbers of ShareFetch."""
 
     BATCH_OPTIMIZED = 0
     RECORD_LIMIT = 1
 
 
 class AcknowledgeType(IntEnum):
-    """What a member says of a record; the numbers of ShareAcknowledge. A gap is an offset without a record."""
+    """Type of an acknowledgement; the numbers of ShareAcknowledge. A gap is an offset without a record."""
 
     GAP = 0
     ACCEPT = 1
@@ -45,7 +44,7 @@ class AcknowledgeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShareLimits:
-    """The settings of a group that decisions go by."""
+    """Settings of a group that limit decisions."""
 
     record_lock_duration_ms: int = 30_000
     delivery_count_limit: int = 5
@@ -61,7 +60,7 @@ class OffsetRange(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Records lent with one answer; both offsets inclusive."""
+    """Records acquired with one response; both offsets inclusive."""
 
     first_offset: int
     last_offset: int
@@ -69,7 +68,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What a member says of a range; both offsets inclusive. types: one for all, or one for each record."""
+    """Acknowledgement of a range; both offsets inclusive. types: one for all, or one for each record."""
 
     first_offset: int
     last_offset: int
@@ -77,7 +76,7 @@ class Acknowledgement(NamedTuple):
 
 
 class AcknowledgementRefusal(NamedTuple):
-    """Why nothing of it is done; the message is for people."""
+    """Error that refuses all acknowledgements; the message is for people."""
 
     error: ErrorCode
     message: str
@@ -85,10 +84,10 @@ class AcknowledgementRefusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShareTransition:
-    """What records become, to be written down and then made.
+    """New states of records, to be written and then applied.
 
-    state_batches: what has to be kept; empty when only locks were renewed.
-    delivery_complete_count: of the records in flight, how many are done with then.
+    state_batches: the states to store; empty if only locks were renewed.
+    delivery_complete_count: number of records in flight that are in a terminal state then.
     """
 
     in_flight: AcquirableSpans
@@ -98,7 +97,7 @@ class ShareTransition:
 
 @dataclass(frozen=True, slots=True)
 class _AcquireRequest:
-    """What a member wants to have lent. offsets: what of the log it is about."""
+    """Request of a member to acquire records. offsets: the range that was read."""
 
     member_id: str
     offsets: OffsetRange
@@ -115,10 +114,10 @@ class _AcquireRequest:
 
 
 class SharePartition:
-    """One share partition. start_offset: of the first record that is not done with."""
+    """One share partition. start_offset: of the first record that is neither acknowledged nor archived."""
 
     def __init__(self, start_offset: int, state_batches: Iterable[StateBatch] = ()) -> None:
-        """Take up what was kept: records in between of which nothing is known were lent when it was lost."""
+        """Restore stored state: records in between without stored state were in flight when it was lost."""
         self.start_offset = start_offset
         self._in_flight = AcquirableSpans()
         next_offset = start_offset
@@ -136,7 +135,7 @@ class SharePartition:
 
     @property
     def end_offset(self) -> int:
-        """The first record that was never lent."""
+        """The offset after the last record in flight."""
         end_offset = self._in_flight.end_offset
         return self.start_offset if end_offset is None else max(self.start_offset, end_offset)
 
@@ -148,18 +147,18 @@ class SharePartition:
         return list(self._in_flight)
 
     def next_fetch_offset(self, limits: ShareLimits) -> int | None:
-        """Where to read on: at the first record that is available again, else at the end; None when enough is lent."""
+        """Return the next offset to read: the first available record, else the end; None if all locks are in use."""
         for span in self._in_flight:
             if span.state is RecordState.AVAILABLE:
                 return span.first_offset
         return self.end_offset if self.in_flight_count < limits.partition_max_record_locks else None
 
     def next_deadline_ms(self) -> int | None:
-        """When the first lock runs out."""
+        """Return the time at which the first lock runs out."""
         deadlines = [span.lock_deadline_ms for span in self._in_flight if span.state is RecordState.ACQUIRED]
         return min(deadlines, default=None)
 
-    # Lending
+    # Acquiring
 
     def acquire(
         self,
@@ -174,19 +173,19 @@ class SharePartition:
         limits: ShareLimits,
         now_ms: int,
     ) -> list[Acquired]:
-        """Lend a member what is available of the record batches that were read.
+        """Acquire for a member the available records of the batches that were read.
 
-        fetch_offset:  where they were read from; what is missing between there and the last of them is not in the log.
-        aborted:       batches of aborted transactions, in order; they are passed over.
-        maximum_count: how many records at most; in BATCH_OPTIMIZED the last batch comes whole.
-        batch_size:    into how many records, at batch boundaries, what is lent for the first time is divided.
+        fetch_offset:  the offset of the read; offsets missing between it and the last batch are not in the log.
+        aborted:       batches of aborted transactions, in order; they are archived.
+        maximum_count: at most this number of records; in BATCH_OPTIMIZED the last batch comes whole.
+        batch_size:    newly acquired records are divided, at batch boundaries, into ranges of this size.
         """
         if not batches or maximum_count <= 0 or batches[-1].last_offset < self.start_offset:
             return []
         last_offset = batches[-1].last_offset
         room_count = limits.partition_max_record_locks - self.in_flight_count
         if room_count <= 0:
-            # Nothing new can be lent, but what came back can.
+            # No new records can be acquired, but released ones can.
             room_count = self.end_offset - fetch_offset
             last_offset = min(last_offset, self.end_offset - 1)
         request = _AcquireRequest(
@@ -204,14 +203,14 @@ class SharePartition:
             acquired += self._acquire_new(request, batches, remaining_count, batch_size)
         acquired = self._without_aborted(acquired, aborted)
         if self.in_flight_count >= limits.partition_max_record_locks and self._is_all_done():
-            # There is no room for more, and nobody who could say something that makes some.
+            # There is no room for more, and no member holds records whose acknowledgement would make some.
             self.advance()
         return acquired
 
     def _acquire_again(
         self, request: _AcquireRequest, batches: Sequence[OffsetRange], batch_size: int
     ) -> tuple[list[Acquired], bool]:
-        """Lend what is in flight and available, by the batches in which it was lent first; whether more may follow."""
+        """Acquire available records in flight, by their first batches; also return whether more may follow."""
         acquired: list[Acquired] = []
         acquired_count = 0
         for spans in self._in_flight.batches_in(*request.offsets):
@@ -223,7 +222,7 @@ class SharePartition:
             else:
                 is_isolated = _is_isolated(spans, request)
                 if is_isolated and acquired_count:
-                    return acquired, False  # records that have failed before are not lent along with others
+                    return acquired, False  # records that have failed before are acquired alone
                 found = self._acquire_batch(request, spans, remaining_count)
                 if is_isolated and found:
                     return found, False
@@ -234,8 +233,8 @@ class SharePartition:
     def _acquire_batch(
         self, request: _AcquireRequest, spans: Sequence[RecordSpan], maximum_count: int
     ) -> list[Acquired]:
-        """Lend what is available of records that were lent together: as a whole unless no more is to be lent than is
-        asked for, and fewer of those that have come back often."""
+        """Acquire the available records of one batch: all of them, except in RECORD_LIMIT, and fewer of records that
+        were released often."""
         limit = request.limits.delivery_count_limit
         count_left = maximum_count if request.mode is AcquireMode.RECORD_LIMIT else _UNLIMITED
         is_throttled = False
@@ -274,7 +273,7 @@ class SharePartition:
         maximum_count: int,
         batch_size: int,
     ) -> list[Acquired]:
-        """Lend records of which nothing is known, between others of which something is, as if they were new."""
+        """Acquire records without stored state, between records with one, as if they were new."""
         span = span.within(*request.offsets)
         last_offset = min(_end_of_batch(span.first_offset + maximum_count - 1, batches), span.last_offset)
         if request.mode is AcquireMode.RECORD_LIMIT:
@@ -288,7 +287,7 @@ class SharePartition:
     def _acquire_new(
         self, request: _AcquireRequest, batches: Sequence[OffsetRange], maximum_count: int, batch_size: int
     ) -> list[Acquired]:
-        """Lend records beyond the end."""
+        """Acquire records beyond the end."""
         new = [batch for batch in batches if batch.last_offset >= self.end_offset]
         first_offset = max(new[0].first_offset, self.end_offset)
         known_end_offset = self._in_flight.end_offset
@@ -299,7 +298,7 @@ class SharePartition:
         wanted_last_offset = min(first_offset + maximum_count - 1, new[-1].last_offset)
         last_offset = _end_of_batch(wanted_last_offset, new)
         if request.mode is AcquireMode.RECORD_LIMIT:
-            # The rest of a batch that was cut is available: batches stay whole in memory, as they do on disk.
+            # The rest of a cut batch is available: batches stay whole in memory, as on disk.
             self._append(first_offset, last_offset, RecordState.AVAILABLE)
             ranges = [OffsetRange(first_offset, wanted_last_offset)]
         else:
@@ -325,7 +324,7 @@ class SharePartition:
         self._in_flight.append(span)
 
     def _archive_absent(self, fetch_offset: int, batches: Sequence[OffsetRange]) -> None:
-        """Pass over what is in flight and not in the log any more, or never was: compaction takes whole batches out."""
+        """Archive offsets in flight that the log does not have: compaction removes whole batches."""
         next_offset = fetch_offset
         for batch in batches:
             if next_offset < batch.first_offset:
@@ -355,16 +354,16 @@ class SharePartition:
             acquired = kept
         return acquired
 
-    # Giving back
+    # Acknowledging
 
     def acknowledge(
         self, member_id: str, acknowledgements: Iterable[Acknowledgement], *, limits: ShareLimits, now_ms: int
     ) -> ShareTransition | AcknowledgementRefusal:
-        """What a member's word makes of its records: all of them, or none.
+        """Decide on a member's acknowledgements: all of them, or none.
 
-        Offsets below the start are done with and passed over.
-        Refuses: INVALID_RECORD_STATE (not lent to the member, or no longer), INVALID_REQUEST (never lent, unknown
-        type).
+        Offsets below the start are skipped.
+        Refuses: INVALID_RECORD_STATE (not acquired by the member, or no longer), INVALID_REQUEST (never acquired,
+        unknown type).
         """
         draft = self._in_flight.copy()
         end_offset = self.end_offset
@@ -400,11 +399,11 @@ class SharePartition:
         return self._transition(draft, state_batches)
 
     def release(self, member_id: str, limits: ShareLimits) -> ShareTransition | None:
-        """What the end of a member's session makes of the records that it still has; None when it has none."""
+        """Release the records that a member still holds at the end of its session; None if it holds none."""
         return self._released(lambda span: span.member_id == member_id, limits)
 
     def expire_locks(self, limits: ShareLimits, now_ms: int) -> ShareTransition | None:
-        """What the passing of time makes of records whose lock has run out; None when none has."""
+        """Release the records whose lock has run out; None if there are none."""
         return self._released(lambda span: span.lock_deadline_ms <= now_ms, limits)
 
     def _released(self, is_over: Callable[[RecordSpan], bool], limits: ShareLimits) -> ShareTransition | None:
@@ -427,14 +426,14 @@ class SharePartition:
         return ShareTransition(draft, state_batches, sum(done_counts))
 
     def apply(self, transition: ShareTransition) -> None:
-        """Make a transition, in the step in which it was decided. The start moves where something was written down."""
+        """Apply a transition, in the step that decided it. The start moves if something was written."""
         self._in_flight = transition.in_flight
         if transition.state_batches:
             self.advance()
 
     def log_start_moved(self, log_start_offset: int) -> bool:
-        """Records below the log's start are not lent again; whether that is news. Who has some of them keeps them in
-        flight, and with them all that lies behind, until they come back."""
+        """Move the start to the log's start; return whether it moved. Acquired records below it, and all records behind
+        them, stay in flight until their members acknowledge them."""
         if log_start_offset <= self.start_offset:
             return False
         first_offset = self._in_flight.first_offset
@@ -447,7 +446,7 @@ class SharePartition:
         return all(span.state.is_terminal for span in self._in_flight)
 
     def advance(self) -> bool:
-        """Move the start over what is done with; whether there was any."""
+        """Move the start over records in a terminal state; return whether there were any."""
         after = self._in_flight.drop_done()
         if after is None:
             return False
@@ -481,7 +480,7 @@ def _becomes(acknowledge_type: AcknowledgeType, span: RecordSpan, limits: ShareL
 
 
 def _runs(acknowledgement: Acknowledgement, start_offset: int) -> list[tuple[int, int, AcknowledgeType]]:
-    """Ranges of one type each, from the start offset on."""
+    """Return ranges of one type each, from the start offset on."""
     first_offset, last_offset, types = acknowledgement
     if len(types) == 1:
         return [(max(first_offset, start_offset), last_offset, AcknowledgeType(types[0]))]
@@ -507,8 +506,8 @@ def _state_batch(span: RecordSpan) -> StateBatch:
 
 
 def _throttle_threshold(delivery_count_limit: int) -> int:
-    """From how many deliveries on records are lent in ever smaller numbers, so that one that breaks its readers is
-    found: half of a batch, then a quarter, and so on, and for the last time alone."""
+    """Return the delivery count from which records are acquired in smaller numbers, so that one that breaks its readers
+    is found: half of a batch, then a quarter, and so on, and for the last time alone."""
     return max(MINIMUM_THROTTLE_DELIVERY_COUNT, -(-delivery_count_limit // 2))
 
 
@@ -518,13 +517,13 @@ def _throttled_count(span: RecordSpan, delivery_count_limit: int) -> int:
 
 
 def _is_isolated(spans: Sequence[RecordSpan], request: _AcquireRequest) -> bool:
-    """Whether records that were lent together have come back so often that they are not lent along with others."""
+    """Whether a batch was released so often that its records are acquired without others."""
     threshold = _throttle_threshold(request.limits.delivery_count_limit)
     return any(span.state is RecordState.AVAILABLE and span.delivery_count >= threshold for span in spans)
 
 
 def _end_of_batch(offset: int, batches: Sequence[OffsetRange]) -> int:
-    """The last offset of the batch that an offset is in; the offset itself when it is in none."""
+    """Return the last offset of the batch that contains an offset; the offset itself if none does."""
     for batch in batches:
         if offset <= batch.last_offset:
             return batch.last_offset if offset >= batch.first_offset else offset
@@ -532,7 +531,7 @@ def _end_of_batch(offset: int, batches: Sequence[OffsetRange]) -> int:
 
 
 def _divided(first_offset: int, last_offset: int, batch_size: int, batches: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """A range cut where a batch begins and at least `batch_size` records lie before it."""
+    """Cut a range at the starts of batches, into ranges of at least `batch_size` records."""
     ranges = []
     if last_offset - first_offset + 1 > batch_size:
         for batch in batches:

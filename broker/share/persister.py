@@ -1,6 +1,6 @@
-"""The share coordinator of this broker: keeps what became of records durably, in `__share_group_state`.
+"""Share coordinator of this broker: stores the states of records durably, in `__share_group_state`.
 
-A write is one step, as an append to any log is; whoever answers for it waits until it is durable.
+A write is one step, as an append to any log is; the caller waits for durability before it replies.
 Source: KIP-932; Kafka's ShareCoordinatorService and Persister.
 """
 
@@ -41,10 +41,9 @@ PRUNE_INTERVAL_MS = 300_000
 
 
 class SharePersister:
-    """The asynchronous shell around the share coordinator's shards.
+    """Asynchronous service around the share coordinator's shards.
 
-    Calls answer with an error code as a value, among them COORDINATOR_NOT_AVAILABLE for whatever keeps a shard from
-    answering.
+    Calls return errors as values, among them COORDINATOR_NOT_AVAILABLE if a shard cannot answer.
     """
 
     def __init__(self, topics: Topics, settings: Settings, clock: Clock) -> None:
@@ -64,8 +63,7 @@ class SharePersister:
     # Life
 
     def start(self) -> None:
-        """Begin to load every partition of `__share_group_state`; if the topic does not exist yet, as soon as it
-        does."""
+        """Begin to load every partition of `__share_group_state`, as soon as the topic exists."""
         self._topics.on_deleted.append(self._topic_deleted)
         self._state_topic.start()
         self._prune_later()
@@ -75,7 +73,7 @@ class SharePersister:
         await self._state_topic.ensure_loaded()
 
     async def ensure_available(self) -> None:
-        """Make `__share_group_state` if it is missing, and wait until it is loaded. Raises StorageError."""
+        """Create `__share_group_state` if it is missing, and wait until it is loaded. Raises StorageError."""
         await self._topics.ensure_internal(SHARE_GROUP_STATE_TOPIC)
         await self.ensure_loaded()
 
@@ -109,7 +107,7 @@ class SharePersister:
     async def initialize(
         self, group_id: str, start_offsets: Mapping[TopicIdPartition, int], *, state_epoch: int
     ) -> dict[TopicIdPartition, ErrorCode]:
-        """Make the state of share partitions; an offset of -1 leaves open where they begin.
+        """Create the state of share partitions; an offset of -1 leaves their start open.
 
         Refuses: FENCED_STATE_EPOCH, COORDINATOR_NOT_AVAILABLE.
         """
@@ -137,7 +135,7 @@ class SharePersister:
         return dict(zip(start_offsets, errors, strict=True))
 
     async def read(self, key: SharePartitionKey, *, leader_epoch: int) -> ShareState | ErrorCode:
-        """The state as the partition's leader takes it up. Refuses: INVALID_REQUEST (it has none),
+        """Return the state for the partition's leader. Refuses: INVALID_REQUEST (it has none),
         FENCED_LEADER_EPOCH, COORDINATOR_NOT_AVAILABLE."""
         now_ms = self._clock.now_ms()
         try:
@@ -157,9 +155,9 @@ class SharePersister:
         delivery_complete_count: int,
         state_batches: Sequence[StateBatch],
     ) -> ErrorCode:
-        """Append what became of records, in this very step; `durable` says when it is safe.
+        """Append the states of records, in this step; `durable` waits for the disk.
 
-        Refuses: INVALID_REQUEST (there is no state any more), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH,
+        Refuses: INVALID_REQUEST (it has no state), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH,
         COORDINATOR_NOT_AVAILABLE.
         """
         now_ms = self._clock.now_ms()
@@ -180,7 +178,7 @@ class SharePersister:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     async def durable(self, key: SharePartitionKey) -> ErrorCode:
-        """Wait until all that was written is durable. Refuses: COORDINATOR_NOT_AVAILABLE."""
+        """Wait until everything written is durable. Refuses: COORDINATOR_NOT_AVAILABLE."""
         try:
             await self._runtime.durable(self._index(key))
         except CoordinatorRefusal:
@@ -188,7 +186,7 @@ class SharePersister:
         return ErrorCode.NONE
 
     async def summary(self, key: SharePartitionKey) -> ShareState | ErrorCode | None:
-        """What is kept; None for nothing. Refuses: COORDINATOR_NOT_AVAILABLE."""
+        """Return the stored state; None if there is none. Refuses: COORDINATOR_NOT_AVAILABLE."""
         if not self._state_topic.partition_count:
             return None
         await self.ensure_loaded()
@@ -223,7 +221,7 @@ class SharePersister:
         self._prune_timer = loop.call_later(PRUNE_INTERVAL_MS / 1000, PRUNE_TIMER.callback(self._prune_now))
 
     def _prune_now(self) -> None:
-        self._prune_later()  # first, so that it goes on whatever comes of this one
+        self._prune_later()  # first, so that a failure does not end the timer
         self._keep(PRUNING.start(self._prune_all()))
 
     async def _prune_all(self) -> None:
@@ -237,7 +235,7 @@ class SharePersister:
                     PRUNING.failed(error, concerns=partition.log.topic_partition)
 
     async def prune(self, index: int) -> None:
-        """Delete the records of a partition that say nothing any more. Raises CoordinatorRefusal, StorageError."""
+        """Delete superseded records of a partition. Raises CoordinatorRefusal, StorageError."""
         partition = self._runtime.partition(index)
         now_ms = self._clock.now_ms()
         written_before_ms = now_ms - PRUNE_INTERVAL_MS
@@ -246,7 +244,7 @@ class SharePersister:
             lambda shard, keys: shard.snapshot_cold(written_before_ms, partition.log.log_end_offset, now_ms, keys),
             is_patient=False,
         )
-        # All that was said is durable now, so what came before the snapshots may go.
+        # Everything is durable now, so records before the snapshots may go.
         first_needed_offset = partition.shard.first_needed_offset(partition.log.high_watermark)
         if first_needed_offset > partition.log.log_start_offset:
             await self._topics.delete_records({partition.log.topic_partition: first_needed_offset})

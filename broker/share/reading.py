@@ -1,4 +1,4 @@
-"""What was read of a log, by the batch: which offsets there are, and which are of aborted transactions. Pure.
+"""Batches of a read: their offsets, and which belong to aborted transactions. Pure.
 
 Source: Kafka's SharePartition.fetchAbortedTransactionRecordBatches and ShareFetchUtils.maybeSliceFetchRecords.
 """
@@ -14,7 +14,7 @@ from fencepost.protocol.record_batch import iterate_batches, read_end_transactio
 
 
 class ReadBatches(NamedTuple):
-    """The batches that lie in `records`, where each of them begins there, and those of aborted transactions."""
+    """Batches in `records`, the position of each, and those of aborted transactions."""
 
     records: memoryview
     batches: list[OffsetRange]
@@ -25,7 +25,7 @@ class ReadBatches(NamedTuple):
 def read_batches(
     records: memoryview, aborted_transactions: Sequence[AbortedRange] | None, last_offset: int
 ) -> ReadBatches:
-    """Walk over the batches up to the one that has `last_offset`. Raises DecodeError."""
+    """Read the headers of the batches up to the one that has `last_offset`. Raises DecodeError."""
     batches: list[OffsetRange] = []
     positions: list[int] = []
     aborted: list[OffsetRange] = []
@@ -54,7 +54,7 @@ def read_batches(
 
 
 def records_of(read: ReadBatches, acquired: Sequence[Acquired]) -> memoryview:
-    """The bytes from the first batch with records that were lent to the last."""
+    """Return the bytes from the first batch with acquired records to the last."""
     first_offset, last_offset = acquired[0].first_offset, acquired[-1].last_offset
     overlapping = [
         index

@@ -1,4 +1,4 @@
-"""Share groups as handlers see them: brings together the group coordinator, the share coordinator, and the share
+"""Service of share groups for the handlers: combines the group coordinator, the share coordinator, and the share
 partitions that are led here.
 
 Source: KIP-932; Kafka's GroupCoordinatorService, as far as it concerns share groups, and SharePartitionManager.
@@ -43,19 +43,19 @@ UNKNOWN_LAG = -1
 
 
 def _as_int64(number: int) -> int:
-    """As Java's long has it, which wraps around: who moves a group may name any offset."""
+    """Wrap a number as Java's long does: AlterShareGroupOffsets accepts any offset."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 class ShareConnection(Protocol):
-    """What a session ends with."""
+    """Connection of a session, which ends with it."""
 
     def add_close_callback(self, callback: Callable[[], None]) -> None: ...
     def __hash__(self) -> int: ...
 
 
 class ShareOffset(NamedTuple):
-    """Where a group stands in a partition; -1 where that is not known."""
+    """Offset and lag of a group in a partition; -1 if unknown."""
 
     start_offset: int = UNKNOWN_OFFSET
     leader_epoch: int = 0
@@ -85,7 +85,7 @@ class ShareService:
         self.led.start()
 
     async def settled(self) -> None:
-        """Wait until what heartbeats have begun is done."""
+        """Wait until the initializations that heartbeats have begun are done."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -97,7 +97,7 @@ class ShareService:
         await self.persister.close()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = INITIALIZATION.start(coroutine)  # members ask again for what is not there
+        task = INITIALIZATION.start(coroutine)  # members' heartbeats request missing state again
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -106,7 +106,7 @@ class ShareService:
     async def heartbeat(
         self, request: ShareGroupHeartbeatRequest, *, client_id: str, client_host: str
     ) -> ShareGroupHeartbeatResponse:
-        """A member joins, stays or leaves; what it wants to read gets its state meanwhile."""
+        """Let a member join, stay or leave; initialize the state of its new partitions in the background."""
         sender = HeartbeatContext(client_id, client_host, "")
         try:
             heartbeat = await self._groups.decide_on_share_groups(
@@ -129,7 +129,7 @@ class ShareService:
     async def _initialize(
         self, group_id: str, start_offsets: Mapping[TopicIdPartition, int], state_epoch: int
     ) -> dict[TopicIdPartition, ErrorCode]:
-        """Make the state of share partitions, and have the group know which it was made of."""
+        """Create the state of share partitions, and record the result in the group."""
         errors = await self.persister.initialize(group_id, start_offsets, state_epoch=state_epoch)
         done: dict[bytes, set[int]] = {}
         failed: dict[bytes, set[int]] = {}
@@ -166,9 +166,9 @@ class ShareService:
     def acknowledge(
         self, group_id: str, member_id: str, partition: TopicIdPartition, acknowledgements: Sequence[Acknowledgement]
     ) -> AcknowledgementRefusal:
-        """Take a member's word for its records, in this very step; the answer may leave when it is `durable`.
+        """Apply a member's acknowledgements in this step; the response must wait for `durable`.
 
-        An error of NONE, or why not: UNKNOWN_TOPIC_OR_PARTITION (nothing was lent), INVALID_RECORD_STATE,
+        Returns an error of NONE, or refuses: UNKNOWN_TOPIC_OR_PARTITION (nothing acquired), INVALID_RECORD_STATE,
         INVALID_REQUEST, NOT_LEADER_OR_FOLLOWER, COORDINATOR_NOT_AVAILABLE.
         """
         led = self.led.loaded(SharePartitionKey(group_id, *partition))
@@ -177,7 +177,7 @@ class ShareService:
         return led.acknowledge(member_id, acknowledgements)
 
     async def durable(self, group_id: str, partition: TopicIdPartition) -> ErrorCode:
-        """Wait until what was acknowledged of a partition is durable. Refuses: COORDINATOR_NOT_AVAILABLE."""
+        """Wait until the acknowledgements of a partition are durable. Refuses: COORDINATOR_NOT_AVAILABLE."""
         return await self.persister.durable(SharePartitionKey(group_id, *partition))
 
     # Sessions
@@ -190,7 +190,7 @@ class ShareService:
         *,
         connection: ShareConnection,
     ) -> ShareSession | ErrorCode:
-        """A session that ends with its connection. Refuses: SHARE_SESSION_LIMIT_REACHED."""
+        """Open a session that ends with its connection. Refuses: SHARE_SESSION_LIMIT_REACHED."""
         session = self.sessions.open(group_id, member_id, connection, partitions)
         if isinstance(session, ShareSession):
             if connection not in self._groups_of_connection:
@@ -200,7 +200,7 @@ class ShareService:
         return session
 
     def close_session(self, group_id: str, member_id: str) -> None:
-        """A member reads here no longer: others may have what it still had."""
+        """Close a member's session and release the records that it holds."""
         session = self.sessions.close(group_id, member_id)
         if session is not None:
             self._release(session)
@@ -210,7 +210,7 @@ class ShareService:
             self.close_session(session.group_id, session.member_id)
         for group_id in self._groups_of_connection.pop(connection, ()):
             if not self.sessions.count_of_group(group_id):
-                # Nobody of the group reads here: what is known of it can be loaded again.
+                # No member of the group reads here: its state can be loaded again.
                 self.led.drop_group(group_id)
 
     def _release(self, session: ShareSession) -> None:
@@ -224,7 +224,7 @@ class ShareService:
     async def offsets(
         self, group_id: str, wanted: Mapping[bytes, Collection[int]] | None
     ) -> dict[bytes, dict[int, ShareOffset]] | ErrorCode:
-        """Where a group stands in these partitions, or (None) in all that it reads, by topic id and partition.
+        """Return a group's offsets in these partitions, or (None) in all that it reads, by topic id and partition.
 
         Refuses: the coordinator's errors.
         """
@@ -262,7 +262,7 @@ class ShareService:
     async def alter_offsets(
         self, group_id: str, start_offsets: Mapping[TopicIdPartition, int]
     ) -> HeartbeatRefusal | dict[TopicIdPartition, ErrorCode]:
-        """Have an empty group begin elsewhere. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (of another kind), the
+        """Set the start offsets of an empty group. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (of another kind), the
         coordinator's errors."""
         partitions: dict[bytes, list[int]] = {}
         for topic_id, number in start_offsets:
@@ -280,8 +280,8 @@ class ShareService:
     async def delete_offsets(
         self, group_id: str, names: Collection[str] | None
     ) -> HeartbeatRefusal | tuple[dict[bytes, ErrorCode], Collection[str]]:
-        """Have an empty group forget topics, or (None) all: an error for each topic, and the names that it had nothing
-        of. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, the coordinator's errors."""
+        """Delete an empty group's state of topics, or (None) of all: return an error for each topic, and the names
+        without state. Refuses: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, the coordinator's errors."""
         try:
             deletion = await self._groups.decide_on_share_groups(
                 group_id, lambda shares, now_ms: shares.begin_deleting(group_id, names, now_ms)
@@ -302,7 +302,7 @@ class ShareService:
         return errors, deletion.without_state
 
     async def prepare_to_delete_group(self, group_id: str) -> ErrorCode:
-        """Forget what is kept for a group that is about to be deleted; NONE also for groups of other kinds.
+        """Delete the state of a group before its deletion; NONE also for groups of other kinds.
 
         Refuses: NON_EMPTY_GROUP, the coordinator's errors.
         """

@@ -1,4 +1,4 @@
-"""Share sessions: which partitions a member reads from this broker, so that it need not say so each time. Pure.
+"""Share sessions: the partitions that a member reads from this broker, kept between its requests. Pure.
 
 Source: KIP-932; Kafka's ShareSessionCache, ShareSession and SharePartitionManager.newContext.
 """
@@ -27,9 +27,9 @@ class TopicIdPartition(NamedTuple):
 class ShareSession:
     """One session.
 
-    connection: the one that it was opened by, with which it ends.
-    partitions: in the order in which they were last answered, oldest first; whether each has to be answered even
-                when it has no records, because it is new or had an error before.
+    connection: the connection that opened it; the session ends with it.
+    partitions: in the order of their last answer, oldest first; the value is true if the next response must list the
+                partition even without records, because it is new or had an error before.
     """
 
     group_id: str
@@ -39,7 +39,7 @@ class ShareSession:
     partitions: dict[TopicIdPartition, bool] = field(default_factory=dict)
 
     def rotated(self) -> list[TopicIdPartition]:
-        """The partitions, each epoch beginning with another."""
+        """Return the partitions; each epoch begins with another."""
         names = list(self.partitions)
         if not names:
             return names
@@ -47,7 +47,7 @@ class ShareSession:
         return names[position:] + names[:position]
 
     def has_to_answer(self, partition: TopicIdPartition, *, has_records: bool, has_error: bool) -> bool:
-        """Whether a partition belongs into the answer to a request that did not open the session."""
+        """Whether a response must list a partition, if its request did not open the session."""
         is_due = has_records or has_error or self.partitions.get(partition, True)
         if partition in self.partitions:
             if has_records:
@@ -57,7 +57,7 @@ class ShareSession:
 
 
 MOST_PARTITIONS = 500_000
-"""Of all sessions together: about 250 bytes of memory each. Kafka counts sessions only."""
+"""Bound on partitions of all sessions: about 250 bytes of memory each. Kafka counts sessions only."""
 
 
 class ShareSessions:
@@ -78,7 +78,7 @@ class ShareSessions:
     def open(
         self, group_id: str, member_id: str, connection: Hashable, partitions: Iterable[TopicIdPartition]
     ) -> ShareSession | ErrorCode:
-        """A new session, in place of one that the member had. Refuses: SHARE_SESSION_LIMIT_REACHED."""
+        """Open a session; it replaces the member's earlier one. Refuses: SHARE_SESSION_LIMIT_REACHED."""
         self.close(group_id, member_id)
         session = ShareSession(group_id, member_id, connection, 1, dict.fromkeys(partitions, False))
         count = self._partition_count + len(session.partitions)
@@ -96,10 +96,10 @@ class ShareSessions:
         added: Iterable[TopicIdPartition] = (),
         forgotten: Iterable[TopicIdPartition] = (),
     ) -> ShareSession | ErrorCode:
-        """The session that a request goes on with.
+        """Return the session of a request, with its epoch raised and its partitions changed.
 
-        Refuses: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH; SHARE_SESSION_LIMIT_REACHED where it would grow
-        beyond what all may have, and it stays as it was.
+        Refuses: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH; SHARE_SESSION_LIMIT_REACHED if all sessions
+        together would exceed the bound; the session is unchanged then.
         """
         session = self._sessions.get((group_id, member_id))
         if session is None:
@@ -119,7 +119,7 @@ class ShareSessions:
         return session
 
     def close(self, group_id: str, member_id: str) -> ShareSession | None:
-        """The session that ends, None when there was none."""
+        """End a session and return it; None if there was none."""
         session = self._sessions.pop((group_id, member_id), None)
         if session is not None:
             self._partition_count -= len(session.partitions)

@@ -1,7 +1,7 @@
-"""The pure state of one partition of `__share_group_state`: what is kept of share partitions. Pure.
+"""Shard of the share coordinator: the share partitions whose state is in one partition of `__share_group_state`. Pure.
 
-Every so many updates of a share partition a snapshot says everything again; what lies before the oldest snapshot in
-use says nothing any more and can be deleted.
+After up to `updates_per_snapshot` updates of a share partition a snapshot holds its whole state; records before the
+oldest snapshot in use are superseded and can be deleted.
 Source: KIP-932; Kafka's ShareStateShard, ShareGroupOffset and PersisterStateBatchCombiner.
 """
 
@@ -38,10 +38,10 @@ UNKNOWN_COUNT = -1
 FIRST_LEADER_EPOCH = 0
 MAX_STATES_LOOKED_AT = 5_000
 DECISION_RECORDS_BYTES = 16_384
-"""Of one decision that has no natural bound; the last record may exceed it. Far below any usual `max.message.bytes`."""
+"""Bound of one decision; the last record may exceed it. Far below any usual `max.message.bytes`."""
 MAX_RECORDS_AFTER_SNAPSHOT = 10_000
 STORED_DELIVERY_STATES = frozenset({0, 2, 4})
-"""Available, acknowledged and archived: what is lent to a member is no one's after a restart, and is not stored."""
+"""Available, acknowledged and archived: acquisitions are not stored, and end with a restart."""
 
 
 class SharePartitionKey(NamedTuple):
@@ -53,17 +53,17 @@ class SharePartitionKey(NamedTuple):
 
     @property
     def coordinator_key(self) -> str:
-        """What decides which partition of `__share_group_state` has it. The id as Java's Uuid prints it."""
+        """The key that is hashed to a partition of `__share_group_state`. The id as Java's Uuid prints it."""
         topic_id = base64.urlsafe_b64encode(self.topic_id).rstrip(b"=").decode("ascii")
         return f"{self.group_id}:{topic_id}:{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
 class ShareState:
-    """What is kept of one share partition.
+    """Stored state of one share partition.
 
     start_offset:     UNKNOWN_OFFSET until the group has acknowledged something in it.
-    state_epoch:      of whoever made it, or moved it, last; older ones are fenced.
+    state_epoch:      of the last initialization or change of offsets; older ones are fenced.
     update_count:     since the last snapshot, which is at `snapshot_log_offset` in the log of the coordinator.
     """
 
@@ -82,7 +82,7 @@ class ShareState:
 def merged_batches(
     known: Sequence[StateBatch], more: Sequence[StateBatch], start_offset: int
 ) -> tuple[StateBatch, ...]:
-    """State batches in order, without overlaps: later ones count, and none of them below the start offset."""
+    """Merge state batches in order, without overlaps: later ones win, and none lies below the start offset."""
     result: list[StateBatch] = [batch for batch in known if batch.last_offset >= start_offset]
     for batch in more:
         if batch.last_offset < start_offset:
@@ -122,7 +122,7 @@ def replace_range(batch: StateBatch, first_offset: int, last_offset: int) -> Sta
 class ShareStateShard:
     """One shard. Implements `broker.coordination.runtime.Shard`.
 
-    updates_per_snapshot: how many updates of a share partition follow its snapshot at most.
+    updates_per_snapshot: at most this number of updates of a share partition follow its snapshot.
     """
 
     def __init__(self, updates_per_snapshot: int) -> None:
@@ -135,7 +135,7 @@ class ShareStateShard:
         return self._states.get(key)
 
     def first_needed_offset(self, end_offset: int) -> int:
-        """Where the log of this shard may begin: at the oldest snapshot in use, or at its end when there is none."""
+        """Return the offset where this shard's log may begin: that of the oldest snapshot in use, else its end."""
         return min((state.snapshot_log_offset for state in self._states.values()), default=end_offset)
 
     # Decisions
@@ -143,7 +143,7 @@ class ShareStateShard:
     def initialize(
         self, key: SharePartitionKey, *, state_epoch: int, start_offset: int, now_ms: int
     ) -> Decision[ErrorCode]:
-        """Make the state of a share partition, or make it anew elsewhere. Refuses: FENCED_STATE_EPOCH."""
+        """Create the state of a share partition, or reset it to another offset. Refuses: FENCED_STATE_EPOCH."""
         known = self._states.get(key)
         if known is not None and known.state_epoch > state_epoch:
             return Decision(ErrorCode.FENCED_STATE_EPOCH)
@@ -160,7 +160,7 @@ class ShareStateShard:
         return Decision(ErrorCode.NONE, records=[_snapshot(key, state)])
 
     def read(self, key: SharePartitionKey, *, leader_epoch: int, now_ms: int) -> Decision[ShareState | ErrorCode]:
-        """The state as the partition's leader takes it up; older leaders are fenced from then on.
+        """Return the state for the partition's leader; older leaders are fenced from then on.
 
         Refuses: INVALID_REQUEST (it has none), FENCED_LEADER_EPOCH.
         """
@@ -185,7 +185,7 @@ class ShareStateShard:
         state_batches: Sequence[StateBatch],
         now_ms: int,
     ) -> Decision[ErrorCode]:
-        """Keep what became of records. Refuses: INVALID_REQUEST (no state), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH."""
+        """Store the states of records. Refuses: INVALID_REQUEST (no state), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH."""
         known = self._states.get(key)
         if known is None:
             return Decision(ErrorCode.INVALID_REQUEST)
@@ -201,12 +201,12 @@ class ShareStateShard:
         return Decision(ErrorCode.NONE, records=[self._change(key, known, changed, state_batches, now_ms)])
 
     def delete(self, key: SharePartitionKey) -> Decision[ErrorCode]:
-        """Forget a share partition; nothing happens when there is nothing to forget."""
+        """Delete the state of a share partition, if there is any."""
         records = [_tombstone(key)] if key in self._states else []
         return Decision(ErrorCode.NONE, records=records)
 
     def delete_topic(self, topic_id: bytes, keys: list[SharePartitionKey] | None) -> Decision[list[SharePartitionKey]]:
-        """Forget what was kept of a topic, a bounded number at a time; what is still to be forgotten.
+        """Delete the states of a topic, a bounded number at a time; reply with the remaining keys.
 
         keys: what the last call returned; None for the first.
         """
@@ -227,10 +227,10 @@ class ShareStateShard:
     def snapshot_cold(
         self, written_before_ms: int, end_offset: int, now_ms: int, keys: list[SharePartitionKey] | None
     ) -> Decision[list[SharePartitionKey]]:
-        """Say everything again of share partitions that hold up the log, a bounded number at a time; those that are
-        still to be looked at.
+        """Write snapshots of share partitions that keep the log from being pruned, a bounded number at a time; reply
+        with the remaining keys.
 
-        end_offset: of the log, by which one that has not changed at all may be left far behind.
+        end_offset: of the log; a snapshot too far behind it is written again even without updates.
         keys:       what the last call returned; None for the first.
         """
         if keys is None:
@@ -298,13 +298,13 @@ class ShareStateShard:
             self._states[partition] = _updated(self._states.get(partition), decoded, origin)
 
     def apply_decided(self, decoded: Any, offset: int, producer_id: int) -> None:
-        """No record is decided with its meaning."""
+        """Never called: no record is decided with its decoded form."""
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
-        """No transaction writes here."""
+        """Do nothing: no transaction writes here."""
 
     def loaded(self, now_ms: int) -> None:
-        """Nothing here lives in memory only."""
+        """Do nothing: all state is in the log."""
 
     def next_deadline_ms(self) -> int | None:
         return None
@@ -314,7 +314,7 @@ class ShareStateShard:
 
 
 def _check(key: ShareStateKey, value: ShareStateValue) -> None:
-    """Raises DecodeError for what no share partition can have come to.
+    """Raises DecodeError for impossible states.
 
     Any number may be a start offset: AlterShareGroupOffsets takes each that a client sends.
     """
@@ -364,7 +364,7 @@ def _from_snapshot(value: ShareSnapshotValue, log_offset: int) -> ShareState:
 
 def _updated(known: ShareState | None, value: ShareUpdateValue, origin: RecordOrigin) -> ShareState:
     if known is None:
-        # Not how it begins; but what is said is said.
+        # A log does not begin so; but the update counts.
         known = ShareState(
             value.snapshot_epoch, 0, value.leader_epoch, UNKNOWN_OFFSET, UNKNOWN_COUNT, (), 0, 0, 0, origin.offset
         )

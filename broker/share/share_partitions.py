@@ -1,5 +1,5 @@
-"""The share partitions that members read from this broker: loaded when somebody asks, written down before anything
-counts, and given time.
+"""Share partitions that members read from this broker: loads them on demand, writes their transitions before they are
+applied, and runs the timers of their locks.
 
 Source: KIP-932; Kafka's SharePartitionManager, SharePartition (what of it is not pure) and DelayedShareFetch.
 """
@@ -47,10 +47,10 @@ ACCEPTED = AcknowledgementRefusal(ErrorCode.NONE, "")
 
 
 class AcquireResult(NamedTuple):
-    """Records lent to a member, with the bytes of the batches that they are in; or why there are none.
+    """Records acquired by a member, with the bytes of their batches; or the error.
 
-    ends_wait:    whether the member is to be answered, even if there is nothing in it for it.
-    is_exhausted: whether as much is lent as may be at a time: the partition is left out of an answer without records.
+    ends_wait:    whether to answer the member now, even without records.
+    is_exhausted: whether all record locks are in use: a response without records omits the partition.
     """
 
     records: memoryview = NOTHING
@@ -62,7 +62,7 @@ class AcquireResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AcquireTerms:
-    """What a member asks for."""
+    """Parameters of a member's fetch."""
 
     member_id: str
     mode: AcquireMode
@@ -73,7 +73,7 @@ class AcquireTerms:
 class ServedSharePartition:
     """A share partition that this broker leads.
 
-    is_dropped: it is led here no longer; whoever holds it lets go.
+    is_dropped: this broker no longer serves it; users must release the object.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ServedSharePartition:
     # Watching
 
     def add_watcher(self, callback: Callable[[], None]) -> None:
-        """To be called whenever there may be something else to lend."""
+        """Call `callback` whenever there may be more records to acquire."""
         self._watchers[callback] = None
         self.log.add_watcher(callback)
 
@@ -123,10 +123,10 @@ class ServedSharePartition:
         for callback in tuple(self._watchers):
             callback()
 
-    # Lending
+    # Acquiring
 
     def available_bytes(self, terms: AcquireTerms, maximum_bytes: int) -> int:
-        """How many bytes there are to read on."""
+        """Return the number of bytes that can be read."""
         offset = self._next_fetch_offset()
         if offset is None:
             return 0
@@ -135,8 +135,8 @@ class ServedSharePartition:
     def acquire(
         self, terms: AcquireTerms, *, maximum_count: int, maximum_bytes: int, minimum_one_batch: bool
     ) -> AcquireResult:
-        """Lend a member what is available. What nobody may have is passed over; with nothing else, the member is to
-        come again."""
+        """Acquire available records for a member. Records that no member may have are skipped; if there are no others,
+        the member must fetch again."""
         limits = self._limits(self.key.group_id)
         offset = self._next_fetch_offset()
         if offset is None:
@@ -145,7 +145,7 @@ class ServedSharePartition:
             return AcquireResult()
         found = self.log.read(offset, maximum_bytes, isolation=terms.isolation, minimum_one_batch=minimum_one_batch)
         if found.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            # The log begins later, which is learned now, or the group was moved beyond its end.
+            # The log now begins later, or the group's offset was set beyond its end.
             return AcquireResult(ends_wait=self._partition.log_start_moved(self.log.log_start_offset))
         if found.error is not ErrorCode.NONE:
             return AcquireResult(error=found.error)
@@ -178,10 +178,10 @@ class ServedSharePartition:
     def _next_fetch_offset(self) -> int | None:
         return self._partition.next_fetch_offset(self._limits(self.key.group_id))
 
-    # Giving back
+    # Acknowledging
 
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> AcknowledgementRefusal:
-        """Take a member's word for its records, all of them or none; not durable yet. ACCEPTED, or why not.
+        """Apply a member's acknowledgements, all of them or none; not durable yet. Return ACCEPTED or the refusal.
 
         Refuses: INVALID_RECORD_STATE, INVALID_REQUEST, and what `SharePersister.write` refuses.
         """
@@ -194,18 +194,18 @@ class ServedSharePartition:
         return ACCEPTED if error is ErrorCode.NONE else AcknowledgementRefusal(error, "")
 
     def apply_fetch_acknowledgements(self) -> None:
-        """What was acknowledged by a fetch is complete once that has been lent records, as in Kafka, where the state
-        is still being written then: the start moves over what was passed over meanwhile, too."""
+        """Move the start after a fetch whose acknowledgements were applied has acquired records, as in Kafka, which
+        still writes the state then: the start also moves over records skipped meanwhile."""
         if self._partition.advance():
             self._notify()  # there may be room for more
 
     def release(self, member_id: str) -> ErrorCode:
-        """A member is gone: others may have its records."""
+        """Release the records of a member whose session ended."""
         transition = self._partition.release(member_id, self._limits(self.key.group_id))
         return ErrorCode.NONE if transition is None else self._write_and_apply(transition)
 
     def _write_and_apply(self, transition: ShareTransition) -> ErrorCode:
-        """Write a transition down, then make it: in one step, so that nothing comes in between."""
+        """Write a transition, then apply it, in one step."""
         if transition.state_batches:
             error = self._persister.write(
                 self.key,
@@ -226,7 +226,7 @@ class ServedSharePartition:
         return ErrorCode.NONE
 
     def _failed(self, error: BaseException) -> ErrorCode:
-        """What is known here may be half changed: drop it; the next request loads it from what was written down."""
+        """Drop a partition that may be half changed; the next request loads its stored state."""
         SHARE_PARTITION_CHANGE.failed(error, concerns=self.key, on_failure=lambda _: self._drop(self.key))
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -240,7 +240,7 @@ class ServedSharePartition:
         )
         if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
             return error
-        # It was moved, deleted, or is led by another: what is known here counts no longer.
+        # It was reset, deleted, or has another leader: the state here is outdated.
         self._drop(self.key)
         return (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -266,14 +266,14 @@ class ServedSharePartition:
         self._timer = None
         transition = self._partition.expire_locks(self._limits(self.key.group_id), self._clock.now_ms())
         if transition is not None and self._write_and_apply(transition) is not ErrorCode.NONE and not self.is_dropped:
-            # Nobody was told otherwise: a crash would only count these deliveries less.
+            # No client depends on this write: after a crash these deliveries are only not counted.
             self._partition.apply(transition)
             self._notify()
         self._schedule()
 
 
 class ServedSharePartitions:
-    """All of them."""
+    """All share partitions that this broker serves."""
 
     def __init__(self, topics: Topics, persister: SharePersister, group_configs: GroupConfigs, clock: Clock) -> None:
         self._topics = topics
@@ -308,7 +308,7 @@ class ServedSharePartitions:
                 self.drop(key)
 
     def drop(self, key: SharePartitionKey) -> None:
-        """Let go of one; it is loaded again when somebody asks."""
+        """Drop a share partition; the next request loads it again."""
         led = self._partitions.pop(key, None)
         if led is not None:
             led.close()
@@ -327,7 +327,7 @@ class ServedSharePartitions:
         return self._partitions.get(key)
 
     async def get(self, key: SharePartitionKey, partition_log: PartitionLog) -> ServedSharePartition | ErrorCode:
-        """One that somebody wants to read from, loaded if need be. Refuses: what `SharePersister.read` refuses."""
+        """Return a share partition, loaded if need be. Refuses: what `SharePersister.read` refuses."""
         led = self._partitions.get(key)
         if led is not None:
             return led
@@ -346,7 +346,7 @@ class ServedSharePartitions:
                 first_offset = await self._first_offset(key.group_id, partition_log)
             except StorageError:
                 return ErrorCode.KAFKA_STORAGE_ERROR
-            # The search may have taken long; what somebody has decided meanwhile counts.
+            # The search may have taken long: the state may have changed meanwhile.
             state = await self._persister.read(key, leader_epoch=partition_log.leader_epoch)
         if isinstance(state, ErrorCode):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if state is ErrorCode.FENCED_LEADER_EPOCH else state
@@ -388,7 +388,7 @@ class ServedSharePartitions:
         return partition_log.high_watermark
 
     def limits(self, group_id: str) -> ShareLimits:
-        """The settings that are in force for a group."""
+        """Return the settings that are in force for a group."""
         value = self._group_configs.value
         return ShareLimits(
             record_lock_duration_ms=value(group_id, "share.record.lock.duration.ms"),
@@ -398,7 +398,7 @@ class ServedSharePartitions:
         )
 
     def isolation(self, group_id: str) -> Isolation:
-        """Up to where a group reads."""
+        """Return the isolation level of a group."""
         if self._group_configs.value(group_id, "share.isolation.level") == "read_committed":
             return Isolation.READ_COMMITTED
         return Isolation.READ_UNCOMMITTED
