@@ -58,7 +58,7 @@ def picture(thing: Any) -> Any:
         return frozenset(map(picture, thing))
     if isinstance(thing, tuple | list):
         return tuple(map(picture, thing))
-    if isinstance(thing, _OUTSIDE) or not type(thing).__module__.startswith("broker."):
+    if isinstance(thing, _OUTSIDE) or not type(thing).__module__.startswith("fencepost.broker."):
         return None
     names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
     fields = {name: getattr(thing, name) for name in names} | getattr(thing, "__dict__", {})
