@@ -10,7 +10,7 @@ from fencepost.broker.storage.disk import NoRoomError, StorageError, remedy
 
 log = get_logger(__name__)
 
-NO_ROOM_TOLD_EVERY_MS = 60_000
+NO_ROOM_LOGGED_EVERY_MS = 60_000
 
 
 class LogReports:
@@ -22,7 +22,7 @@ class LogReports:
         self._topic_partition = topic_partition
         self._directory = directory
         self._damages: frozenset[str] = frozenset()  # the reasons that have been logged
-        self._no_room_logged_ms = -NO_ROOM_TOLD_EVERY_MS
+        self._no_room_logged_ms = -NO_ROOM_LOGGED_EVERY_MS
 
     def offline(self, error: StorageError, *, high_watermark: int, log_end_offset: int) -> None:
         """Report that the log has gone offline."""
@@ -40,7 +40,7 @@ class LogReports:
 
     def no_room(self, error: NoRoomError, now_ms: int) -> None:
         """Report that the disk has no room for more."""
-        if 0 <= now_ms - self._no_room_logged_ms < NO_ROOM_TOLD_EVERY_MS:
+        if 0 <= now_ms - self._no_room_logged_ms < NO_ROOM_LOGGED_EVERY_MS:
             return
         self._no_room_logged_ms = now_ms
         log.error(

@@ -57,6 +57,7 @@ class Dispatcher:
         self._loop = loop
         self.long_polls = services.long_polls
         self._routes: dict[tuple[int, int], _Route] = {}
+        self._without_cache: set[int] = set()  # API keys whose cache could not be loaded; each is logged once
 
     def dispatch(
         self, frame: memoryview, connection: Connection
@@ -182,8 +183,12 @@ class Dispatcher:
             try:
                 cache = new_request_cache(api_key, self._services, self._loop, connection.block_until)
                 connection.request_caches[api_key] = cache
-            except (ImportError, OSError):
-                return  # a later request will be remembered
+            except (ImportError, OSError) as error:
+                # A later request is remembered, say when there are descriptors again.
+                if api_key not in self._without_cache:
+                    self._without_cache.add(api_key)
+                    log.warning("request_cache_not_loaded", api=ApiKey(api_key).name, reason=str(error))
+                return
         cache.remember(frame, body_position, request, version)
 
     def _begin_long_poll(self, api: Api, context: RequestContext, request: Any, waiting: LongPoll[Any]) -> PendingReply:

@@ -24,6 +24,7 @@ from fencepost.protocol.messages.markers import WriteTxnMarkersRequest, WriteTxn
 from fencepost.protocol.messages.produce import ProduceRequest, ProduceResponse
 from fencepost.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.schema import decode, encode
+from tests.support.captured_events import capture_logs
 
 Handler = Callable[[RequestContext, Any], Any]
 
@@ -150,6 +151,25 @@ async def test_a_request_reaches_its_handler_and_the_reply_its_client(world: Wor
     assert (context.api_key, context.api_version, context.correlation_id) == (26, version, 77)
     assert (context.client_id, context.client_host, context.connection_id) == ("client", "192.0.2.1", 42)
     assert context.services is world.services
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError("no such module"), OSError(24, "Too many open files")])
+async def test_a_request_cache_that_cannot_be_loaded_is_logged_once_and_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    tries: list[int] = []
+
+    def fail(api_key: int, *_: object) -> None:
+        tries.append(api_key)
+        raise error
+
+    monkeypatch.setattr(fencepost.broker.network.dispatch, "new_request_cache", fail)
+    world.serve(lambda context, request: EndTxnResponse())
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert reply_of(world.end_txn()).error_code == ErrorCode.NONE
+    assert len(tries) == 3
+    assert [(line["event"], line["api"]) for line in logs] == [("request_cache_not_loaded", "END_TXN")]
 
 
 async def test_a_coroutine_that_does_not_wait_is_answered_at_once(world: World) -> None:
