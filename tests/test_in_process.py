@@ -263,6 +263,12 @@ def test_importing_the_package_imports_nothing_of_the_broker() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_warnings_are_not_printed_by_a_program_that_configures_no_logging() -> None:
+    code = "from fencepost import Broker\nwith Broker() as broker:\n    broker.crash()\n    broker.restart()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_a_program_that_forgets_its_broker_ends(tmp_path: Path) -> None:
     code = f"import fencepost; fencepost.Broker({str(tmp_path)!r}).start(); print('end')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from fencepost.soak.java_program import NoJavaError, compiled_class_path
 from fencepost.soak.plan import KINDS, Plan
-from fencepost.soak.run import Soak
 
 EXIT_FINDINGS = 1
 EXIT_NOT_RUN = 2
@@ -75,6 +74,14 @@ def soak(
     The exit code is 1 if there is an anomaly, an open transaction, or a client that never committed; 2 if the soak
     could not run.
     """
+    try:
+        from fencepost.soak.run import Soak
+    except ModuleNotFoundError as error:
+        library = (error.name or "fencepost").partition(".")[0]
+        if library == "fencepost":
+            raise
+        click.echo(f"the soak needs {library}, which is not installed: pip install 'fencepost[soak]'", err=True)
+        sys.exit(EXIT_NOT_RUN)
     # With --json, standard output is for a program, so text for people goes to standard error.
     console = Console(stderr=is_json)
     # SIGTERM unwinds like Ctrl-C, so that the processes started here are ended too.

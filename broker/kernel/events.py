@@ -86,5 +86,8 @@ def _to_standard_library(logger: NamedLogger, level: str, event: Event) -> Event
     raise structlog.DropEvent
 
 
+# Without a handler anywhere, Python would print the warnings of a broker inside a program to standard error.
+logging.getLogger(PACKAGE.rstrip(".")).addHandler(logging.NullHandler())
+
 _THREAD: Final = threading.local()
 _PROCESSORS: Final[list[Any]] = [_to_standard_library]
