@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fencepost.broker.cli.history import history
+from fencepost.broker.cli.commands import fencepost
 from fencepost.history.checker import check_history
 from fencepost.history.reader import MalformedHistoryError
 from fencepost.history.writer import HistoryWriter
@@ -37,7 +37,7 @@ LOST = [send("a", 1), line("send", "ok", call=1, offset=0), *FINAL_READ]
 
 def main(arguments: list[str]) -> int:
     """Runs `fencepost history check` in this process; what it prints is captured as any other print."""
-    done = CliRunner().invoke(history, ["check", *arguments])
+    done = CliRunner().invoke(fencepost, ["history", "check", *arguments])
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return done.exit_code
