@@ -1,6 +1,6 @@
-"""One segment of a partition's log: what is appended to it, and the batches that are read from it.
+"""One segment of a partition's log: appends of batches, and reads of whole batches.
 
-Its files and their indexes are the business of `broker.log.segment_files`.
+`broker.log.segment_files` has its files and indexes.
 Source: Kafka's LogSegment.
 """
 
@@ -28,7 +28,7 @@ _SMALLEST_LENGTH = HEADER_BYTES - _LENGTH_OVERHEAD
 
 
 class SegmentRead(NamedTuple):
-    """Whole batches, and the position after the last of them. Many of a lazy read are in `slice`, not in memory."""
+    """Whole batches, and the position after the last one. A lazy read leaves many of them in `slice`, not in memory."""
 
     records: memoryview
     end_position: int
@@ -36,9 +36,9 @@ class SegmentRead(NamedTuple):
 
 
 class SegmentLimits(NamedTuple):
-    """Up to where a segment is appended to.
+    """Limits within which a segment takes batches.
 
-    age_ms: from the greatest timestamp of its first batch to that of its last; without meaning where either has none.
+    age_ms: from the greatest timestamp of the first batch to that of the last; no limit where one has no timestamp.
     """
 
     size_bytes: int
@@ -47,7 +47,7 @@ class SegmentLimits(NamedTuple):
 
 
 class _FaultFoundError(DamagedLogError):
-    """Damage that an index may be to blame for."""
+    """Damage that a misleading index may have caused."""
 
     def __init__(self, message: str, fault: HeaderFault) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class _FaultFoundError(DamagedLogError):
 
 
 class Segment(SegmentFiles):
-    """A segment of a log. All but the last of a log are sealed: nothing is appended to them any more."""
+    """A segment of a log. The last one of a log is active; all others are sealed and take no more batches."""
 
     __slots__ = ()
 
@@ -69,15 +69,15 @@ class Segment(SegmentFiles):
         max_timestamp_ms: int,
         limits: SegmentLimits | None = None,
     ) -> bool:
-        """Write one batch, given in pieces, at the end, if it fits, as `has_room_for` says; whether it did.
+        """Write one batch, given in pieces, at the end. Returns False where `has_room_for` finds that it does not fit.
 
         size_bytes: of all pieces together.
-        limits:     None where it is known to fit.
+        limits:     None where the caller knows that the batch fits.
         Raises StorageError; the segment is then as it was.
         """
         file = self.log
         position = file.size_bytes
-        # What `has_room_for` looks at first: nearly all appends are spared a call.
+        # The first check of `has_room_for`, repeated here: it saves nearly all appends a call.
         if (
             limits is not self._room_limits
             or position + size_bytes > self._room_end_position
@@ -104,7 +104,7 @@ class Segment(SegmentFiles):
         return True
 
     def append_run(self, batches: Sequence[memoryview], base_offsets: range, max_timestamps_ms: Sequence[int]) -> None:
-        """Write equally long batches of as many records each, at least one, at the end. As `append`."""
+        """Write batches of equal length and equal record count at the end, at least one. Raises as `append`."""
         file = self.log
         position = file.size_bytes
         file.append(*batches)
@@ -118,9 +118,9 @@ class Segment(SegmentFiles):
         self.next_offset = last_batch + base_offsets.step
 
     def has_room_for(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, limits: SegmentLimits) -> bool:
-        """Whether a batch fits: by size, by the offsets that an index entry can tell, by room in the index, by age.
+        """Return whether a batch fits: by size, by the offsets of an index entry, by room in the index, by age.
 
-        An empty segment takes any.
+        An empty segment takes any batch.
         """
         position = self.log.size_bytes
         if (
@@ -146,7 +146,7 @@ class Segment(SegmentFiles):
         has_time = first_timestamp_ms >= 0  # without one, the sweep rolls by the time since the segment was begun
         if has_time and max_timestamp_ms >= 0 and max_timestamp_ms - first_timestamp_ms > limits.age_ms:
             return False
-        # So that not every append has to look. The index gets one entry at once, others at most one per index interval.
+        # Cached, so that most appends need not compute it: an append adds at most one index entry per index interval.
         indexable_bytes = (free_entries_count - 1) * self._index_interval_bytes
         self._room_limits = limits
         self._room_end_position = min(limits.size_bytes, position + indexable_bytes)
@@ -157,7 +157,7 @@ class Segment(SegmentFiles):
     def has_room_for_run(
         self, count: int, size_bytes: int, last_offset: int, max_timestamp_ms: int, limits: SegmentLimits
     ) -> bool:
-        """Whether `count` batches of `size_bytes` together fit one after the other; an empty segment takes none."""
+        """Return whether `count` batches fit, which have `size_bytes` together; an empty segment takes none."""
         return (
             self.log.size_bytes > 0
             and self.has_room_for(size_bytes, last_offset, max_timestamp_ms, limits)
@@ -169,13 +169,13 @@ class Segment(SegmentFiles):
     def read(
         self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool = False
     ) -> SegmentRead | None:
-        """Whole batches from the one that holds `offset`, none of which reaches `bound_offset`.
+        """Read whole batches from the one that holds `offset`, all of them below `bound_offset`.
 
         None when the segment holds nothing at or after `offset` (a compacted log has gaps).
         With `minimum_one_batch` the first batch is returned whole even if it alone is above `max_bytes`. With `is_lazy`
         more than SMALL_READ_BYTES are found but not read.
-        Raises DamagedLogError where the file holds something that cannot be the next batch. Checksums are not looked
-        at: that is for the reader.
+        Raises DamagedLogError where the file holds something that cannot be the next batch. Checksums are not
+        compared: the reader does that.
         """
         if self._last_batch_offset <= offset < self.next_offset <= bound_offset:
             found = self._read_last_batch(max_bytes, minimum_one_batch=minimum_one_batch)
@@ -184,7 +184,7 @@ class Segment(SegmentFiles):
         try:
             return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
         except _FaultFoundError as error:
-            # Perhaps it is the index that leads to a place where no batch begins.
+            # A misleading index may point to a position at which no batch begins.
             if not self.rebuild_misleading_indexes(error.fault):
                 raise
             return self._read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)
@@ -199,8 +199,8 @@ class Segment(SegmentFiles):
             size_bytes = self._check_headers(first_position, offset, max_bytes)
         walk_bytes = self._index_interval_bytes + _WALK.size
         wanted_bytes = max(max_bytes, 0) + walk_bytes
-        # A small read takes the way to the batch along; a large one begins at the batch, or half of it might be the
-        # way.
+        # A small read includes the batches before the wanted one; a large read begins at the batch, as otherwise half
+        # of it might be these.
         is_small = wanted_bytes <= SMALL_READ_BYTES
         step_bytes = wanted_bytes if is_small else walk_bytes
         chunk = self.log.read(chunk_position, min(step_bytes, size_bytes - chunk_position))
@@ -261,11 +261,11 @@ class Segment(SegmentFiles):
         return SegmentRead(chunk[start : end - chunk_position], end)
 
     def _check_headers(self, position: int, offset: int, max_bytes: int) -> int:
-        """Check the batches that a read from `offset` on would serve, where this process has not written them.
+        """Check the headers of the batches that a read from `offset` would serve and that this process has not written.
 
-        position: of an index entry, or 0. Batches that have been checked are not looked at again.
-        Returns up to where a reader may go, beyond the batch that holds `offset`. Raises DamagedLogError where that one
-        is damaged, or one on the way to it.
+        position: of an index entry, or 0. Batches are checked once.
+        Returns the position up to which a reader may read, after the batch that holds `offset`. Raises DamagedLogError
+        where that batch, or one before it, is damaged.
         """
         checked = self._checked_ranges.containing(position)
         if checked is not None:
@@ -287,7 +287,7 @@ class Segment(SegmentFiles):
         return checked.end
 
     def _read_last_batch(self, max_bytes: int, *, minimum_one_batch: bool) -> SegmentRead | None:
-        """The batch appended last, without looking for it; None where it is not to be read whole and at once, or where
+        """Read the batch appended last, at its remembered position. None where it is too large for one read, or where
         the file holds something else, which a walk through the file reports."""
         position = self._last_batch_position
         size_bytes = self.log.size_bytes - position
@@ -314,10 +314,9 @@ class Segment(SegmentFiles):
     def _end_of_batches(
         self, position: int, limit: int, bound_offset: int, chunk: memoryview = NO_RECORDS, chunk_position: int = 0
     ) -> int:
-        """Where the last batch ends that lies between a batch's position and `limit` as a whole and does not reach the
-        bound.
+        """Return the end of the last whole batch between a batch's position and `limit` that is below the bound.
 
-        chunk: what has been read of the file, from `chunk_position` on.
+        chunk: bytes already read of the file, from `chunk_position` on.
         """
         index = self.offset_index
         # Jump near the end by the index, then walk to the last whole batch.
@@ -335,12 +334,12 @@ class Segment(SegmentFiles):
             base_offset, length, last_offset_delta = _WALK.unpack_from(chunk, start)
             following = end + length + _LENGTH_OVERHEAD
             if following > limit or length < _SMALLEST_LENGTH or base_offset + last_offset_delta >= bound_offset:
-                break  # a damaged batch is for the read that begins with it
+                break  # the read that begins with a damaged batch reports it
             end = following
         return end
 
     def has_batch_below(self, bound_offset: int, position: int) -> bool:
-        """Whether the batch at a position does not reach the bound."""
+        """Return whether the batch at a position is below the bound."""
         if self.next_offset <= bound_offset:
             return True
         header = self.log.read(position, _WALK.size)
@@ -357,6 +356,6 @@ class Segment(SegmentFiles):
         return _FaultFoundError(str(self.damaged(fault)), fault)
 
     def offset_bound_after(self, position: int) -> int:
-        """An offset above all records before `position`: of the next index entry, else of the segment's end."""
+        """Return an offset above all records before `position`: the next index entry's, else the segment's end."""
         bound = self.offset_index.first_offset_from(position)
         return self.next_offset if bound is None else self.base_offset + bound

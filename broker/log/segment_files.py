@@ -1,7 +1,7 @@
-"""The files of one segment: its `.log` and the indexes that belong to it, loaded, rebuilt, written, sealed, deleted.
+"""Files of one segment: its `.log` and its indexes, loaded, rebuilt, written, sealed and deleted.
 
-Index files are read when they are first needed, and written when the segment is sealed, swept or closed. What is
-missing or cannot be right is rebuilt from the log file, with a warning.
+Index files are read at first use, and written when the segment is sealed, swept or closed. An index that is missing or
+corrupt is rebuilt from the log file, with a warning.
 Source: Kafka's LogSegment.
 """
 
@@ -28,28 +28,28 @@ log = get_logger(__name__)
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 NOTED_SUFFIXES = (".log", START_SUFFIX, *INDEX_SUFFIXES)
-"""What the list of checksums has lines about, for each segment."""
+"""Files of a segment that have a line in the list of checksums."""
 LOST_SUFFIX = ".lost-"
 NO_TIMESTAMP = -1
 START_BYTES = 256
-"""Of the first batch, that a log file is recognised by: its header, with the checksum of the rest, and more."""
+"""Length of the start of a log file by which it is recognised: the first batch's header with its checksum, and more."""
 _NOT_APPENDED_TO = 2**63 - 1  # above all offsets
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """`00000000000000000042.log`: an offset, twenty digits wide, and what the file is."""
+    """Return the name of a file: an offset of twenty digits and a suffix, as in `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
 
 
 def lost_path(path: str, position: int) -> str:
-    """Where bytes that a log file is cut by are kept: `….log.lost-1234`."""
+    """Return the path of the file that keeps bytes cut off a log file: `….log.lost-1234`."""
     return f"{path}{LOST_SUFFIX}{position}"
 
 
 def forget_segments(checksums: SegmentChecksums, segments: Sequence[SegmentFiles]) -> LogFile:
-    """Note that the files of segments are not to be compared with anything, or looked for, any more.
+    """Remove the lines of segments from the list of checksums, so that their files are no longer compared or expected.
 
-    Returns the list's file, to be synced and closed. Raises StorageError.
+    Returns the list's file, which the caller syncs and closes. Raises StorageError.
     """
     return checksums.add({file_name(one.base_offset, suffix): None for one in segments for suffix in NOTED_SUFFIXES})
 
@@ -63,13 +63,13 @@ class CorruptTransactionIndexError(Exception):
 
 
 class SegmentFiles:
-    """A segment but for what is appended to it and read from it, which is `broker.log.segment.Segment`.
+    """The files and indexes of a segment; `broker.log.segment.Segment` adds appends and reads.
 
-    base_offset: of the first record it may hold; its files are named after it.
-    next_offset: after the last record it holds; `base_offset` when empty.
-    may_skip:    whether compaction may have left gaps between the offsets of its batches.
-    known_epochs: of its log, by which the leader epoch of a batch that no other confirms is judged.
-    was_changed: since it was opened, so that its index files may not be on the disk.
+    base_offset:  offset of the first record it may hold; its files are named after it.
+    next_offset:  offset after its last record; `base_offset` when empty.
+    may_skip:     whether compaction may have left gaps between the offsets of its batches.
+    known_epochs: leader epochs of its log; a batch whose epoch no other batch confirms is judged by them.
+    was_changed:  whether it has changed since it was opened, so that its index files may not be on the disk.
     max_timestamp_ms, offset_of_max_timestamp: the greatest record timestamp and the last offset of the batch that has
     it.
     """
@@ -132,13 +132,13 @@ class SegmentFiles:
         self._index_interval_bytes = index_interval_bytes
         # A batch that begins above it gets an entry in the indexes.
         self._unindexed_end_position = self.log.size_bytes + index_interval_bytes
-        # What lies before it was neither written nor read with checksums by this process.
+        # Bytes before it were neither written nor read with checksums by this process.
         self._foreign_end_position = self.log.size_bytes
         self._checked_ranges = CheckedRanges()
-        # Of the batch appended last, which readers at the end of the log ask for next: above which offset it begins.
+        # The batch appended last, which readers at the end of the log ask for next. It begins at or above this offset.
         self._last_batch_offset = _NOT_APPENDED_TO
         self._last_batch_position = 0
-        # Up to where there is room for certain, as `Segment.has_room_for` has found for these limits.
+        # Cached result of `Segment.has_room_for` for these limits: within these bounds there is room.
         self._room_limits: object = None
         self._room_end_position = 0
         self._room_last_offset = 0
@@ -249,7 +249,7 @@ class SegmentFiles:
             self.rebuild_indexes()
 
     def _check_greatest_time(self, times: TimeIndex) -> None:
-        """By the last entry retention decides, so it must be that of the batch it names. Raises CorruptIndexError."""
+        """Check that the last entry matches the batch it names: retention relies on it. Raises CorruptIndexError."""
         if not len(times):
             return
         last_offset = times.last_offsets[-1]
@@ -261,7 +261,7 @@ class SegmentFiles:
                     return
                 break
         if order.fault is not None:
-            return  # the log is damaged there, which is for its readers to find
+            return  # the log is damaged there; its readers report that
         raise CorruptIndexError("its last entry is not what the batch has that it names")
 
     def _check_recorded(self, suffix: str, content: bytes | None) -> None:
@@ -269,14 +269,14 @@ class SegmentFiles:
             raise CorruptIndexError("it is not what was written into it")
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the log file's headers, and write them; not yet to the disk, as for
-        `replace_transaction_index`."""
+        """Rebuild both indexes from the headers of the log file, and write them without a sync, as
+        `replace_transaction_index` does."""
         end_offset = self.next_offset
         order = self.order_from_start()
         self.reset_indexes()
         for position, header in scan_batches(self.log, 0, self.log.size_bytes, order):
             self.index_scanned(position, header.last_offset, header.max_timestamp_ms)
-        # Where the log itself is damaged they end there. The offsets behind it have been given out all the same.
+        # Where the log itself is damaged, the indexes end there. The offsets after it are used all the same.
         self.next_offset = max(self.next_offset, end_offset)
         self.write_indexes_anew()
         self._indexes_were_read = False
@@ -286,12 +286,12 @@ class SegmentFiles:
 
     @property
     def _bound_offset(self) -> int:
-        """What no record of the file reaches; where its end is not known yet, what its indexes cannot hold."""
+        """Offset above all records of the file; where its end is not known yet, above all that its indexes can hold."""
         is_known = self.next_offset > self.base_offset
         return self.next_offset if is_known else self.base_offset + MAX_RELATIVE_OFFSET + 1
 
     def order_at(self, next_offset: int, leader_epoch: int = UNKNOWN_EPOCH) -> HeaderPlausibility:
-        """What is expected of a batch that should begin with `next_offset`, and of those behind it."""
+        """Return the check for a batch that should begin with `next_offset`, and for those after it."""
         return HeaderPlausibility(
             next_offset,
             self._bound_offset,
@@ -304,7 +304,7 @@ class SegmentFiles:
         return self.order_at(self.base_offset)
 
     def order_from(self, position: int) -> HeaderPlausibility:
-        """What is expected of the batch at the position of an index entry, or at 0, and of those behind it."""
+        """Return the check for the batch at the position of an index entry, or at 0, and for those after it."""
         next_offset = self.base_offset
         if position:
             header = header_at(self.log, position)
@@ -321,7 +321,7 @@ class SegmentFiles:
         return RecordBatch(read_header(buffer), buffer)
 
     def wrong_checksum(self, position: int, header: BatchHeader) -> DamagedLogError:
-        """The error for a batch that is not what its header says."""
+        """Return the error for a batch whose checksum does not match."""
         offset = header.base_offset
         return self.damaged(HeaderFault(position, offset, offset, "the batch there has a wrong checksum"))
 
@@ -344,8 +344,8 @@ class SegmentFiles:
             raise self.damaged(order.fault)
 
     def rebuild_misleading_indexes(self, fault: HeaderFault) -> bool:
-        """Make the indexes anew if it may have been them that led to a place where no batch begins; whether that was
-        done. Raises StorageError."""
+        """Rebuild the indexes if they may have pointed to a position at which no batch begins. Returns whether it has.
+        Raises StorageError."""
         if not self._indexes_were_read:
             return False
         log.warning("index_rebuilt", path=self.path(".index"), reason=str(self.damaged(fault)))
@@ -356,12 +356,11 @@ class SegmentFiles:
         return damaged(self.path(".log"), fault)
 
     def accept_headers(self) -> None:
-        """All that the file holds has been read with its checksums by this process."""
+        """Trust all headers of the file: this process has read it with its checksums."""
         self._foreign_end_position = 0
 
     def reset_indexes(self) -> None:
-        """Forget all that is known from the log file's content, before its batches are given to `index_scanned`
-        again."""
+        """Forget all that was derived from the log file, before its batches are given to `index_scanned` again."""
         self._offset_index = OffsetIndex()
         self._time_index = TimeIndex()
         self._max_timestamp_ms = NO_TIMESTAMP
@@ -385,7 +384,7 @@ class SegmentFiles:
     def _index_run(
         self, position: int, batch_bytes: int, base_offsets: range, max_timestamps_ms: Sequence[int]
     ) -> None:
-        """Take in equally long batches of as many records each, that begin at `position`, as one after the other."""
+        """Index batches of equal length and equal record count that begin at `position`."""
         count = len(max_timestamps_ms)
         interval_bytes = self._index_interval_bytes
         unindexed_bytes = self._unindexed_end_position - position
@@ -420,7 +419,7 @@ class SegmentFiles:
         self._max_timestamp_ms = greatest_ms
 
     def index_scanned(self, position: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Take in a batch that the log file holds, the next in order."""
+        """Index the next batch of the log file."""
         if self._first_timestamp_ms is None:
             self._first_timestamp_ms = max_timestamp_ms
         assert self._max_timestamp_ms is not None
@@ -432,9 +431,9 @@ class SegmentFiles:
         self.next_offset = last_offset + 1
 
     def resume(self) -> HeaderPlausibility:
-        """After a clean stop: find the end of an active segment from its last index entry on.
+        """Find the end of an active segment after a clean stop, from its last index entry on.
 
-        Returns what its last batch leads to expect, with what keeps the batches from reaching the end of the file.
+        Returns the check for the next batch, with the fault where the batches do not reach the end of the file.
         """
         size_bytes = self.log.size_bytes
         if size_bytes == 0:
@@ -472,7 +471,7 @@ class SegmentFiles:
         return index
 
     def append_aborted(self, entry: TransactionIndexEntry) -> None:
-        """Take note of a transaction whose abort marker has just been appended. Raises StorageError."""
+        """Record a transaction whose abort marker has just been appended. Raises StorageError."""
         index = self.transaction_index
         if self._transaction_index_file is None:
             self._transaction_index_file = self._disk.open(self.path(".txnindex"))
@@ -481,8 +480,8 @@ class SegmentFiles:
         self.has_transaction_index = True
 
     def replace_transaction_index(self, index: TransactionIndex) -> None:
-        """Put a rebuilt index in the place of the one there is. Until it is on the disk its checksum shows a crash
-        that kept it from there, and it is rebuilt again."""
+        """Replace the index by a rebuilt one. After a crash before it is on the disk, its checksum does not match, and
+        it is rebuilt again."""
         self._close_transaction_index_file()
         if len(index):
             self._disk.write_file(self.path(".txnindex"), index.to_bytes(), durable=False)
@@ -493,12 +492,12 @@ class SegmentFiles:
         self._note_files({file_name(self.base_offset, ".txnindex"): content_record(index.to_bytes())})
 
     def reload_transaction_index(self) -> None:
-        """Its file is missing, and may have been there: it is to be made anew before anybody relies on it."""
+        """Mark the index as missing, so that it is rebuilt before its first use."""
         self.has_transaction_index = True
         self._transaction_index = None
 
     def adopt_transaction_index(self, index: TransactionIndex) -> None:
-        """Take over an index whose file is in place already."""
+        """Use an index whose file is in place already."""
         self._transaction_index = index
         self.has_transaction_index = len(index) > 0
 
@@ -510,8 +509,8 @@ class SegmentFiles:
     # Writing
 
     def write_indexes(self) -> list[LogFile]:
-        """Bring the index files up to date, in the page cache; returns all of them, for the caller to sync and
-        close."""
+        """Write the missing entries to the index files, without a sync. Returns all index files; the caller syncs and
+        closes them."""
         index_files = []
         for suffix, index in ((".index", self.offset_index), (".timeindex", self.time_index)):
             file = self._disk.open(self.path(suffix))
@@ -529,7 +528,7 @@ class SegmentFiles:
         return index is not None and index.written_count < len(index)
 
     def write_indexes_anew(self) -> None:
-        """Replace the index files by what is in memory."""
+        """Replace the index files by the indexes in memory."""
         self._index_last_timestamp()
         for suffix, index in ((".index", self.offset_index), (".timeindex", self.time_index)):
             index.written_count = 0
@@ -538,7 +537,7 @@ class SegmentFiles:
         self.was_changed = True
 
     def index_files(self) -> list[LogFile]:
-        """The files of all indexes as they are now, for the caller to sync and close. Raises StorageError."""
+        """Open the files of all indexes; the caller syncs and closes them. Raises StorageError."""
         suffixes = [".index", ".timeindex", *([".txnindex"] if self.has_transaction_index else [])]
         return [self._disk.open(self.path(suffix)) for suffix in suffixes]
 
@@ -557,11 +556,11 @@ class SegmentFiles:
         if self.max_timestamp_ms >= 0:
             self.time_index.append(self.max_timestamp_ms, self.offset_of_max_timestamp - self.base_offset)
 
-    # What a later start compares the files with
+    # Checksums, with which a later start compares the files
 
     def record_files(self, following_offset: int) -> LogFile:
-        """Note what all files are like now, with the offset at which the next segment begins; see
-        `broker.log.segment_checksums`. Returns the list's file, for the caller to sync and close.
+        """Record size and checksum of all files, and the offset at which the next segment begins; see
+        `broker.log.segment_checksums`. Returns the list's file, which the caller syncs and closes.
         """
         transactions = self.transaction_index.to_bytes() if self.has_transaction_index else b""
         records: dict[str, FileRecord | None] = {
@@ -573,9 +572,9 @@ class SegmentFiles:
         return self._checksums.add(records)
 
     def record_start(self) -> None:
-        """Note what the log file begins with, so that one of another partition is not taken for it at a later start.
+        """Record the start of the log file, so that a later start recognises a file of another partition.
 
-        To be called when the first batch is on the disk. Where there is no room for the note it is tried again later.
+        Called once the first batch is on the disk. Where the disk has no room for the line, it is tried again later.
         """
         if not self._is_start_noted:
             name = file_name(self.base_offset, START_SUFFIX)
@@ -601,7 +600,7 @@ class SegmentFiles:
         return FileRecord(size_bytes, _start_check(self.log, size_bytes))
 
     def forget_records(self) -> LogFile:
-        """The files are about to change: nothing is to be compared with what they were like before."""
+        """Remove the lines of the files, which are about to change, from the list of checksums."""
         return forget_segments(self._checksums, [self])
 
     def _index_records(self) -> dict[str, FileRecord]:
@@ -614,7 +613,7 @@ class SegmentFiles:
         self._checksums.add(records).close()
 
     def forget_indexes(self) -> None:
-        """Give the memory of a sealed segment's indexes back, unless they were used since the last call."""
+        """Free the memory of a sealed segment's indexes, unless they were used since the last call."""
         if self.indexes_used:
             self.indexes_used = False
         elif self._offset_index is not None and self.log.size_bytes:
@@ -625,11 +624,11 @@ class SegmentFiles:
     # Files
 
     def move_log(self, suffix: str, new_suffix: str) -> None:
-        """Rename the log file, which is closed, on its way to its final name."""
+        """Rename the closed log file on the way to its final name."""
         self._disk.rename(self.path(suffix), self.path(new_suffix))
 
     def log_was_moved(self) -> None:
-        """The log file has its final name now, and is used again."""
+        """Open the log file under its final name."""
         self.log = self._disk.open(self.path(".log"))
 
     def truncate(self, position: int) -> None:
