@@ -1,6 +1,6 @@
 """The least that any asyncio server must do for a produced batch: read the frame, checksum it, write it, reply.
 
-    .venv/bin/python scripts/benchmarks/byte_limit.py --listener 127.0.0.1:0 --file /tmp/limit.log
+    .venv/bin/python -m scripts.benchmarks.byte_limit --listener 127.0.0.1:0 --file /tmp/limit.log
 
 No protocol, no state, no order, no recovery: it takes every frame for a Produce request with one batch. What a broker
 costs beyond this is its own work; `scripts/bench.py --only produce-against-limit` compares the two. It prints the
@@ -78,7 +78,7 @@ async def serve(host: str, port: int, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="limit.py", description="The least that an asyncio server must do.")
+    parser = argparse.ArgumentParser(prog="byte_limit.py", description="The least that an asyncio server must do.")
     parser.add_argument("--listener", default="127.0.0.1:0", metavar="HOST:PORT")
     parser.add_argument("--file", type=Path, required=True, metavar="FILE", help="where the batches are written")
     options = parser.parse_args()

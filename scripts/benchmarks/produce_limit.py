@@ -69,9 +69,9 @@ def _on_broker(round_: Round, name: str, batch: bytes, frame: bytes, count: int)
 
 def _on_limit(round_: Round, frame: bytes, count: int) -> tuple[float, float]:
     path = round_.scratch / "limit.log"
-    command = [sys.executable, str(ROOT / "scripts" / "limit.py"), "--file", str(path)]
+    command = [sys.executable, "-m", "scripts.benchmarks.byte_limit", "--file", str(path)]
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
         assert process.stdout is not None
