@@ -60,8 +60,8 @@ class CoordinatorRecord(NamedTuple):
     """One record of an internal topic: serialized key, and value or None for a tombstone.
 
     decoded: what the shard would decode from key and value, where the decision has it at hand and its kind of record is
-             frequent: `Shard.apply_decided` takes it in. Else None. It does not reach the log: whoever loads the record
-             reads its bytes.
+             frequent: `Shard.apply_decided` applies it. Else None. It does not reach the log: a load reads the bytes of
+             the record.
     """
 
     key: bytes

@@ -111,9 +111,7 @@ class SqliteMetadataStore:
             self._copying = None
         if self._is_copy_old:
             await self._copy()
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
-        self._executor.shutdown()
-        self._executor = None
+        await self._release(self._executor)
 
     async def crash(self) -> None:
         """Release the file as the end of the process would, without a last copy."""
@@ -122,8 +120,12 @@ class SqliteMetadataStore:
         if self._copying is not None:
             self._copying.cancel()
             self._copying = None
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
-        self._executor.shutdown()
+        await self._release(self._executor)
+
+    async def _release(self, executor: ThreadPoolExecutor) -> None:
+        """Close the file on its thread, and end the thread."""
+        await asyncio.get_running_loop().run_in_executor(executor, self._close)
+        executor.shutdown()
         self._executor = None
 
     async def cluster_id(self) -> str:
