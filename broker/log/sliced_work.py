@@ -24,17 +24,14 @@ def run_to_end(steps: SlicedWork[T]) -> T:
 
 async def run_in_slices(steps: SlicedWork[T], slice_s: float) -> T:
     """Do all steps; yield to the event loop after each `slice_s` seconds."""
-    loop = asyncio.get_running_loop()
-    slice_end_s = loop.time() + slice_s
+    slices = Slices(slice_s)
     while True:
         try:
             next(steps)
         except StopIteration as end:
             result: T = end.value
             return result
-        if loop.time() >= slice_end_s:
-            await asyncio.sleep(0)
-            slice_end_s = loop.time() + slice_s
+        await slices.turn()
 
 
 class Slices:
