@@ -21,7 +21,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.transaction.markers import MarkerChannel, TransactionMarker
+from fencepost.broker.transaction.markers import MARKERS_PER_STEP, MarkerChannel, TransactionMarker
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.shard import TransactionShard
 from fencepost.broker.transaction.state_machine import PREPARE_COMMIT
@@ -37,7 +37,7 @@ LONGEST_RETRY_PAUSE_S = 1.0
 LONGEST_REFUSAL_PAUSE_S = 10.0
 LONGEST_FAILURE_PAUSE_S = 60.0
 
-MARKERS_PER_SLICE = 96
+MARKERS_PER_SLICE = MARKERS_PER_STEP  # a slice for this node is one step
 """A transaction of more partitions sends its markers in slices of this size, between which others are served."""
 MARKERS_PER_WEIGHT = 8
 """Each further group of this many markers counts as one more transaction in the bound of completions per turn."""
