@@ -189,8 +189,8 @@ class CoordinatorRuntime(Generic[S]):
         than most loads take.
         Raises CoordinatorRefusal if the partition cannot answer, or its log cannot be written.
         """
-        begun = self.execute_eagerly(index, decide)
-        return begun.result if isinstance(begun, eager.Finished) else await begun
+        execution = self.execute_eagerly(index, decide)
+        return execution.result if isinstance(execution, eager.Finished) else await execution
 
     def execute_eagerly(self, index: int, decide: Callable[[S], Decision[ReplyT]]) -> eager.MaybeAwaitable[ReplyT]:
         """`execute` that has decided, appended and applied when it returns, unless the partition is loading."""

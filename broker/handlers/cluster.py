@@ -175,15 +175,15 @@ def _describe_topic(
 
 
 def _describe_partition(services: Services, topic: str, partition: int) -> DescribeTopicPartitionsResponsePartition:
-    led = leadership(services, topic, partition)
+    leader = leadership(services, topic, partition)
     return DescribeTopicPartitionsResponsePartition(
-        error_code=led.error,
+        error_code=leader.error,
         partition_index=partition,
-        leader_id=led.leader_id,
-        leader_epoch=led.leader_epoch,
-        replica_nodes=led.replicas,
-        isr_nodes=led.replicas,
+        leader_id=leader.leader_id,
+        leader_epoch=leader.leader_epoch,
+        replica_nodes=leader.replicas,
+        isr_nodes=leader.replicas,
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=led.offline_replicas,
+        offline_replicas=leader.offline_replicas,
     )

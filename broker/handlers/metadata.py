@@ -246,13 +246,13 @@ def _describe_topic(
 
 
 def _describe_partition(services: Services, topic: str, partition: int) -> MetadataResponsePartition:
-    led = leadership(services, topic, partition)
+    leader = leadership(services, topic, partition)
     return MetadataResponsePartition(
-        error_code=led.error,
+        error_code=leader.error,
         partition_index=partition,
-        leader_id=led.leader_id,
-        leader_epoch=led.leader_epoch,
-        replica_nodes=led.replicas,
-        isr_nodes=led.replicas,
-        offline_replicas=led.offline_replicas,
+        leader_id=leader.leader_id,
+        leader_epoch=leader.leader_epoch,
+        replica_nodes=leader.replicas,
+        isr_nodes=leader.replicas,
+        offline_replicas=leader.offline_replicas,
     )

@@ -90,9 +90,10 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
     elif not request.is_renew_ack and (context.meter is None or context.meter.charge_fetch(0)):
         found = await _Acquisition(context, request, session).run()
         for partition, outcome in outcomes.items():
-            led = shares.led.loaded(SharePartitionKey(group_id, *partition))
-            if led is not None and outcome.error is ErrorCode.NONE and acknowledged[partition].acknowledgement_batches:
-                led.apply_fetch_acknowledgements()
+            share_partition = shares.share_partitions.loaded(SharePartitionKey(group_id, *partition))
+            has_acknowledgements = outcome.error is ErrorCode.NONE and acknowledged[partition].acknowledgement_batches
+            if share_partition is not None and has_acknowledgements:
+                share_partition.apply_fetch_acknowledgements()
         if shares.sessions.get(group_id, member_id) is not session:
             # The session was reopened or closed during the wait: a later request holds the records acquired now.
             return share_fetch_failed(request, ErrorCode.INVALID_SHARE_SESSION_EPOCH, version)
@@ -110,7 +111,7 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
         answer.acknowledge_error_message = outcome.message or None
     leaders = {answer.current_leader.leader_id for answer in answers.values() if _is_led_elsewhere(answer.error_code)}
     return ShareFetchResponse(
-        acquisition_lock_timeout_ms=shares.led.limits(group_id).record_lock_duration_ms,
+        acquisition_lock_timeout_ms=shares.share_partitions.limits(group_id).record_lock_duration_ms,
         responses=[
             ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in _by_topic(answers).items()
@@ -184,9 +185,11 @@ class _Acquisition:
         self._maximum_bytes = maximum_bytes if quota_bytes is None else min(maximum_bytes, int(quota_bytes))
         self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
         mode = AcquireMode.RECORD_LIMIT if request.share_acquire_mode else AcquireMode.BATCH_OPTIMIZED
-        self._terms = AcquireTerms(session.member_id, mode, request.batch_size, services.shares.led.isolation(group_id))
+        self._terms = AcquireTerms(
+            session.member_id, mode, request.batch_size, services.shares.share_partitions.isolation(group_id)
+        )
         self._answers: dict[TopicIdPartition, AcquireResult] = {}
-        self._led: dict[TopicIdPartition, ServedSharePartition] = {}
+        self._share_partitions: dict[TopicIdPartition, ServedSharePartition] = {}
 
     async def run(self) -> dict[TopicIdPartition, AcquireResult]:
         """Return the result of each partition of the session."""
@@ -194,7 +197,7 @@ class _Acquisition:
         if not self._answers or self._request.max_records <= 0 or not self._maximum_bytes:
             return self._answers
         await self._find()
-        if self._led:
+        if self._share_partitions:
             await self._acquire_or_wait()
         if self._meter is not None:
             # Acquired records are delivered: a client over its quota waits before its next request.
@@ -202,17 +205,17 @@ class _Acquisition:
         return self._answers
 
     async def _find(self) -> None:
-        share_partitions = self._services.shares.led
-        led_here: dict[TopicIdPartition, ServedSharePartition] = {}
+        share_partitions = self._services.shares.share_partitions
+        served: dict[TopicIdPartition, ServedSharePartition] = {}
         missing = []
         for partition in self._answers:
             key = SharePartitionKey(self._session.group_id, *partition)
             log = self._log(partition)
-            led = None if isinstance(log, ErrorCode) else share_partitions.loaded(key)
+            share_partition = None if isinstance(log, ErrorCode) else share_partitions.loaded(key)
             if isinstance(log, ErrorCode):
                 self._answers[partition] = AcquireResult(error=log)
-            elif led is not None:
-                led_here[partition] = led
+            elif share_partition is not None:
+                served[partition] = share_partition
             else:
                 missing.append((partition, key, log))
         found = await asyncio.gather(*(share_partitions.get(key, log) for _, key, log in missing))
@@ -220,8 +223,8 @@ class _Acquisition:
             if isinstance(loaded, ErrorCode):
                 self._answers[partition] = AcquireResult(error=loaded)
             else:
-                led_here[partition] = loaded
-        self._led = {partition: led_here[partition] for partition in self._answers if partition in led_here}
+                served[partition] = loaded
+        self._share_partitions = {key: served[key] for key in self._answers if key in served}
 
     def _log(self, partition: TopicIdPartition) -> PartitionLog | ErrorCode:
         topics = self._services.topics
@@ -241,9 +244,9 @@ class _Acquisition:
             is_over = True
             wake.set()
 
-        watched = list(self._led.values())
-        for led in watched:
-            led.add_watcher(wake.set)
+        watched = list(self._share_partitions.values())
+        for share_partition in watched:
+            share_partition.add_watcher(wake.set)
         time_out = asyncio.get_running_loop().call_later(
             self._request.max_wait_ms / 1000, POLL_TIME_OUT.callback(end_wait)
         )
@@ -254,28 +257,28 @@ class _Acquisition:
                 wake.clear()
         finally:
             time_out.cancel()
-            for led in watched:
-                led.remove_watcher(wake.set)
+            for share_partition in watched:
+                share_partition.remove_watcher(wake.set)
 
     def _acquire(self, *, is_over: bool) -> bool:
         """Acquire what is available, if it is enough or the wait is over; return whether to answer now."""
         session = self._session
         if self._services.shares.sessions.get(session.group_id, session.member_id) is not session:
             return True  # the member has a new session; this request's client may be gone
-        is_gone = any(led.is_dropped for led in self._led.values())
+        is_gone = any(share_partition.is_dropped for share_partition in self._share_partitions.values())
         if not is_over and not is_gone and not self._is_enough():
             return False
         has_answer = False
         acquired_bytes = acquired_count = 0
-        for partition, led in self._led.items():
-            if led.is_dropped:
+        for partition, share_partition in self._share_partitions.items():
+            if share_partition.is_dropped:
                 self._answers[partition] = AcquireResult(error=_error_of_lost_leadership(self._log(partition)))
                 has_answer = True
                 continue
-            result = led.acquire(
+            result = share_partition.acquire(
                 self._terms,
                 maximum_count=self._request.max_records - acquired_count,
-                maximum_bytes=self._maximum_bytes // len(self._led),
+                maximum_bytes=self._maximum_bytes // len(self._share_partitions),
                 minimum_one_batch=not acquired_bytes,
             )
             self._answers[partition] = result
@@ -287,8 +290,9 @@ class _Acquisition:
     def _is_enough(self) -> bool:
         if self._minimum_bytes <= 1:
             return True
-        share_bytes = self._maximum_bytes // len(self._led)
-        return sum(led.available_bytes(self._terms, share_bytes) for led in self._led.values()) >= self._minimum_bytes
+        share_bytes = self._maximum_bytes // len(self._share_partitions)
+        available = [one.available_bytes(self._terms, share_bytes) for one in self._share_partitions.values()]
+        return sum(available) >= self._minimum_bytes
 
 
 def _error_of_lost_leadership(log: PartitionLog | ErrorCode) -> ErrorCode:
@@ -345,7 +349,7 @@ async def handle_share_acknowledge(
             answer.current_leader = ShareAcknowledgeLeaderIdAndEpoch(leader_id, leader_epoch)
             leaders.add(leader_id)
     return ShareAcknowledgeResponse(
-        acquisition_lock_timeout_ms=shares.led.limits(group_id).record_lock_duration_ms,
+        acquisition_lock_timeout_ms=shares.share_partitions.limits(group_id).record_lock_duration_ms,
         responses=[
             ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in _by_topic(answers).items()

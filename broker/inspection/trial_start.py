@@ -18,7 +18,7 @@ from fencepost.broker.group.shard import GroupShard
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
-from fencepost.broker.kernel.events import Event, events_to
+from fencepost.broker.kernel.events import LogEvent, events_to
 from fencepost.broker.kernel.topic_partition import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
@@ -52,7 +52,7 @@ class TriedPartition:
     offline_reason: str | None = None
     is_stray: bool = False
     coordinator_reason: str | None = None
-    events: list[Event] = field(default_factory=list)
+    events: list[LogEvent] = field(default_factory=list)
 
 
 @dataclass
@@ -69,11 +69,11 @@ class TriedStart:
 
 
 @contextlib.contextmanager
-def collected_events() -> Iterator[list[Event]]:
+def collected_events() -> Iterator[list[LogEvent]]:
     """Collect the broker's log lines instead of writing them."""
-    events: list[Event] = []
+    events: list[LogEvent] = []
 
-    def collect(_: str, level: str, event: Event) -> None:
+    def collect(_: str, level: str, event: LogEvent) -> None:
         event["level"] = level
         events.append(event)
 
@@ -168,7 +168,7 @@ def coordinator_shard(topic: str, topics: Topics | None = None) -> Shard | None:
     return None
 
 
-def _partition_of(event: Event, data_directory: str) -> TopicPartition | None:
+def _partition_of(event: LogEvent, data_directory: str) -> TopicPartition | None:
     if "topic" in event and isinstance(event.get("partition"), int):
         return TopicPartition(event["topic"], event["partition"])
     path = event.get("path")

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-Event = MutableMapping[str, Any]
+LogEvent = MutableMapping[str, Any]
 """The fields of an event; `event` is its name."""
 
 PACKAGE: Final = "fencepost."
@@ -51,13 +51,13 @@ def set_processors(processors: list[Any]) -> None:
 
 
 @contextmanager
-def events_to(take: Callable[[str, str, Event], None]) -> Iterator[None]:
+def events_to(take: Callable[[str, str, LogEvent], None]) -> Iterator[None]:
     """Send all events to a function, and nowhere else, while the context lasts.
 
     take: called with the logger's name, the level (`warning`) and the event.
     """
 
-    def give(logger: NamedLogger, level: str, event: Event) -> Event:
+    def give(logger: NamedLogger, level: str, event: LogEvent) -> LogEvent:
         take(logger.name, level, event)
         raise structlog.DropEvent
 
@@ -74,7 +74,7 @@ def silence_this_thread() -> None:
     _THREAD.is_silent = True
 
 
-def _to_standard_library(logger: NamedLogger, level: str, event: Event) -> Event:
+def _to_standard_library(logger: NamedLogger, level: str, event: LogEvent) -> LogEvent:
     """Log an event through `logging.getLogger("fencepost.broker...")`, if that logger has the level enabled."""
     number = structlog.processors.NAME_TO_LEVEL[level]
     target = logging.getLogger(PACKAGE + logger.name)

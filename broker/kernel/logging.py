@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from fencepost.broker.kernel.events import Event, NamedLogger, get_logger, set_processors
+from fencepost.broker.kernel.events import LogEvent, NamedLogger, get_logger, set_processors
 from fencepost.broker.kernel.loggers import Loggers, LogLevel
 
 LEVELS = {"debug": LogLevel.DEBUG, "info": LogLevel.INFO, "warning": LogLevel.WARN, "error": LogLevel.ERROR}
@@ -52,7 +52,7 @@ class _DropBelowLevel:
     def __init__(self, loggers: Loggers) -> None:
         self._loggers = loggers
 
-    def __call__(self, logger: NamedLogger, method_name: str, event: Event) -> Event:
+    def __call__(self, logger: NamedLogger, method_name: str, event: LogEvent) -> LogEvent:
         if structlog.processors.NAME_TO_LEVEL[method_name] < self._loggers.level(logger.name):
             raise structlog.DropEvent
         return event
@@ -65,7 +65,7 @@ class _WriteLine:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def __call__(self, _: NamedLogger, __: str, line: str) -> Event:
+    def __call__(self, _: NamedLogger, __: str, line: str) -> LogEvent:
         with contextlib.suppress(OSError):
             self._stream.write(line + "\n")
         with contextlib.suppress(OSError):
@@ -77,7 +77,7 @@ class _ToEvents(logging.Handler):
     """Handler that logs the standard library's records (asyncio's warnings) as events, in the same format."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        event: Event = {"logger": record.name, "reason": record.getMessage()}
+        event: LogEvent = {"logger": record.name, "reason": record.getMessage()}
         if record.exc_info:
             event["exc_info"] = record.exc_info
         get_logger(record.name).log(record.levelno, "library_event_logged", **event)

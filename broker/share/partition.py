@@ -252,14 +252,14 @@ class SharePartition:
                 if throttled_count > 0:
                     count_left = min(count_left, throttled_count)
             count = min(span.record_count, 1 if is_last_time else count_left)
-            (lent,) = self._in_flight.change(span.first_offset, span.first_offset + count - 1, request.acquired)
+            (taken,) = self._in_flight.change(span.first_offset, span.first_offset + count - 1, request.acquired)
             if acquired and (acquired[-1].last_offset, acquired[-1].delivery_count) == (
-                lent.first_offset - 1,
-                lent.delivery_count,
+                taken.first_offset - 1,
+                taken.delivery_count,
             ):
-                acquired[-1] = acquired[-1]._replace(last_offset=lent.last_offset)
+                acquired[-1] = acquired[-1]._replace(last_offset=taken.last_offset)
             else:
-                acquired.append(Acquired(lent.first_offset, lent.last_offset, lent.delivery_count))
+                acquired.append(Acquired(taken.first_offset, taken.last_offset, taken.delivery_count))
             count_left -= count
             if is_last_time or count_left <= 0:
                 break
@@ -280,9 +280,9 @@ class SharePartition:
             ranges = [OffsetRange(span.first_offset, min(last_offset, span.first_offset + maximum_count - 1))]
         else:
             ranges = _divided(span.first_offset, last_offset, batch_size, batches)
-        for lent in ranges:
-            self._in_flight.change(*lent, partial(request.acquired_first, lent))
-        return [Acquired(lent.first_offset, lent.last_offset, 1) for lent in ranges]
+        for offsets in ranges:
+            self._in_flight.change(*offsets, partial(request.acquired_first, offsets))
+        return [Acquired(offsets.first_offset, offsets.last_offset, 1) for offsets in ranges]
 
     def _acquire_new(
         self, request: _AcquireRequest, batches: Sequence[OffsetRange], maximum_count: int, batch_size: int
@@ -303,11 +303,11 @@ class SharePartition:
             ranges = [OffsetRange(first_offset, wanted_last_offset)]
         else:
             ranges = _divided(first_offset, last_offset, batch_size, new)
-            for lent in ranges:
-                self._append(*lent, RecordState.AVAILABLE)
-        for lent in ranges:
-            self._in_flight.change(*lent, request.acquired)
-        return [Acquired(lent.first_offset, lent.last_offset, 1) for lent in ranges]
+            for offsets in ranges:
+                self._append(*offsets, RecordState.AVAILABLE)
+        for offsets in ranges:
+            self._in_flight.change(*offsets, request.acquired)
+        return [Acquired(offsets.first_offset, offsets.last_offset, 1) for offsets in ranges]
 
     def _append(
         self,
@@ -340,17 +340,17 @@ class SharePartition:
     def _without_aborted(self, acquired: list[Acquired], aborted: Sequence[OffsetRange]) -> list[Acquired]:
         for batch in aborted:
             kept: list[Acquired] = []
-            for lent in acquired:
-                first_offset = max(lent.first_offset, batch.first_offset)
-                last_offset = min(lent.last_offset, batch.last_offset)
+            for held in acquired:
+                first_offset = max(held.first_offset, batch.first_offset)
+                last_offset = min(held.last_offset, batch.last_offset)
                 if first_offset > last_offset:
-                    kept.append(lent)
+                    kept.append(held)
                     continue
                 self._in_flight.change(first_offset, last_offset, lambda span: span.released(RecordState.ARCHIVED))
-                if lent.first_offset < first_offset:
-                    kept.append(lent._replace(last_offset=first_offset - 1))
-                if lent.last_offset > last_offset:
-                    kept.append(lent._replace(first_offset=last_offset + 1))
+                if held.first_offset < first_offset:
+                    kept.append(held._replace(last_offset=first_offset - 1))
+                if held.last_offset > last_offset:
+                    kept.append(held._replace(first_offset=last_offset + 1))
             acquired = kept
         return acquired
 
@@ -376,7 +376,7 @@ class SharePartition:
                 return AcknowledgementRefusal(ErrorCode.INVALID_RECORD_STATE, "The records are not in flight.")
             if acknowledgement.last_offset >= end_offset:
                 return AcknowledgementRefusal(
-                    ErrorCode.INVALID_REQUEST, "The last offset is past the records that were lent."
+                    ErrorCode.INVALID_REQUEST, "The last offset is past the acquired records."
                 )
             for first_offset, last_offset, acknowledge_type in _runs(acknowledgement, self.start_offset):
                 if acknowledge_type is AcknowledgeType.RENEW and not limits.renew_acknowledge_enable:

@@ -66,7 +66,7 @@ class ShareOffset(NamedTuple):
 class ShareService:
     """The share groups of this broker.
 
-    persister: the share coordinator. led: the share partitions that are led here. sessions: of members with this node.
+    persister: the share coordinator. share_partitions: those that are led here. sessions: of members with this node.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class ShareService:
         self._topics = topics
         self._groups = groups
         self.persister = SharePersister(topics, settings, clock)
-        self.led = ServedSharePartitions(topics, self.persister, group_configs, clock)
+        self.share_partitions = ServedSharePartitions(topics, self.persister, group_configs, clock)
         self.sessions = ShareSessions(settings.group_share_max_share_sessions)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._groups_of_connection: dict[ShareConnection, set[str]] = {}
 
     def start(self) -> None:
         self.persister.start()
-        self.led.start()
+        self.share_partitions.start()
 
     async def settled(self) -> None:
         """Wait until the initializations that heartbeats have begun are done."""
@@ -93,7 +93,7 @@ class ShareService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.led.close()
+        await self.share_partitions.close()
         await self.persister.close()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -134,7 +134,7 @@ class ShareService:
         done: dict[bytes, set[int]] = {}
         failed: dict[bytes, set[int]] = {}
         for (topic_id, number), error in errors.items():
-            self.led.drop(SharePartitionKey(group_id, topic_id, number))
+            self.share_partitions.drop(SharePartitionKey(group_id, topic_id, number))
             of_outcome = done if error is ErrorCode.NONE else failed
             of_outcome.setdefault(topic_id, set()).add(number)
         try:
@@ -171,10 +171,12 @@ class ShareService:
         Returns an error of NONE, or refuses: UNKNOWN_TOPIC_OR_PARTITION (nothing acquired), INVALID_RECORD_STATE,
         INVALID_REQUEST, NOT_LEADER_OR_FOLLOWER, COORDINATOR_NOT_AVAILABLE.
         """
-        led = self.led.loaded(SharePartitionKey(group_id, *partition))
-        if led is None:
-            return AcknowledgementRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Nothing was lent of this partition.")
-        return led.acknowledge(member_id, acknowledgements)
+        share_partition = self.share_partitions.loaded(SharePartitionKey(group_id, *partition))
+        if share_partition is None:
+            return AcknowledgementRefusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No record of this partition was acquired."
+            )
+        return share_partition.acknowledge(member_id, acknowledgements)
 
     async def durable(self, group_id: str, partition: TopicIdPartition) -> ErrorCode:
         """Wait until the acknowledgements of a partition are durable. Refuses: COORDINATOR_NOT_AVAILABLE."""
@@ -211,13 +213,13 @@ class ShareService:
         for group_id in self._groups_of_connection.pop(connection, ()):
             if not self.sessions.count_of_group(group_id):
                 # No member of the group reads here: its state can be loaded again.
-                self.led.drop_group(group_id)
+                self.share_partitions.drop_group(group_id)
 
     def _release(self, session: ShareSession) -> None:
         for partition in session.partitions:
-            led = self.led.loaded(SharePartitionKey(session.group_id, *partition))
-            if led is not None:
-                led.release(session.member_id)
+            share_partition = self.share_partitions.loaded(SharePartitionKey(session.group_id, *partition))
+            if share_partition is not None:
+                share_partition.release(session.member_id)
 
     # Offsets
 
@@ -290,7 +292,7 @@ class ShareService:
                 return deletion
             for topic_id, numbers in deletion.partitions.items():
                 for number in numbers:
-                    self.led.drop(SharePartitionKey(group_id, topic_id, number))
+                    self.share_partitions.drop(SharePartitionKey(group_id, topic_id, number))
             errors = await self.persister.delete(group_id, deletion.partitions)
             done = [topic_id for topic_id, error in errors.items() if error is ErrorCode.NONE]
             if done:

@@ -171,8 +171,8 @@ class ShareStateShard:
             return Decision(ErrorCode.FENCED_LEADER_EPOCH)
         if known.leader_epoch == leader_epoch:
             return Decision(known)
-        led = replace(known, leader_epoch=leader_epoch)
-        return Decision(led, records=[self._change(key, known, led, (), now_ms)])
+        updated = replace(known, leader_epoch=leader_epoch)
+        return Decision(updated, records=[self._change(key, known, updated, (), now_ms)])
 
     def write(
         self,

@@ -303,15 +303,15 @@ class ServedSharePartitions:
             self.drop(key)
 
     def _partition_resigned(self, topic_partition: TopicPartition) -> None:
-        for key, led in list(self._partitions.items()):
-            if led.log.topic_partition == topic_partition:
+        for key, share_partition in list(self._partitions.items()):
+            if share_partition.log.topic_partition == topic_partition:
                 self.drop(key)
 
     def drop(self, key: SharePartitionKey) -> None:
         """Drop a share partition; the next request loads it again."""
-        led = self._partitions.pop(key, None)
-        if led is not None:
-            led.close()
+        share_partition = self._partitions.pop(key, None)
+        if share_partition is not None:
+            share_partition.close()
 
     def drop_group(self, group_id: str) -> None:
         for key in [key for key in self._partitions if key.group_id == group_id]:
@@ -328,9 +328,9 @@ class ServedSharePartitions:
 
     async def get(self, key: SharePartitionKey, partition_log: PartitionLog) -> ServedSharePartition | ErrorCode:
         """Return a share partition, loaded if need be. Refuses: what `SharePersister.read` refuses."""
-        led = self._partitions.get(key)
-        if led is not None:
-            return led
+        share_partition = self._partitions.get(key)
+        if share_partition is not None:
+            return share_partition
         task = self._loading.get(key)
         if task is None:
             task = SHARE_LOAD.start(self._load(key, partition_log), concerns=key)
@@ -353,7 +353,7 @@ class ServedSharePartitions:
         if partition_log.is_offline or partition_log.is_deleted:
             return ErrorCode.KAFKA_STORAGE_ERROR
         start_offset = first_offset if state.start_offset == UNKNOWN_OFFSET else state.start_offset
-        led = ServedSharePartition(
+        share_partition = ServedSharePartition(
             key,
             partition_log,
             state,
@@ -363,7 +363,7 @@ class ServedSharePartitions:
             clock=self._clock,
             drop=self.drop,
         )
-        self._partitions[key] = led
+        self._partitions[key] = share_partition
         log.info(
             "share_partition_loaded",
             group_id=key.group_id,
@@ -371,7 +371,7 @@ class ServedSharePartitions:
             partition=key.partition,
             start_offset=start_offset,
         )
-        return led
+        return share_partition
 
     async def _first_offset(self, group_id: str, partition_log: PartitionLog) -> int:
         reset: str = self._group_configs.value(group_id, "share.auto.offset.reset")

@@ -214,9 +214,9 @@ class Completion:
         shares = self._destinations()
         if len(shares) != 1 or len(shares[0]) > MARKERS_PER_SLICE:
             return self._complete_in(shares)
-        begun = self._send(shares[0])
-        if not isinstance(begun, eager.Finished) or not _is_all_done(shares[0], begun.result):
-            return self._complete_in(shares, begun)
+        first_send = self._send(shares[0])
+        if not isinstance(first_send, eager.Finished) or not _is_all_done(shares[0], first_send.result):
+            return self._complete_in(shares, first_send)
         return self._append_completion()
 
     async def _complete_when_durable(self) -> None:
@@ -228,11 +228,11 @@ class Completion:
     async def _complete_in(
         self,
         shares: Sequence[Collection[TopicPartition]],
-        begun: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]] | None = None,
+        first_send: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]] | None = None,
     ) -> None:
-        """begun: the first send of a single share, if it was sent already."""
+        """first_send: of a single share, if it was sent already."""
         if len(shares) == 1:
-            await self._deliver(shares[0], begun)
+            await self._deliver(shares[0], first_send)
         else:
             await self._deliver_all(shares)
         rest = self._append_completion()
@@ -300,18 +300,18 @@ class Completion:
     async def _deliver(
         self,
         remaining: Collection[TopicPartition],
-        begun: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]] | None = None,
+        first_send: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]] | None = None,
     ) -> None:
         """Send markers to `remaining` until each partition has its own. Raises CoordinatorRefusal.
 
-        begun: the first send, if they were sent already.
+        first_send: if the markers were sent already.
         """
         if len(remaining) > MARKERS_PER_SLICE:
             await self._deliver_in_slices(sorted(remaining))
             return
         pause_s = FIRST_RETRY_PAUSE_S
         for attempt in count(1):
-            outcome = await (self._send(remaining) if begun is None else begun)
+            outcome = await (self._send(remaining) if first_send is None else first_send)
             self._require_ownership()
             remaining = self._undelivered(remaining, outcome, attempt)
             if not remaining:
@@ -320,7 +320,7 @@ class Completion:
             pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
             await self._context.turns.acquire(weight_of(len(remaining)))  # one cause may delay many
             self._require_ownership()
-            begun = None
+            first_send = None
 
     async def _deliver_in_slices(self, partitions: Sequence[TopicPartition]) -> None:
         """`_deliver` in slices, between which other requests are served. The slices wait for the disk together.

@@ -49,7 +49,7 @@ from fencepost.protocol.errors import ErrorCode
 COMPLETIONS = Place("beginning of the completions of transactions", Policy.FAIL_PARTITION)
 
 COMPLETIONS_PER_TURN = 32
-"""Bound on completions begun in one turn of the event loop; the rest wait for the next turn."""
+"""Bound on completions started in one turn of the event loop; the rest wait for the next turn."""
 
 ReplyT = TypeVar("ReplyT", ErrorCode, ProducerReply)
 AnswerT = TypeVar("AnswerT")
@@ -317,21 +317,21 @@ class TransactionService:
         """
         try:
             index = self._index(transactional_id)
-            begun = self._runtime.execute_eagerly(index, decide)
+            execution = self._runtime.execute_eagerly(index, decide)
         except CoordinatorRefusal as refusal:
             return eager.Finished(refused(refusal.error))
-        if isinstance(begun, eager.Finished) and _error_of(begun.result) is not CONCURRENT:
-            return begun
-        return _or_refusal(self._decide_until_ended(begun, index, transactional_id, decide), refused)
+        if isinstance(execution, eager.Finished) and _error_of(execution.result) is not CONCURRENT:
+            return execution
+        return _or_refusal(self._decide_until_ended(execution, index, transactional_id, decide), refused)
 
     async def _decide_until_ended(
         self,
-        begun: eager.MaybeAwaitable[ReplyT],
+        execution: eager.MaybeAwaitable[ReplyT],
         index: int,
         transactional_id: str,
         decide: Callable[[TransactionShard], Decision[ReplyT]],
     ) -> ReplyT:
-        reply = await begun
+        reply = await execution
         if _error_of(reply) is not CONCURRENT:
             return reply
         loop = asyncio.get_running_loop()
@@ -448,9 +448,9 @@ def _error_alone(error: ErrorCode) -> ErrorCode:
     return error
 
 
-async def _or_refusal(begun: Awaitable[AnswerT], refused: Callable[[ErrorCode], AnswerT]) -> AnswerT:
+async def _or_refusal(execution: Awaitable[AnswerT], refused: Callable[[ErrorCode], AnswerT]) -> AnswerT:
     try:
-        return await begun
+        return await execution
     except CoordinatorRefusal as refusal:
         return refused(refusal.error)
 

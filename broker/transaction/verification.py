@@ -48,13 +48,15 @@ class TransactionVerifier:
         producer = Producer(producer_id, producer_epoch)
         if not add:
             return transactions.verify_partitions(transactional_id, producer, topic_partitions)
-        begun = transactions.add_partitions(transactional_id, producer, topic_partitions, version=TransactionVersion.V2)
-        if isinstance(begun, eager.Finished):
-            return eager.Finished(dict.fromkeys(topic_partitions, begun.result))
-        return _for_each(begun, topic_partitions)
+        addition = transactions.add_partitions(
+            transactional_id, producer, topic_partitions, version=TransactionVersion.V2
+        )
+        if isinstance(addition, eager.Finished):
+            return eager.Finished(dict.fromkeys(topic_partitions, addition.result))
+        return _for_each(addition, topic_partitions)
 
 
 async def _for_each(
-    begun: Awaitable[ErrorCode], topic_partitions: Sequence[TopicPartition]
+    addition: Awaitable[ErrorCode], topic_partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    return dict.fromkeys(topic_partitions, await begun)
+    return dict.fromkeys(topic_partitions, await addition)

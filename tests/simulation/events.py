@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from fencepost.broker.kernel.events import Event, events_to
+from fencepost.broker.kernel.events import LogEvent, events_to
 
 
 def broker_events(sink: Callable[[str, dict[str, Any]], None]) -> AbstractContextManager[None]:
     """While it is entered, every event that is logged goes to `sink`, as its name and its fields, and nowhere else."""
 
-    def take(_: str, __: str, fields: Event) -> None:
+    def take(_: str, __: str, fields: LogEvent) -> None:
         event = str(fields.pop("event"))
         sink(event, dict(fields))
 

@@ -73,11 +73,11 @@ class ScriptedVerifier:
     """In place of the transaction coordinator: answers one prepared error per call, NONE when none is prepared.
 
     is_elsewhere: the answer comes from another node, so later than the step that asks.
-    confirms_at_once: what it would confirm it confirms as soon as it is asked whether it does.
+    confirms_in_same_step: `is_confirmed` returns its answer, instead of leaving it to `verify`.
     """
 
     is_elsewhere: bool = False
-    confirms_at_once: bool = False
+    confirms_in_same_step: bool = False
     answers: list[ErrorCode | Mapping[TopicPartition, ErrorCode]] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ class ScriptedVerifier:
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
     ) -> bool:
         is_confirmed = not self.answers or self.answers[0] is ErrorCode.NONE
-        if self.is_elsewhere or not self.confirms_at_once or not is_confirmed:
+        if self.is_elsewhere or not self.confirms_in_same_step or not is_confirmed:
             return False
         del self.answers[:1]
         call = {"transactional_id": transactional_id, "producer_id": producer_id, "producer_epoch": producer_epoch}

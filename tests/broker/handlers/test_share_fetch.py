@@ -157,9 +157,9 @@ async def test_records_of_a_member_that_closes_its_session_go_to_others(broker: 
 async def test_what_nobody_reads_any_more_is_not_held_in_memory(broker: ShareBroker, member: str) -> None:
     await broker.fetch(member, 0)
     await broker.fetch(member, -1)
-    assert broker.node.services.shares.led.loaded_count == 1
+    assert broker.node.services.shares.share_partitions.loaded_count == 1
     broker.connection.close()
-    assert broker.node.services.shares.led.loaded_count == 0
+    assert broker.node.services.shares.share_partitions.loaded_count == 0
 
 
 async def test_locks_run_out(broker: ShareBroker, member: str) -> None:

@@ -87,11 +87,11 @@ def transactional_frame(sequence: int = 0, *, version: int = BY_NAME, producer_e
 
 
 @pytest.mark.parametrize("version", [9, 10, 11, 12, 13])
-@pytest.mark.parametrize("confirms_at_once", [False, True])
+@pytest.mark.parametrize("confirms_in_same_step", [False, True])
 async def test_only_the_first_request_of_a_transactional_producer_is_decoded(
-    one: Served, version: int, confirms_at_once: bool
+    one: Served, version: int, confirms_in_same_step: bool
 ) -> None:
-    one.broker.verifier.confirms_at_once = confirms_at_once
+    one.broker.verifier.confirms_in_same_step = confirms_in_same_step
     for number in range(6):
         reply = await one.produce(transactional_frame(number, version=version))
         assert answer(reply, version).base_offset == number + number // 2
@@ -127,9 +127,9 @@ async def test_what_is_sent_with_and_without_a_transactional_id_is_not_mixed_up(
 
 @pytest.mark.parametrize("version", [11, 12])
 @pytest.mark.parametrize("is_elsewhere", [False, True])
-@pytest.mark.parametrize("confirms_at_once", [False, True])
+@pytest.mark.parametrize("confirms_in_same_step", [False, True])
 async def test_cached_transactional_requests_are_answered_like_decoded_ones(
-    tmp_path: Path, version: int, is_elsewhere: bool, confirms_at_once: bool
+    tmp_path: Path, version: int, is_elsewhere: bool, confirms_in_same_step: bool
 ) -> None:
     replies: list[list[bytes | str | None]] = [[], []]
     async with served(tmp_path / "a") as known, served(tmp_path / "b") as decoded:
@@ -138,7 +138,7 @@ async def test_cached_transactional_requests_are_answered_like_decoded_ones(
             one.end_transaction("orders", 0)
             verifier = one.broker.verifier
             verifier.is_elsewhere = is_elsewhere
-            verifier.confirms_at_once = confirms_at_once
+            verifier.confirms_in_same_step = confirms_in_same_step
             verifier.answers = [
                 ErrorCode.TRANSACTION_ABORTABLE,
                 ErrorCode.PRODUCER_FENCED,
@@ -367,13 +367,13 @@ async def test_cached_requests_are_answered_and_stored_like_decoded_ones(
             step = choose.randrange(20)
             verified = choose.choice((ErrorCode.NONE,) * 5 + (ErrorCode.TRANSACTION_ABORTABLE,))
             is_elsewhere = choose.choice((False, True))
-            confirms_at_once = choose.choice((False, True))
+            confirms_in_same_step = choose.choice((False, True))
             frame = request_frame(4, "client", ApiVersionsRequest(), 3) if step == 5 else producer.frame(topic)
             decoded.connect_again()
             for one in both:
                 one.broker.verifier.answers = [verified]
                 one.broker.verifier.is_elsewhere = is_elsewhere
-                one.broker.verifier.confirms_at_once = confirms_at_once
+                one.broker.verifier.confirms_in_same_step = confirms_in_same_step
                 await one.happen(step, topic, config, before_offset)
                 if step in (6, 7, 8) and topic in TOPICS:
                     one.end_transaction(topic, 0)

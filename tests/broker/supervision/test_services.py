@@ -416,7 +416,7 @@ async def reading(shares: ShareBroker) -> int:
 
 
 def led(shares: ShareBroker) -> ServedSharePartitions:
-    found: ServedSharePartitions = shares.node.services.shares.led
+    found: ServedSharePartitions = shares.node.services.shares.share_partitions
     return found
 
 
