@@ -51,7 +51,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not circles({name: set(imported_by(path, known)) - {name} for name, path in known.items()})
 
 
-def test_a_circle_is_seen_and_what_leads_to_it_is_not_in_it() -> None:
+def test_a_circle_is_found_without_the_rooms_that_lead_to_it() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": set()}) == ["b", "c"]
 
 

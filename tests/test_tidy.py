@@ -126,7 +126,7 @@ def test_a_file_is_tidy(path: Path) -> None:
     assert not torn_prose(source), "the sentence goes on in the next line: fill this one"
 
 
-def test_what_is_untidy_is_seen() -> None:
+def test_untidy_lines_are_found() -> None:
     assert swallowed_markers("# as in Kafka. fmt:\n# off\n") == [1]
     assert unpaired_markers("# fmt: off\nx = 1\n") == [1]
     assert ragged_rows("# fmt: off\nT = {\n    A:  (ONE,   TWO),\n    BB: (THREE, TWO),\n    C:  (ONE, TWO),\n}") == [5]

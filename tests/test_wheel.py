@@ -74,5 +74,5 @@ def test_nothing_imports_the_folders_by_their_bare_names(place: str) -> None:
         ("AddPartitionsToTxn from {} to {}, one", False),
     ],
 )
-def test_bare_names_are_told_from_words(line: str, is_bare: bool) -> None:
+def test_bare_names_are_distinguished_from_words(line: str, is_bare: bool) -> None:
     assert bool(BARE_NAME.search(line.replace("{}", "broker"))) is is_bare

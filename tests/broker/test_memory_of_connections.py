@@ -136,7 +136,7 @@ async def test_an_announced_request_that_the_broker_holds_back_is_not_called_slo
     assert not client.connection.is_blocked_by_broker
 
 
-async def test_replies_that_leave_in_the_step_in_which_they_were_kept_hold_nobody() -> None:
+async def test_replies_that_leave_in_the_same_step_block_no_connection() -> None:
     client = Client(
         limits=Limits(fencepost_connection_max_in_flight=100, fencepost_connection_write_buffer_bytes=1_000)
     )
@@ -160,7 +160,7 @@ async def test_replies_that_leave_in_the_step_in_which_they_were_kept_hold_nobod
     assert client.received == b"woken" + 6 * bytes(600)
 
 
-async def test_more_small_replies_than_the_bound_that_the_client_takes_at_once_hold_nobody() -> None:
+async def test_small_replies_above_the_bound_block_no_connection_if_taken_at_once() -> None:
     client = Client(answer=lambda _: [bytes(400), bytes(400)], limits=Limits(fencepost_connection_max_in_flight=100))
     rest = framed(b"request-") * 30
     for _ in range(30):
@@ -171,7 +171,9 @@ async def test_more_small_replies_than_the_bound_that_the_client_takes_at_once_h
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whoever_comes_and_goes_is_served_and_nothing_stays_counted(memory: RequestMemory, seed: int) -> None:
+async def test_connections_that_come_and_go_are_served_and_nothing_stays_counted(
+    memory: RequestMemory, seed: int
+) -> None:
     chance = random.Random(seed)
     sizes = (100, 60_000, SMALL_CAPACITY_BYTES - 4, SMALL_CAPACITY_BYTES, MIB, 3 * MIB, 5 * MIB, LARGEST_BYTES)
     waiting = Waiting()

@@ -191,7 +191,7 @@ async def test_this_node_coordinates_every_share_partition(tmp_path: Path) -> No
         assert node.services.topics.metadata.get("__share_group_state") is not None
 
 
-async def test_what_is_kept_survives_a_restart(tmp_path: Path) -> None:
+async def test_durable_state_survives_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         cluster_id = node.cluster_id
         await node.services.topics.create("orders", 3, {})
@@ -305,7 +305,7 @@ async def test_stopping_twice_is_harmless(tmp_path: Path) -> None:
     await node.stop()
 
 
-async def test_a_stopping_node_answers_what_is_in_flight(tmp_path: Path) -> None:
+async def test_a_stopping_node_answers_requests_in_flight(tmp_path: Path) -> None:
     node = Node(settings_for(tmp_path))
     await node.start()
     await node.services.topics.create("orders", 1, {})
@@ -363,7 +363,7 @@ async def test_a_stopping_node_does_not_wait_for_ever(tmp_path: Path) -> None:
         assert await client.is_closed()
 
 
-async def test_a_stopped_node_accepts_nobody(tmp_path: Path) -> None:
+async def test_a_stopped_node_accepts_no_connections(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         address = node.address
     with pytest.raises(ConnectionRefusedError):

@@ -97,7 +97,7 @@ class Broker:
         ]
 
 
-async def test_after_a_clean_stop_a_log_is_opened_when_it_is_asked_for(tmp_path: Path) -> None:
+async def test_after_a_clean_stop_a_log_is_opened_at_its_first_use(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     topics = await broker.restart()
     assert topics.is_unopened(SECOND)
@@ -109,7 +109,7 @@ async def test_after_a_clean_stop_a_log_is_opened_when_it_is_asked_for(tmp_path:
     await broker.stop()
 
 
-async def test_after_a_crash_who_asks_is_told_to_ask_again_and_then_gets_it(tmp_path: Path) -> None:
+async def test_after_a_crash_a_request_is_refused_until_its_log_is_recovered(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     topics = await broker.restart(crash=True)
     assert topics.log(THIRD) is None
@@ -135,7 +135,7 @@ async def test_the_size_of_a_log_is_known_before_it_is_open(tmp_path: Path) -> N
     await broker.stop()
 
 
-async def test_the_rest_is_opened_without_anybody_asking(tmp_path: Path) -> None:
+async def test_the_rest_is_opened_in_the_background(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     with capture_logs() as logs:
         await broker.restart()
@@ -162,7 +162,7 @@ async def test_the_coordinators_topics_are_never_left(tmp_path: Path) -> None:
     await broker.stop()
 
 
-async def test_what_a_clean_stop_left_is_still_clean_when_nobody_opened_it_before_the_next(tmp_path: Path) -> None:
+async def test_a_deferred_log_stays_clean_over_a_second_clean_stop(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     await broker.restart()
     await broker.restart()
@@ -265,7 +265,7 @@ async def test_a_log_that_the_disk_does_not_read_is_offline_and_the_others_are_s
     await broker.stop()
 
 
-async def test_a_log_for_which_means_are_short_is_reported_and_tried_again_when_asked_for(tmp_path: Path) -> None:
+async def test_a_log_that_lacks_a_descriptor_is_reported_and_opened_at_its_next_use(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     broker.disk.refused = str(SECOND)
     broker.disk.error = errno.EMFILE
@@ -282,7 +282,7 @@ async def test_a_log_for_which_means_are_short_is_reported_and_tried_again_when_
     await broker.stop()
 
 
-async def test_recovered_records_are_on_the_disk_before_anybody_reads_them(tmp_path: Path) -> None:
+async def test_recovered_records_are_durable_before_they_are_read(tmp_path: Path) -> None:
     broker = await Broker(tmp_path).with_orders()
     await broker.topics.close()
     broker.disk.close()

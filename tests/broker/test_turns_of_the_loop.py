@@ -138,14 +138,14 @@ async def begun(hosted: Hosted) -> asyncio.Future[Any]:
     return creating
 
 
-async def test_of_two_that_create_a_topic_one_is_told_that_it_exists(hosted: Hosted) -> None:
+async def test_of_two_creations_of_a_topic_one_is_refused_as_existing(hosted: Hosted) -> None:
     creating = await begun(hosted)
     assert hosted.topics.check_create("one", 1, {})[0] is ErrorCode.NONE, "so it is asked for"
     assert (await hosted.topics.create("one", 1, {}))[0] is ErrorCode.TOPIC_ALREADY_EXISTS
     assert (await creating)[0] is ErrorCode.NONE
 
 
-async def test_what_is_asked_of_a_topic_that_is_being_made_follows_it(hosted: Hosted) -> None:
+async def test_requests_for_a_topic_that_is_being_created_follow_its_creation(hosted: Hosted) -> None:
     creating = await begun(hosted)
     growing = asyncio.ensure_future(hosted.topics.add_partitions("one", 2 * COUNT))
     deleting = asyncio.ensure_future(hosted.topics.delete("one"))
@@ -156,7 +156,7 @@ async def test_what_is_asked_of_a_topic_that_is_being_made_follows_it(hosted: Ho
     assert (created.partition_count, hosted.directories()) == (3, 3)
 
 
-async def test_a_creation_goes_on_when_nobody_waits_for_it_any_more(hosted: Hosted) -> None:
+async def test_a_creation_goes_on_without_a_waiting_client(hosted: Hosted) -> None:
     creating = await begun(hosted)
     creating.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -97,7 +97,7 @@ async def test_a_fenced_producer_is_refused_by_the_leader_that_asks_another_node
 # Where things are
 
 
-async def test_every_node_tells_the_truth_about_leaders_and_coordinators(cluster: Cluster) -> None:
+async def test_every_node_reports_the_same_leaders_and_coordinators(cluster: Cluster) -> None:
     addresses = {node_id: (address.host, address.port) for node_id, address in cluster.table.alive.items()}
     for node_id in NODE_IDS:
         metadata = await cluster.send(node_id, MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 9)
@@ -282,7 +282,7 @@ async def test_an_open_transaction_moves_with_its_partition(cluster: Cluster) ->
     assert await cluster.values(DATA_0, 2) == [b"a", b"b"]
 
 
-async def test_a_fetch_that_waits_is_told_when_its_partition_moves_away(cluster: Cluster) -> None:
+async def test_a_waiting_fetch_is_answered_when_its_partition_moves_away(cluster: Cluster) -> None:
     request = FetchRequest(
         max_wait_ms=60_000,
         min_bytes=1,

@@ -52,7 +52,7 @@ def test_a_program_is_heard_and_answered(tmp_path: Path) -> None:
     assert reports["restarts"].facts == {"answer": "done", "arguments": ["127.0.0.1:1", "7", "restarts", "other"]}
 
 
-def test_a_check_without_a_report_has_failed_and_tells_what_the_program_wrote(tmp_path: Path) -> None:
+def test_a_check_without_a_report_has_failed_and_shows_the_programs_output(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     missing = run(client_of(program), FakeTarget(), checks=["restarts", "other"])["other"]
@@ -90,7 +90,7 @@ def test_a_client_without_its_tools_is_not_here(tmp_path: Path) -> None:
         client.command()
 
 
-def test_a_build_that_fails_tells_why_and_one_that_takes_too_long_leaves_the_client_out(tmp_path: Path) -> None:
+def test_a_build_that_fails_gives_the_reason_and_one_that_takes_too_long_skips_the_client(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="no luck"):
         call([sys.executable, "-c", "raise SystemExit('no luck')"], cwd=tmp_path)
     with pytest.raises(NotHereError, match="takes longer"):

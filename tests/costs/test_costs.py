@@ -53,7 +53,7 @@ def test_only_what_the_broker_does_is_counted() -> None:
     assert nothing == Counts()
 
 
-def test_who_traced_before_goes_on_afterwards() -> None:
+def test_an_earlier_tracer_goes_on_afterwards() -> None:
     before = sys.gettrace(), sys.getprofile()
     with pytest.raises(ZeroDivisionError), counting(Counts()):
         _ = 1 / 0

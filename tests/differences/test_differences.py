@@ -94,7 +94,7 @@ def test_a_deviation_says_where_it_is() -> None:
     ]
 
 
-def test_what_one_broker_alone_was_asked_deviates() -> None:
+def test_a_request_that_only_one_broker_got_deviates() -> None:
     assert compare("topics", answers(), answers(("a topic", 1, {}))) == [
         Deviation("topics", "a topic", 1, "", NOTHING, {})
     ]

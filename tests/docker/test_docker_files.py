@@ -99,7 +99,7 @@ def test_the_composed_broker_sends_every_client_where_it_can_connect() -> None:
     assert advertised[inside] == f"localhost:{outside}"
 
 
-def test_the_composition_refers_to_what_exists() -> None:
+def test_the_composition_refers_to_existing_files() -> None:
     document = compose()
     for service in document["services"].values():
         build = service["build"]

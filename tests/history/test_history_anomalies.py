@@ -171,7 +171,7 @@ def test_a_record_whose_send_failed_is_an_aborted_read_for_everybody(story: Stor
     assert story.found() == [(Anomaly.ABORTED_READ, [sent, failed, poll])]
 
 
-def test_a_record_read_before_its_commit_is_asked_for_is_a_dirty_read(story: Story) -> None:
+def test_a_record_read_before_its_commit_is_requested_is_a_dirty_read(story: Story) -> None:
     producer, consumer = story.producer(), story.consumer()
     producer.begin()
     sent, _ = story.send(producer, "a", 0, 0)

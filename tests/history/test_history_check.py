@@ -48,7 +48,7 @@ def write(path: Path, lines: list[bytes]) -> str:
     return str(path)
 
 
-def test_the_command_runs_in_a_shell_and_its_exit_code_tells_of_anomalies(tmp_path: Path) -> None:
+def test_the_command_runs_in_a_shell_and_its_exit_code_reports_anomalies(tmp_path: Path) -> None:
     path = write(tmp_path / "history.jsonl", LOST)
     ended = subprocess.run(
         [sys.executable, "-m", "fencepost", "history", "check", path], capture_output=True, text=True, check=False
@@ -119,7 +119,7 @@ def test_a_missing_file_gives_exit_code_2(tmp_path: Path, capsys: pytest.Capture
         ([*FINAL_READ[:1], line("final_read", "ok", call=9, records=[["t", 1, 0, "a"]])], "no range was to be read"),
     ],
 )
-def test_what_is_not_a_history_is_refused_with_the_reason(lines: list[bytes], reason: str) -> None:
+def test_a_file_that_is_no_history_is_refused_with_the_reason(lines: list[bytes], reason: str) -> None:
     with pytest.raises(MalformedHistoryError) as refused:
         check_history(lines)
     assert reason.removeprefix("client ") in str(refused.value)

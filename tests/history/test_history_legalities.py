@@ -65,7 +65,7 @@ def test_a_producer_that_is_not_idempotent_may_duplicate_and_reorder_what_is_und
     assert story.found() == []
 
 
-def test_what_only_the_leader_acknowledged_may_be_lost(story: Story) -> None:
+def test_records_that_only_the_leader_acknowledged_may_be_lost(story: Story) -> None:
     producer = story.writer.client("producer", acks=1, idempotent=False)
     story.send(producer, "a", 0, 0)
     story.send(producer, "b", 0, 0)
@@ -118,7 +118,7 @@ def test_a_send_recorded_as_unknown_in_a_committed_transaction_may_be_missing(st
     assert story.found() == []
 
 
-def test_a_commit_may_be_visible_before_its_client_is_told(story: Story) -> None:
+def test_a_commit_may_be_visible_before_its_client_gets_the_reply(story: Story) -> None:
     producer, consumer = story.producer(), story.consumer()
     producer.begin()
     story.send(producer, "a", 0, 0)
@@ -147,7 +147,7 @@ def test_sends_that_overlap_may_lie_in_any_order_across_clients(story: Story) ->
     assert story.found() == []
 
 
-def test_what_is_acknowledged_after_the_final_read_began_may_be_missing_in_it(story: Story) -> None:
+def test_records_acknowledged_after_the_final_read_began_may_be_missing_in_it(story: Story) -> None:
     producer, reader = story.producer(), story.consumer("final")
     read = reader.final_read([("t", 0, 0, 0)])
     story.send(producer, "a", 0, 0)
@@ -155,7 +155,7 @@ def test_what_is_acknowledged_after_the_final_read_began_may_be_missing_in_it(st
     assert story.found() == []
 
 
-def test_what_retention_removed_before_the_log_start_is_not_lost(story: Story) -> None:
+def test_records_that_retention_removed_are_not_lost(story: Story) -> None:
     _, _, c = three_records(story)
     story.consumer("final").final_read([("t", 0, 2, 3)]).ok([c])
     assert story.found() == []

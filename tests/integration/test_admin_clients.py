@@ -81,7 +81,7 @@ def test_a_topics_configs_change_at_once(
     assert value_of(confluent, ResourceType.TOPIC, topic, "cleanup.policy") == ("delete,compact", 1)
 
 
-def test_what_is_wrong_is_told_in_kafkas_words(confluent: AdminClient, unique: Callable[[str], str]) -> None:
+def test_errors_are_reported_in_kafkas_words(confluent: AdminClient, unique: Callable[[str], str]) -> None:
     topic = unique("configured")
     create(confluent, topic)
     with pytest.raises(KafkaException, match="Unknown topic config name: retentions"):

@@ -103,7 +103,7 @@ def test_kafka_python_sees_directories_leaders_and_the_quorum(
     assert "1" in str(quorum)
 
 
-def test_nobody_else_can_be_elected(confluent: AdminClient, unique: Callable[[str], str]) -> None:
+def test_no_other_node_can_be_elected(confluent: AdminClient, unique: Callable[[str], str]) -> None:
     topic = unique("placed")
     create(confluent, topic)
     partition = TopicPartition(topic, 0)
@@ -148,7 +148,7 @@ def alter_quota(broker: BrokerProcess, client_id: str, key: str, value: float) -
     assert (answer.error_code, answer.error_message) == (0, None)
 
 
-def test_a_producer_over_its_quota_is_slowed_down_and_told(
+def test_a_producer_over_its_quota_is_throttled_and_sees_the_throttle_time(
     broker: BrokerProcess, confluent: AdminClient, unique: Callable[[str], str]
 ) -> None:
     topic, client_id = unique("limited"), unique("client")

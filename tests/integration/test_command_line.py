@@ -106,7 +106,7 @@ def test_a_topic_is_created_shown_grown_and_deleted(run: Run, unique: Unique) ->
     assert name not in run("topics", "list").stdout
 
 
-def test_internal_topics_are_shown_when_asked_for(run: Run, unique: Unique) -> None:
+def test_internal_topics_are_shown_on_request(run: Run, unique: Unique) -> None:
     run("produce", unique("internal"), "--transactional-id", unique("internal"), input="a\n")
     assert "__transaction_state" not in run("topics", "list").stdout
     assert "__transaction_state" in run("topics", "list", "--internal").stdout
@@ -152,7 +152,7 @@ def test_the_settings_of_a_topic_are_changed(run: Run, unique: Unique) -> None:
         (("grow",), "Missing"),
     ],
 )
-def test_what_is_wrong_with_a_topic_is_said_in_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
+def test_errors_about_a_topic_take_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
     result = run("topics", *arguments)
     assert result.exit_code in (1, 2)
     assert message in result.stderr.splitlines()[-1]
@@ -220,7 +220,7 @@ def test_json_carries_a_topic_over_to_another_one(run: Run, unique: Unique) -> N
         (("--json", "--key-separator", ":"), "{}", "leave out --key-separator"),
     ],
 )
-def test_what_is_wrong_with_the_input_is_said(
+def test_errors_in_the_input_are_reported(
     run: Run, unique: Unique, options: tuple[str, ...], text: str, message: str
 ) -> None:
     topic = unique("wrong")
@@ -263,7 +263,7 @@ def test_a_reader_that_goes_away_ends_the_output_quietly(broker: BrokerProcess, 
 # Transactions
 
 
-def test_aborted_records_are_left_out_unless_asked_for(run: Run, unique: Unique) -> None:
+def test_aborted_records_are_left_out_unless_requested(run: Run, unique: Unique) -> None:
     topic, transactional_id = unique("aborted"), unique("till")
     committed = run(
         "produce", topic, "--transactional-id", transactional_id, "--transaction-size", "2", input="1\n2\n3\n"
@@ -279,7 +279,7 @@ def test_aborted_records_are_left_out_unless_asked_for(run: Run, unique: Unique)
     assert transactional_id in [row["transactional_id"] for row in listed]
 
 
-def test_a_bad_line_aborts_the_transaction_that_it_stands_in(run: Run, unique: Unique) -> None:
+def test_a_bad_line_aborts_its_transaction(run: Run, unique: Unique) -> None:
     topic, transactional_id = unique("bad-line"), unique("bad-line")
     text = '{"value": "1"}\n{"value": "2"}\nno\n'
     options = ("--json", "--transactional-id", transactional_id, "--transaction-size", "1")
@@ -366,7 +366,7 @@ def test_a_transaction_that_no_coordinator_knows_hangs_until_it_is_aborted(tmp_p
         (("list", "--state", "Ended"), "'Ended' is not one of"),
     ],
 )
-def test_what_is_wrong_with_a_transaction_is_said(run: Run, arguments: tuple[str, ...], message: str) -> None:
+def test_errors_about_a_transaction_are_reported(run: Run, arguments: tuple[str, ...], message: str) -> None:
     result = run("transactions", *arguments)
     assert result.exit_code in (1, 2)
     assert message in result.stderr

@@ -142,7 +142,7 @@ def test_many_small_transactions_run_one_after_another_without_a_retriable_error
     assert len(read(broker, [topic], 600, **{"isolation.level": "read_committed"})) == 600
 
 
-def test_a_fenced_producer_is_told_so(broker: BrokerProcess, unique: Unique) -> None:
+def test_a_fenced_producer_gets_the_fenced_error(broker: BrokerProcess, unique: Unique) -> None:
     topic, transactional_id = unique("fenced"), unique("writer")
     create(broker, topic, 1)
     zombie = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})

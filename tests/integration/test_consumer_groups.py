@@ -168,7 +168,7 @@ def test_partitions_move_to_members_that_come_and_back_when_they_leave(broker: B
     assert described(broker, group).state is ConsumerGroupState.EMPTY
 
 
-def test_what_was_committed_is_not_read_again_by_whoever_takes_over(broker: BrokerProcess, unique: Unique) -> None:
+def test_a_member_that_takes_over_starts_at_the_committed_offset(broker: BrokerProcess, unique: Unique) -> None:
     topic, group = unique("orders"), unique("group")
     create(broker, topic)
     produce(broker, topic, range(100))

@@ -233,7 +233,7 @@ def test_a_partition_on_a_full_disk_refuses_and_keeps_what_it_acknowledged_while
     assert read(disk_broker, "other") == [b"0", b"1"]
 
 
-def test_groups_whose_offsets_find_no_room_are_told_and_their_commits_are_kept(disk_broker: BrokerProcess) -> None:
+def test_commits_that_find_no_room_are_refused_and_earlier_ones_are_kept(disk_broker: BrokerProcess) -> None:
     create(disk_broker, "events")
     consumer = Consumer({**client(disk_broker), "group.id": "first", "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition("events", 0, 7)], asynchronous=False)
@@ -515,7 +515,7 @@ def test_damaged_records_of_a_cleanly_stopped_log_reach_no_reader_that_checks(di
         pytest.param(0, bytes(512), id="zeros"),
     ],
 )
-def test_a_batch_header_that_cannot_be_right_stops_readers_there_and_nobody_else(
+def test_an_impossible_batch_header_stops_readers_at_that_batch_only(
     disk_broker: BrokerProcess, field_position: int, content: bytes
 ) -> None:
     create(disk_broker, "events")

@@ -114,7 +114,7 @@ def assert_no_failures(logged: list[dict[str, Any]]) -> None:
     assert not failures, failures[:3]
 
 
-def test_a_process_stands_every_request_of_every_version(broker: BrokerProcess) -> None:
+def test_a_broker_survives_every_request_of_every_version(broker: BrokerProcess) -> None:
     before_bytes = broker.resident_bytes()
     asyncio.run(assail_process(broker, SEED, rounds=2))
     assert broker.resident_bytes() - before_bytes < 150_000_000
@@ -128,7 +128,7 @@ async def test_a_node_logs_no_failure_under_any_request(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("seed", range(5))
-def test_a_process_stands_very_many_requests(broker: BrokerProcess, seed: int) -> None:
+def test_a_broker_survives_a_flood_of_requests(broker: BrokerProcess, seed: int) -> None:
     before_bytes = broker.resident_bytes()
     asyncio.run(assail_process(broker, seed, rounds=40))
     assert broker.resident_bytes() - before_bytes < 300_000_000
@@ -165,7 +165,7 @@ def test_a_count_alone_takes_no_memory(fresh_broker: BrokerProcess) -> None:
     assert fresh_broker.peak_resident_bytes() - before_bytes < 20_000_000
 
 
-def test_slow_senders_disturb_nobody(broker: BrokerProcess) -> None:
+def test_slow_senders_do_not_disturb_other_clients(broker: BrokerProcess) -> None:
     asyncio.run(_send_slowly(broker))
     assert_nothing_failed(broker)
 
@@ -218,7 +218,7 @@ def test_large_replies_to_clients_that_do_not_read_take_little_memory_and_are_wh
             assert all(check_crc(found.buffer) for found in batches)
 
 
-def test_half_open_connections_disturb_nobody(broker: BrokerProcess) -> None:
+def test_half_open_connections_do_not_disturb_other_clients(broker: BrokerProcess) -> None:
     """Clients that closed their own direction, and such that never say or read anything."""
     whole = request_frame(MetadataRequest(topics=None), 12)
     with contextlib.ExitStack() as stack:
@@ -238,7 +238,7 @@ async def _work_a_while(broker: BrokerProcess) -> None:
     assert_undisturbed(witness, least_rounds=1)
 
 
-def test_very_many_small_things_in_one_request_disturb_nobody(broker: BrokerProcess) -> None:
+def test_very_many_small_elements_in_one_request_do_not_disturb_other_clients(broker: BrokerProcess) -> None:
     """Ten thousand topics of one character: an answer, and no memory kept."""
     before_bytes = broker.resident_bytes()
     topics = [MetadataRequestTopic(name=f"{number:x}") for number in range(10_000)]
@@ -270,7 +270,7 @@ def test_very_many_small_things_in_one_request_disturb_nobody(broker: BrokerProc
         pytest.param(3, 9, b"\x01\0\0\0\xc0\x84\x3d" + bytes(2_000_000), id="a million tagged fields"),
     ],
 )
-def test_more_elements_than_anybody_can_mean_close_the_connection_at_once(
+def test_an_absurd_number_of_elements_closes_the_connection_at_once(
     broker: BrokerProcess, key: int, version: int, body: bytes
 ) -> None:
     started_s = time.monotonic()

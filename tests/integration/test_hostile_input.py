@@ -86,7 +86,7 @@ def test_a_truncated_body_closes_the_connection(broker: BrokerProcess, connectio
     assert_serves(broker)
 
 
-def test_a_connection_cut_in_the_middle_of_a_frame_disturbs_nobody(broker: BrokerProcess) -> None:
+def test_a_connection_cut_in_the_middle_of_a_frame_does_not_disturb_others(broker: BrokerProcess) -> None:
     whole = request_frame(MetadataRequest(topics=None), 12)
     for length in range(1, len(whole)):
         with WireConnection(broker.host, broker.port) as cut:

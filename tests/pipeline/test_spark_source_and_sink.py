@@ -76,7 +76,7 @@ def test_a_batch_query_starts_at_a_timestamp(spark: Any, broker: BrokerProcess, 
     ]
 
 
-def test_what_the_sink_writes_comes_back_with_keys_headers_partitions_and_nulls(
+def test_written_rows_come_back_with_keys_headers_partitions_and_nulls(
     spark: Any, broker: BrokerProcess, topic: str
 ) -> None:
     header = "array(named_struct('key', 'origin', 'value', CAST('JFK' AS BINARY)))"

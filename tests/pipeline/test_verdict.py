@@ -23,7 +23,7 @@ def wrong_statements(**changes: Any) -> list[str]:
     return [check.statement for check in checks if not check.holds]
 
 
-def test_what_is_right_is_called_right() -> None:
+def test_a_correct_result_passes() -> None:
     assert wrong_statements() == []
 
 

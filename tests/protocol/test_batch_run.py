@@ -220,13 +220,13 @@ def test_records_that_are_none_have_no_form() -> None:
 @pytest.mark.parametrize(
     ("key", "misses_key"), [(None, True), (b"", False), (b"key", False)], ids=["null", "empty", "some"]
 )
-def test_a_form_tells_whether_a_key_is_missing(key: bytes | None, misses_key: bool) -> None:
+def test_a_form_distinguishes_a_missing_key_from_an_empty_one(key: bytes | None, misses_key: bool) -> None:
     one = batch(key=key)
     assert form(one).misses_key is misses_key
     assert read_count([one, batch(key=None if key == b"" else key)], one) == (1 if key == b"" else 2)
 
 
-def test_a_form_is_told_by_the_first_batch() -> None:
+def test_the_first_batch_determines_the_form() -> None:
     one = batch(b"value")
     known = form(one)
     assert known.is_of(memoryview(batch(b"other", timestamp_ms=5, producer=(4, 2), base_sequence=8)))
@@ -289,7 +289,7 @@ def test_only_what_follows_within_one_producer_and_epoch_is_in_sequence(columns:
     assert columns.in_sequence_count(8) == count
 
 
-def test_what_is_behind_a_gap_in_the_sequence_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_after_a_gap_in_the_sequence_are_not_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [batch(producer=(9 + index % 2, 0), base_sequence=0) for index in range(100)]
     looked_at: list[int] = []
     known = form(batches[0])

@@ -31,7 +31,7 @@ TEXT = b"all records of a batch are compressed as one stream; " * 2000
 @pytest.mark.parametrize(
     "content", [b"", b"a", TEXT, bytes(range(256)) * 1000], ids=["empty", "one byte", "text", "long"]
 )
-def test_what_is_compressed_decompresses_to_the_same(codec: Codec, content: bytes) -> None:
+def test_compressed_records_decompress_to_the_same(codec: Codec, content: bytes) -> None:
     assert bytes(decompress(codec, compress(codec, content))) == content
     assert bytes(decompress(codec, memoryview(compress(codec, memoryview(content))))) == content
 
@@ -64,7 +64,7 @@ def test_lz4_blocks_do_not_depend_on_each_other_for_the_java_reader_refuses_that
     assert flags & 0x20, "independent blocks"
 
 
-def test_zstd_reads_a_stream_that_does_not_tell_its_size() -> None:
+def test_zstd_reads_a_stream_that_does_not_state_its_size() -> None:
     compressor = cramjam.zstd.Compressor(3)
     compressor.compress(TEXT)
     streamed = bytes(compressor.flush()) + bytes(compressor.finish())
@@ -139,7 +139,7 @@ def test_content_with_changed_bytes_is_refused_or_is_other_content(codec: Codec,
 
 
 @pytest.mark.parametrize("codec", STREAMS)
-def test_what_is_decompressed_in_one_step_uses_the_same_memory_again_and_again(codec: Codec) -> None:
+def test_decompression_in_one_step_reuses_its_memory(codec: Codec) -> None:
     first = decompress(codec, compress(codec, b"a" * 900_000), is_one_step=True)
     assert first == b"a" * 900_000
     assert decompress(codec, compress(codec, b"b" * 900_000), is_one_step=True) == b"b" * 900_000
@@ -178,7 +178,7 @@ def test_snappy_that_claims_more_than_one_step_is_not_tried() -> None:
         decompress(Codec.SNAPPY, claimed)
 
 
-def test_corrupt_content_that_cannot_hold_much_is_told_in_one_step() -> None:
+def test_corrupt_content_that_cannot_hold_much_is_reported_in_one_step() -> None:
     for codec in (Codec.GZIP, Codec.LZ4):
         with pytest.raises(DecodeError, match="corrupt"):
             decompress(codec, b"garbage" * 100, is_one_step=True)

@@ -129,7 +129,7 @@ def test_a_length_may_take_more_bytes_than_it_needs(further_bytes: bytes) -> Non
             decode(OffsetCommitRequest, padded[:size], 8)
 
 
-def test_the_error_says_where_it_was_behind_what_has_a_variable_width() -> None:
+def test_the_error_has_the_right_position_after_a_field_of_variable_width() -> None:
     with pytest.raises(DecodeError) as caught:
         decode(OffsetCommitRequest, offset_commit(lambda length: bytes([length]))[:20], 8)
     assert caught.value.position == 13
@@ -177,7 +177,7 @@ def test_an_undeclared_version_is_refused() -> None:
         decode(EndTxnRequest, b"", 6)
 
 
-def test_a_request_of_more_elements_than_anybody_can_mean_is_refused() -> None:
+def test_a_request_with_an_absurd_number_of_elements_is_refused() -> None:
     half = MAXIMUM_REQUEST_ELEMENTS // 2
     topics = [OffsetFetchRequestTopic("t", list(range(half - 1))) for _ in range(2)]
     most = bytes(encode(OffsetFetchRequest("g", topics), 1))

@@ -45,7 +45,7 @@ def test_a_module_is_imported_at_its_first_use(tmp_path: Path, monkeypatch: pyte
     assert module.answer == 42, "it is not imported twice"
 
 
-def test_what_is_known_of_a_module_does_not_import_it() -> None:
+def test_known_attributes_of_a_module_do_not_import_it() -> None:
     module = lazy_module("not_there", answer=42)
     LAZY_MODULES.remove("not_there")
     assert module.answer == 42

@@ -35,7 +35,7 @@ def test_a_varint_has_seven_bits_per_byte_lowest_first(value: int, encoded: str)
 
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=3))
-def test_any_varint_is_read_back_wherever_it_stands(value: int, before: bytes) -> None:
+def test_any_varint_is_read_back_at_any_position(value: int, before: bytes) -> None:
     out = bytearray(before)
     write_unsigned_varint(out, value)
     assert read_unsigned_varint(bytes(out) + b"\xff", len(before)) == (value, len(out))

@@ -143,7 +143,7 @@ def test_any_records_read_back(records: list[Record], codec: Codec, base_offset:
     st.none() | st.tuples(st.integers(0, 2**60), st.integers(0, 2**15 - 1)),
     st.booleans(),
 )
-def test_a_plain_batch_is_what_the_same_records_become(
+def test_a_plain_batch_equals_the_encoding_of_its_records(
     pairs: list[tuple[bytes | None, bytes | None]],
     timestamp_ms: int,
     base_offset: int,

@@ -289,7 +289,7 @@ def reads(content: bytes, count: int) -> bool:
 
 
 @given(st.integers(1, 140), st.booleans(), st.data())
-def test_what_is_accepted_can_be_read_by_every_consumer(count: int, uneven: bool, data: st.DataObject) -> None:
+def test_every_consumer_can_read_accepted_records(count: int, uneven: bool, data: st.DataObject) -> None:
     content = bytearray(build_batch(uneven_records(count) if uneven else records(count))[HEADER_BYTES:])
     for _ in range(data.draw(st.integers(0, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -304,7 +304,7 @@ def test_what_is_accepted_can_be_read_by_every_consumer(count: int, uneven: bool
     steps_ms=st.lists(st.sampled_from([0, 1, 70, 9_000]), min_size=2, max_size=2),
     changes=st.lists(st.tuples(st.integers(0, 2**31), st.integers(0, 255)), max_size=3),
 )
-def test_what_earlier_batches_were_like_does_not_matter(
+def test_earlier_batches_do_not_influence_a_check(
     count: int, keys: list[bytes | None], sizes: list[int], steps_ms: list[int], changes: list[tuple[int, int]]
 ) -> None:
     earlier, content = (
@@ -510,7 +510,7 @@ def done_or_refused(content: bytes | bytearray, count: int) -> Any:
         return None
 
 
-def test_what_is_refused_of_a_large_batch_is_what_would_be_of_a_small_one() -> None:
+def test_large_batches_are_refused_by_the_same_rules_as_small_ones() -> None:
     old = [Record(index, NOW_MS - 100 * (index == 20_000), None, b"v") for index in range(30_000)]
     refusal = validated(build_batch(old), RecordRules(timestamp_before_max_ms=10))
     assert refusal is not None

@@ -273,7 +273,7 @@ def test_any_buffer_can_be_read(kind: Any) -> None:
     assert decode(ProduceRequest, kind(encode(produce_request(b"r"), 9)), 9) == produce_request(b"r")
 
 
-def test_what_was_read_does_not_depend_on_the_buffer_unless_it_is_records() -> None:
+def test_decoded_values_other_than_records_do_not_depend_on_the_buffer() -> None:
     buffer = bytearray(encode(TxnOffsetCommitRequest(group_id="g"), 3))
     request = decode(TxnOffsetCommitRequest, memoryview(buffer), 3)
     buffer[:] = bytes(len(buffer))

@@ -82,7 +82,7 @@ def test_a_fetch_waits_on_when_the_time_of_the_one_before_it_is_over(limit: Brok
     assert read_header(bytes(topic.partitions[0].records)).base_offset == 0
 
 
-def test_a_fetch_gets_at_once_what_nobody_has_fetched(client: Client) -> None:
+def test_a_fetch_gets_unfetched_records_at_once(client: Client) -> None:
     insist(client.call(produce_request(TOPIC, [(0, batch_of(100))])))
     fetched = insist(client.call(fetch_request(TOPIC, 0, 2**20)))
     assert read_header(bytes(fetched.responses[0].partitions[0].records)).base_offset == 0

@@ -124,7 +124,7 @@ def test_figures_measured_before_stay_in_the_file(tmp_path: Path) -> None:
     assert content["figures"]["speed"]["results"][0]["values"] == [1.235]
 
 
-def test_the_page_tells_what_is_missed() -> None:
+def test_the_page_names_the_missed_targets() -> None:
     measured = FIGURES["footprint"]
     results = [
         result
@@ -140,7 +140,7 @@ def test_the_page_tells_what_is_missed() -> None:
 
 
 @pytest.mark.parametrize(("limit_s", "told"), [(0.5, "**missed**, by the limit too"), (0.1, "**missed**")])
-def test_the_page_tells_what_the_least_server_misses_as_well(limit_s: float, told: str) -> None:
+def test_the_page_names_the_targets_that_the_least_server_misses_as_well(limit_s: float, told: str) -> None:
     measured = FIGURES["group-commits"]
     results = [
         result
@@ -169,7 +169,7 @@ def test_the_page_says_nothing_is_in_the_way_of_what_is_met() -> None:
 
 
 @pytest.mark.parametrize(("load", "told"), [(0.9, False), (1.7, True), (None, False)])
-def test_the_page_tells_of_company_that_was_there_before_anything_was_measured(load: float | None, told: bool) -> None:
+def test_the_page_names_processes_that_ran_before_the_measurement(load: float | None, told: bool) -> None:
     results = summarize(FIGURES["footprint"], DURABLE, [[Sample("idle memory", 10.0, "MiB")]])
     text = page(as_json(results, [], where={**WHERE, "load_average": load}, passes={}))
     assert ("busy with other things (1.7 processes wanted 2 cores before it began)" in text) is told
@@ -202,7 +202,7 @@ def test_a_broker_is_warm_when_its_processor_time_no_longer_falls(passes_cpu_s: 
     assert is_settled(passes_cpu_s) is expected
 
 
-def test_so_many_of_a_hundred_are_not_above_a_percentile() -> None:
+def test_a_percentile_is_the_value_that_its_share_does_not_exceed() -> None:
     ordered = [float(number) for number in range(1, 101)]
     assert [percentile(ordered, percent) for percent in (50, 99, 99.9)] == [50, 99, 100]
     assert percentile([7.0], 50) == 7.0
@@ -282,7 +282,7 @@ def test_the_same_results_draw_the_same_picture(tmp_path: Path) -> None:
     assert "time, s" in first.read_text()
 
 
-def test_a_client_that_fails_is_told_of_with_its_last_words() -> None:
+def test_the_failure_of_a_client_is_reported_with_its_last_output() -> None:
     with pytest.raises(ClientFailedError, match="KeyError: 'nothing-that-is-there'"):
         client("nothing-that-is-there")
 
@@ -290,7 +290,7 @@ def test_a_client_that_fails_is_told_of_with_its_last_words() -> None:
 @pytest.mark.parametrize(
     "arguments", [["--rounds", "0"], ["--peer", "9092"], ["--only", "nothing"], ["--rest", "--page"]]
 )
-def test_what_cannot_be_asked_for_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_arguments_are_reported(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(arguments)
     assert arguments[0] in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.loop import Process, Stuck, run
 
 
-def test_time_passes_without_anybody_waiting_for_it() -> None:
+def test_virtual_time_passes_without_a_waiter() -> None:
     async def sleep_long() -> float:
         await asyncio.sleep(86_400)
         return asyncio.get_running_loop().time()

@@ -53,7 +53,7 @@ def test_what_only_waits_for_completion_may_find_any_state_afterwards() -> None:
     assert {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE} <= in_prepared
 
 
-def test_an_api_that_is_not_listed_is_told() -> None:
+def test_an_api_that_is_not_listed_is_reported() -> None:
     with pytest.raises(KeyError):
         allowed_errors(ApiKey.VOTE, 0)
 

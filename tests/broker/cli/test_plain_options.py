@@ -33,7 +33,7 @@ def options_of_click(given: list[str]) -> ServeOptions:
 
 
 @given(arguments)
-def test_what_is_read_without_click_is_what_click_reads(arguments: list[str]) -> None:
+def test_options_are_read_without_click_as_click_reads_them(arguments: list[str]) -> None:
     options = parse_serve_options(["serve", *arguments], {})
     if options is not None:
         assert options == options_of_click(arguments)

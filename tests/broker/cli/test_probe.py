@@ -53,7 +53,7 @@ def test_a_broker_is_recognized_by_its_answer() -> None:
         (b"", "closed without an answer"),
     ],
 )
-def test_what_is_no_broker_is_told_apart(reply: bytes, part: str) -> None:
+def test_a_server_that_is_no_broker_is_recognised(reply: bytes, part: str) -> None:
     with answering(reply) as port, pytest.raises(NoBrokerError, match=part):
         probe("127.0.0.1", port)
 
@@ -63,7 +63,7 @@ def test_silence_is_not_waited_for_for_long() -> None:
         probe("127.0.0.1", port, timeout_s=0.05)
 
 
-def test_nobody_and_nowhere_have_reasons_of_their_own() -> None:
+def test_a_refused_connection_and_an_unknown_host_have_different_reasons() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     with pytest.raises(NoBrokerError, match="connection refused"):

@@ -88,7 +88,7 @@ def test_headers_may_be_written_as_an_object() -> None:
         (b'{"value": "", "headers": [["a", 1]]}', '"headers" must be text'),
     ],
 )
-def test_what_is_wrong_with_a_line_of_json_is_said(line: bytes, part: str) -> None:
+def test_errors_in_a_line_of_json_are_reported(line: bytes, part: str) -> None:
     with pytest.raises(ValueError, match=part):
         from_json(line)
 

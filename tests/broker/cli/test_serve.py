@@ -146,7 +146,7 @@ def test_serving_does_not_import_client_libraries() -> None:
     assert printed.stdout.strip() == "[]"
 
 
-def test_the_ready_line_names_every_listener_and_what_clients_are_told(tmp_path: Path) -> None:
+def test_the_ready_line_names_every_listener_and_its_advertised_address(tmp_path: Path) -> None:
     arguments = ("--listener", "127.0.0.1:0", "--listener", "0.0.0.0:0", "--data-dir", str(tmp_path))
     with serving(*arguments, "--set", "advertised.listeners=PLAINTEXT2://broker.example:19092") as (_, ready):
         ports = re.match(

@@ -37,7 +37,7 @@ def test_what_is_set_for_this_broker_is_stronger_than_what_is_set_for_all() -> N
     assert settings.message_max_bytes == 1000
 
 
-def test_what_cannot_be_read_is_left_as_it_was_and_told() -> None:
+def test_an_unreadable_value_is_reported_and_left_as_it_was() -> None:
     settings = Settings()
     unreadable = settings.override(
         of_this_broker={"message.max.bytes": "many", "a.plugin's": "1"}, of_all_brokers={"log.retention.ms": "5"}
@@ -61,7 +61,7 @@ def test_all_places_of_a_value_are_shown_strongest_first() -> None:
     assert described["num.partitions"].is_read_only
 
 
-def test_a_value_of_nobody_knows_what_is_kept_back_like_a_secret() -> None:
+def test_a_value_of_an_unknown_setting_is_hidden_like_a_secret() -> None:
     settings = Settings()
     settings.override(of_this_broker={"a.plugin's": "secret"}, of_all_brokers={})
     (unknown,) = (config for config in describe_broker_configs(settings) if config.name == "a.plugin's")

@@ -85,14 +85,14 @@ def test_an_unknown_variable_is_refused_with_the_nearest_one() -> None:
     assert problem == "environment: FENCEPOST_NUM_PARTITION: did you mean FENCEPOST_NUM_PARTITIONS?"
 
 
-def test_a_bad_value_is_refused_with_where_it_stands_and_what_is_expected(tmp_path: Path) -> None:
+def test_a_bad_value_is_refused_with_its_source_and_the_expected_form(tmp_path: Path) -> None:
     path = tmp_path / "broker.properties"
     path.write_text("# comment\n\nnum.partitions = many\n")
     (problem,) = problems_of(properties_path=str(path))
     assert problem == "broker.properties:3: num.partitions: expected whole number, 1 or more; got 'many'"
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     problems = problems_of(
         assignments=["num.partitions=0", "nonsense", "log.cleanup.policy=shred", "auto.create.topics.enable=yes"],
         environment={"FENCEPOST_NODE_ID": "-1"},

@@ -169,7 +169,7 @@ async def test_what_was_decided_on_a_partition_given_up_or_loaded_anew_is_not_ap
     assert harness.log.log_end_offset == 1
 
 
-async def test_loading_replays_what_was_applied(harness: Harness) -> None:
+async def test_loading_replays_the_applied_records(harness: Harness) -> None:
     shard = await harness.load()
     await harness.runtime.execute(0, lambda _: say("a", "b"))
     await harness.runtime.execute(0, lambda _: Decision(None, words("c"), producer=(7, 3)))
@@ -231,7 +231,9 @@ async def test_a_request_to_a_partition_that_is_loading_waits_for_it(harness: Ha
     assert await harness.runtime.execute(0, lambda known: Decision(list(known.words))) == ["a"]
 
 
-async def test_a_load_that_takes_too_long_is_told(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_are_refused_when_a_load_takes_too_long(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await harness.load()
     await harness.runtime.execute(0, lambda _: say("a"))
     monkeypatch.setattr("fencepost.broker.coordination.runtime.MAX_LOAD_WAIT_S", 0.0)
@@ -563,7 +565,7 @@ async def test_a_decision_that_cannot_be_settled_has_the_partition_loaded_again(
 @pytest.mark.parametrize(
     ("error", "is_tried_at_once"), [(ErrorCode.MESSAGE_TOO_LARGE, True), (ErrorCode.KAFKA_STORAGE_ERROR, False)]
 )
-async def test_deadlines_that_are_refused_come_again_at_once_where_the_log_takes_smaller_batches(
+async def test_refused_deadlines_are_retried_at_once_where_the_log_takes_smaller_batches(
     harness: Harness, error: ErrorCode, is_tried_at_once: bool
 ) -> None:
     shard = await harness.load()

@@ -240,7 +240,7 @@ def test_replay_equals_live_state_after_any_rebalances(sequence: list[Any]) -> N
 
 @settings(max_examples=50, deadline=None)
 @given(sequences(*MEMBERSHIP))
-def test_a_group_that_nobody_serves_any_more_becomes_empty(sequence: list[Any]) -> None:
+def test_a_group_of_a_kind_that_is_no_longer_served_becomes_empty(sequence: list[Any]) -> None:
     clients = run(sequence)
     clients.harness.advance(1_800_000)
     assert all(request.is_answered for _, request in clients.all_waiting)

@@ -153,7 +153,7 @@ async def test_a_commit_is_answered_when_it_is_durable(broker: GroupBroker) -> N
     assert await reading == 5
 
 
-async def test_a_disk_that_fails_is_told_to_who_writes_and_who_waits(broker: GroupBroker) -> None:
+async def test_a_disk_that_fails_is_reported_to_writers_and_waiters(broker: GroupBroker) -> None:
     await broker.stable_member()
     waiting = asyncio.create_task(broker.join(version=3))
     await asyncio.sleep(0)

@@ -73,7 +73,7 @@ async def test_keys_choose_what_is_shown(broker: HandlerBroker) -> None:
     assert list(configs) == ["retention.ms"]
 
 
-async def test_synonyms_are_shown_when_asked_for_strongest_first(broker: HandlerBroker) -> None:
+async def test_synonyms_are_shown_on_request_strongest_first(broker: HandlerBroker) -> None:
     silent = by_name(await describe(broker, TOPIC, "orders", "retention.bytes"))
     assert silent["retention.bytes"].synonyms == []
     asked = by_name(await describe(broker, TOPIC, "orders", "cleanup.policy", synonyms=True))
@@ -99,7 +99,7 @@ async def test_defaults_without_effect_are_shown_under_the_names_of_kafkas_broke
     ]
 
 
-async def test_documentation_is_shown_when_asked_for(broker: HandlerBroker) -> None:
+async def test_documentation_is_shown_on_request(broker: HandlerBroker) -> None:
     assert by_name(await describe(broker, TOPIC, "orders", "retention.ms"))["retention.ms"].documentation is None
     asked = by_name(await describe(broker, TOPIC, "orders", "retention.ms", documentation=True))
     assert asked["retention.ms"].documentation

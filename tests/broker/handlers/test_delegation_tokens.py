@@ -29,7 +29,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[HandlerBroker]:
         (("User", ""), ANONYMOUS),
     ],
 )
-async def test_the_owner_is_whoever_was_named_or_else_asks(
+async def test_the_owner_is_the_named_principal_or_else_the_requester(
     broker: HandlerBroker, asked_for: tuple[str | None, str | None], owner: tuple[str, str]
 ) -> None:
     kind, name = asked_for

@@ -121,7 +121,7 @@ async def test_the_brokers_own_topics_keep_their_records(broker: HandlerBroker) 
     assert await delete(broker, (0, TO_HIGH_WATERMARK), topic="__consumer_offsets") == refused
 
 
-async def test_a_fetch_that_waits_below_the_new_start_is_told_at_once(broker: HandlerBroker) -> None:
+async def test_a_waiting_fetch_below_the_new_start_is_answered_at_once(broker: HandlerBroker) -> None:
     await written(broker, 5)
     waiting = asyncio.ensure_future(fetched(broker, fetch(2, max_wait_ms=60_000)))
     await asyncio.sleep(0)
@@ -158,7 +158,9 @@ async def test_what_was_deleted_stays_deleted_over_a_crash(tmp_path: Path) -> No
         assert log.read(3, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.NONE
 
 
-async def test_a_disk_that_does_not_note_it_is_told(broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_fails_to_store_the_start_offset_is_reported(
+    broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise StorageError("no space left")
 

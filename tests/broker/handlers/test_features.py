@@ -64,7 +64,7 @@ async def test_a_level_changes_for_clients_at_once(broker: HandlerBroker) -> Non
     assert await shown(broker) == (3, {"share.version": 1, "streams.version": 1, "transaction.version": 2})
 
 
-async def test_whoever_depends_on_a_level_is_told(broker: HandlerBroker) -> None:
+async def test_a_change_of_a_feature_level_notifies_its_listeners(broker: HandlerBroker) -> None:
     features = broker.services.features
     levels: list[int] = []
     features.on_changed.append(lambda: levels.append(features.level("transaction.version")))

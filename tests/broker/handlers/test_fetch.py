@@ -459,7 +459,7 @@ async def test_incremental_fetch_without_news_is_empty_after_its_wait(broker: Ha
     assert (response.error_code, response.session_id, response.responses) == (0, session_id, [])
 
 
-async def test_incremental_fetch_goes_on_from_the_offset_it_was_told(broker: HandlerBroker) -> None:
+async def test_incremental_fetch_continues_from_the_newly_requested_offset(broker: HandlerBroker) -> None:
     session_id = await session(broker, (0, 0))
     await written(broker, 0, b"a")
     await broker.call(fetch(session=(session_id, 1)), BY_NAME)
@@ -519,7 +519,7 @@ async def test_offline_partition_is_a_storage_error(broker: HandlerBroker, monke
 @pytest.mark.parametrize(
     ("leader_epoch", "error"), [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER), (0, ErrorCode.UNKNOWN_LEADER_EPOCH)]
 )
-async def test_who_takes_itself_for_a_replica_is_refused_by_whether_it_knows_the_epoch(
+async def test_a_fetch_with_a_replica_id_is_refused_by_its_leader_epoch(
     broker: HandlerBroker, leader_epoch: int, error: ErrorCode
 ) -> None:
     request = fetch((0, 0), leader_epoch=leader_epoch)

@@ -48,14 +48,14 @@ async def test_groups_are_described_in_every_version(broker: GroupBroker, versio
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_a_group_nobody_knows_is_dead_and_since_version_6_not_found(broker: GroupBroker, version: int) -> None:
+async def test_an_unknown_group_is_dead_and_since_version_6_not_found(broker: GroupBroker, version: int) -> None:
     (group,) = (await broker.call(DescribeGroupsRequest(groups=["unknown"]), version)).groups
     assert (group.group_id, group.group_state) == ("unknown", "Dead")
     assert group.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)
     assert group.error_message == ("Group unknown not found." if version >= 6 else None)
 
 
-async def test_operations_are_told_when_asked_for(broker: GroupBroker) -> None:
+async def test_operations_are_listed_on_request(broker: GroupBroker) -> None:
     request = DescribeGroupsRequest(groups=["members", "unknown"], include_authorized_operations=True)
     known, unknown = (await broker.call(request)).groups
     assert (known.authorized_operations, unknown.authorized_operations) == (GROUP_OPERATIONS, NOT_ASKED_FOR)
@@ -102,7 +102,7 @@ async def test_only_empty_groups_are_deleted(broker: GroupBroker, version: int) 
     ]
 
 
-async def test_a_coordinator_that_is_elsewhere_is_told_group_by_group() -> None:
+async def test_groups_of_another_coordinator_are_refused_one_by_one() -> None:
     lost = GroupBroker()
     await lost.start(create=False)
     (group,) = (await lost.call(DescribeGroupsRequest(groups=["g"]))).groups

@@ -71,12 +71,12 @@ async def test_a_group_of_one_is_formed_in_every_version(broker: GroupBroker, ve
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_old_members_are_not_asked_to_join_twice(broker: GroupBroker, version: int) -> None:
+async def test_members_of_old_versions_join_with_one_request(broker: GroupBroker, version: int) -> None:
     assert (await broker.call(join_request(), version)).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", range(4, 10))
-async def test_new_members_are_first_told_their_id(broker: GroupBroker, version: int) -> None:
+async def test_new_members_first_get_their_id(broker: GroupBroker, version: int) -> None:
     response = await broker.call(join_request(), version)
     assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert response.member_id == "app-1"

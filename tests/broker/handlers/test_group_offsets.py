@@ -187,9 +187,7 @@ async def test_many_groups_are_fetched_in_one_request(broker: GroupBroker) -> No
 
 
 @pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
-async def test_a_generation_of_a_group_nobody_knows_is_refused(
-    broker: GroupBroker, version: int, error: ErrorCode
-) -> None:
+async def test_a_generation_of_an_unknown_group_is_refused(broker: GroupBroker, version: int, error: ErrorCode) -> None:
     request = commit_request(
         broker, version, ("orders", 0), ("nothing", 0), generation_id_or_member_epoch=3, member_id="m"
     )
@@ -218,7 +216,7 @@ async def test_a_fetch_that_fails_as_a_whole_says_so_where_its_version_does(brok
         assert set(fetched(response, version).values()) == {(*NO_OFFSET, ErrorCode.NOT_COORDINATOR)}
 
 
-async def test_a_coordinator_that_is_elsewhere_is_told_to_every_partition_and_group(broker: GroupBroker) -> None:
+async def test_partitions_and_groups_of_another_coordinator_are_all_refused(broker: GroupBroker) -> None:
     lost = GroupBroker()
     await lost.start(create=False)
     response = await lost.call(commit_request(lost, 9), 9)
@@ -333,7 +331,7 @@ async def test_a_transactional_commit_needs_a_group(broker: GroupBroker) -> None
     assert errors(await broker.call(request)) == [ErrorCode.INVALID_GROUP_ID]
 
 
-async def test_only_partitions_that_do_not_exist_ask_nobody(broker: GroupBroker) -> None:
+async def test_a_request_for_missing_partitions_only_reaches_no_coordinator(broker: GroupBroker) -> None:
     response = await broker.call(txn_request(0, topic="nothing"))
     assert errors(response) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert broker.verifier.calls == []
@@ -384,7 +382,7 @@ async def test_of_topics_without_partitions_only_unknown_ones_are_answered(broke
     assert [(topic.name, topic.partitions) for topic in response.topics] == [("nothing", [])]
 
 
-async def test_offsets_of_a_group_nobody_knows_cannot_be_deleted(broker: GroupBroker) -> None:
+async def test_offsets_of_an_unknown_group_cannot_be_deleted(broker: GroupBroker) -> None:
     response = await broker.call(delete_request(("orders", 0), group_id="unknown"))
     assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 

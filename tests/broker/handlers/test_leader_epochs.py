@@ -57,7 +57,7 @@ async def test_epoch_of_the_future_is_not_known(broker: HandlerBroker) -> None:
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, -1, -1)
 
 
-async def test_stale_client_is_told_so(broker: HandlerBroker) -> None:
+async def test_stale_client_gets_fenced_leader_epoch(broker: HandlerBroker) -> None:
     broker.log("orders").leader_epoch = 3
     assert (await ask(broker, 0, current=2)).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert (await ask(broker, 0, current=4)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH

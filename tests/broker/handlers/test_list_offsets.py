@@ -145,7 +145,7 @@ async def test_every_version_is_served(broker: HandlerBroker, version: int) -> N
     assert (await look_up(broker, LATEST, version)).offset == 1
 
 
-async def test_partition_asked_for_twice_is_refused_once(broker: HandlerBroker) -> None:
+async def test_partition_requested_twice_is_refused_once(broker: HandlerBroker) -> None:
     response = await broker.call(list_offsets((0, LATEST), (0, EARLIEST), (1, LATEST)))
     assert [(found.partition_index, found.error_code) for found in response.topics[0].partitions] == [
         (0, ErrorCode.INVALID_REQUEST),
@@ -153,7 +153,7 @@ async def test_partition_asked_for_twice_is_refused_once(broker: HandlerBroker) 
     ]
 
 
-async def test_a_topic_asked_for_twice_is_answered_once_and_one_without_partitions_not_at_all(
+async def test_a_topic_requested_twice_is_answered_once_and_one_without_partitions_not_at_all(
     broker: HandlerBroker,
 ) -> None:
     request = list_offsets((0, LATEST))

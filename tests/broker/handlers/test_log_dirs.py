@@ -60,7 +60,7 @@ async def test_the_sizes_of_all_partitions(broker: HandlerBroker, tmp_path: Path
     assert not any(partition.is_future_key for topic in found.topics for partition in topic.partitions)
 
 
-async def test_only_what_is_asked_for_and_is_here(broker: HandlerBroker) -> None:
+async def test_only_requested_partitions_that_are_here_are_described(broker: HandlerBroker) -> None:
     asked = [
         DescribableLogDirTopic(topic="orders", partitions=[0, 9]),
         DescribableLogDirTopic(topic="nowhere", partitions=[0]),
@@ -76,7 +76,9 @@ async def test_the_volume_is_that_of_the_file_system(broker: HandlerBroker, tmp_
     assert 0 < found.usable_bytes <= found.total_bytes
 
 
-async def test_a_volume_that_cannot_be_measured_is_told(broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_volume_that_cannot_be_measured_is_reported(
+    broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def gone(*_: object) -> None:
         raise StorageError("no such device")
 

@@ -109,7 +109,7 @@ async def test_a_topic_may_be_deleted_while_its_markers_are_written(
 
 
 @pytest.mark.parametrize("fails_at", ["append", "flush"])
-async def test_a_failed_disk_is_told_for_its_partition_only(handlers: TransactionHandlers, fails_at: str) -> None:
+async def test_a_failed_disk_is_reported_for_its_partition_only(handlers: TransactionHandlers, fails_at: str) -> None:
     log = handlers.topics.logs[OUT_0]
     log.disk_failed = fails_at == "append"
     log.flush_gate.clear()

@@ -107,7 +107,7 @@ async def test_unknown_id_is_answered_without_a_name(broker: HandlerBroker) -> N
     assert (topic.error_code, topic.name, topic.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, b"no such topic id")
 
 
-async def test_nobody_is_told_what_may_be_done_with_an_unknown_id(broker: HandlerBroker) -> None:
+async def test_operations_are_not_listed_for_an_unknown_id(broker: HandlerBroker) -> None:
     request = MetadataRequest(
         topics=[MetadataRequestTopic(topic_id=b"no such topic id", name=None)],
         include_topic_authorized_operations=True,
@@ -179,7 +179,9 @@ async def test_one_request_creates_a_bounded_number_of_topics_and_the_next_ones_
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "ö", "x" * 250])
-async def test_impossible_name_is_told_from_an_unknown_one(broker: HandlerBroker, name: str, create: bool) -> None:
+async def test_an_invalid_name_has_another_error_than_an_unknown_one(
+    broker: HandlerBroker, name: str, create: bool
+) -> None:
     topic = await only_topic(broker, metadata(name, create=create))
     assert (topic.error_code, topic.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, name)
 
@@ -196,7 +198,7 @@ async def test_missing_topics_do_not_hold_up_the_others(broker: HandlerBroker) -
 # Authorized operations
 
 
-async def test_operations_are_shown_only_when_asked_for(broker: HandlerBroker) -> None:
+async def test_operations_are_shown_only_on_request(broker: HandlerBroker) -> None:
     request = metadata("orders")
     assert (await only_topic(broker, request)).topic_authorized_operations == NOT_ASKED_FOR
     request.include_topic_authorized_operations = True

@@ -138,7 +138,7 @@ async def test_version_13_names_topics_by_id(broker: HandlerBroker) -> None:
     assert errors(response) == {0: 0, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-async def test_unknown_topic_id_is_told_from_an_unknown_name(broker: HandlerBroker) -> None:
+async def test_unknown_topic_id_has_another_error_than_an_unknown_name(broker: HandlerBroker) -> None:
     request = produce((0, batch()))
     request.topic_data[0].topic_id = b"no such topic id"
     assert (await only_answer(broker, request, BY_ID)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -311,7 +311,7 @@ async def test_internal_topic_takes_no_records_of_clients(broker: HandlerBroker)
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_no_more_copies_are_asked_for_than_the_partition_has_replicas(broker: HandlerBroker) -> None:
+async def test_min_insync_replicas_above_the_replica_count_refuses_no_produce(broker: HandlerBroker) -> None:
     await broker.create_topic("careful", 1, {"min.insync.replicas": "2"})
     assert (await only_answer(broker, produce((0, batch()), topic="careful"))).error_code == 0
 

@@ -113,7 +113,7 @@ async def test_partitions_that_do_not_exist_cannot_be_moved(broker: HandlerBroke
     assert await reassign(broker, "nowhere", 0, None) == (unknown, "Unable to find a topic named nowhere.")
 
 
-async def test_who_moves_nothing_is_not_told_that_factors_stay(broker: HandlerBroker) -> None:
+async def test_a_request_without_moves_is_not_refused_for_the_replication_factor(broker: HandlerBroker) -> None:
     nothing = AlterPartitionReassignmentsRequest(allow_replication_factor_change=False)
     assert (await broker.call(nothing)).allow_replication_factor_change
     something = AlterPartitionReassignmentsRequest(

@@ -43,7 +43,7 @@ async def member(broker: ShareBroker) -> str:
     return "a"
 
 
-async def test_records_are_lent_with_the_batch_that_they_are_in(broker: ShareBroker, member: str) -> None:
+async def test_records_are_acquired_with_their_batch(broker: ShareBroker, member: str) -> None:
     response = await broker.fetch(member, 0)
     assert lent(response) == [(0, 9, 1)]
     assert len(only_partition(response).records) > 61
@@ -51,7 +51,7 @@ async def test_records_are_lent_with_the_batch_that_they_are_in(broker: ShareBro
     assert (await broker.fetch(member, 1)).responses == []
 
 
-async def test_accepted_records_do_not_come_again(broker: ShareBroker, member: str) -> None:
+async def test_accepted_records_are_not_delivered_again(broker: ShareBroker, member: str) -> None:
     await broker.fetch(member, 0)
     response = await broker.acknowledge(member, 1, (0, 8, [ACCEPT]), (9, 9, [RELEASE]))
     assert response.responses[0].partitions[0].error_code == ErrorCode.NONE
@@ -87,9 +87,7 @@ async def test_what_a_fetch_lists_is_answered_along_with_what_it_acknowledges(br
     assert await answered_topics(3, ShareFetchAcknowledgementBatch(0, 0, [7])) == {orders}
 
 
-async def test_a_partition_of_which_enough_is_lent_is_left_out_until_it_has_something(
-    broker: ShareBroker, member: str
-) -> None:
+async def test_a_partition_at_its_limit_of_acquired_records_is_left_out(broker: ShareBroker, member: str) -> None:
     await broker.configure("g", share_partition_max_record_locks="100")
     await broker.produce("orders", 90)
     await broker.produce("orders", 1)
@@ -154,7 +152,7 @@ async def test_records_of_a_member_that_closes_its_session_go_to_others(broker: 
     assert (await broker.acknowledge("b", -1)).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-async def test_what_nobody_reads_any_more_is_not_held_in_memory(broker: ShareBroker, member: str) -> None:
+async def test_a_share_partition_leaves_memory_with_its_last_member(broker: ShareBroker, member: str) -> None:
     await broker.fetch(member, 0)
     await broker.fetch(member, -1)
     assert broker.node.services.shares.share_partitions.loaded_count == 1
@@ -221,7 +219,7 @@ async def test_partitions_are_forgotten_and_added(broker: ShareBroker, member: s
     assert lent(await broker.fetch(member, 2)) == [(10, 10, 1)]
 
 
-async def test_what_does_not_exist_is_told_by_partition(broker: ShareBroker, member: str) -> None:
+async def test_missing_partitions_are_reported_one_by_one(broker: ShareBroker, member: str) -> None:
     await broker.create("gone")
     gone_id = broker.topic_id("gone")
     await broker.fetch(member, 0, topic="gone")
@@ -265,9 +263,7 @@ async def test_records_that_were_deleted_are_passed_over(broker: ShareBroker, me
     assert lent(await broker.fetch(member, 0)) == [(10, 14, 1)]
 
 
-async def test_what_was_lent_is_given_back_although_it_has_been_deleted_meanwhile(
-    broker: ShareBroker, member: str
-) -> None:
+async def test_acquired_records_can_be_released_after_their_deletion(broker: ShareBroker, member: str) -> None:
     await broker.fetch(member, 0)
     await broker.node.services.topics.delete_records({TopicPartition("orders", 0): 10})
     response = await broker.acknowledge(member, 1, (0, 9, [ACCEPT]))

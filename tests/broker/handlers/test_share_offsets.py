@@ -67,7 +67,7 @@ async def alter(broker: ShareBroker, to: int, group_id: str = "g") -> AlterShare
     return response
 
 
-async def test_where_a_group_stands_is_known_once_it_has_acknowledged(broker: ShareBroker) -> None:
+async def test_a_group_has_a_start_offset_once_it_has_acknowledged(broker: ShareBroker) -> None:
     await broker.join("a", ["orders"])
     assert await offsets(broker) == {"orders-0": (-1, -1), "orders-1": (-1, -1)}
     await broker.fetch("a", 0)
@@ -99,7 +99,7 @@ async def test_a_group_that_does_not_exist_can_be_moved(broker: ShareBroker) -> 
     assert await offsets(broker) == {"orders-0": (7, 3)}
 
 
-async def test_a_lag_that_no_number_of_the_protocol_can_tell_wraps_around_as_in_kafka(broker: ShareBroker) -> None:
+async def test_a_lag_beyond_64_bits_wraps_around_as_in_kafka(broker: ShareBroker) -> None:
     lowest = -(2**63)
     await broker.join("a", ["orders"], group_id="other")
     assert (await alter(broker, lowest)).error_code == ErrorCode.NONE

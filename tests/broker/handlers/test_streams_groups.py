@@ -91,7 +91,7 @@ async def test_topics_that_cannot_be_read_make_an_invalid_topology(
 
 
 @pytest.mark.parametrize("failure", ["Too many partitions.", StorageError("The disk is full.")])
-async def test_topics_that_cannot_be_created_are_told_for_a_while(
+async def test_topics_that_cannot_be_created_are_reported_until_the_report_expires(
     broker: GroupBroker, failure: str | StorageError
 ) -> None:
     broker.topics.creation_refusals[CHANGELOG] = failure
@@ -175,7 +175,7 @@ async def test_without_the_feature_there_are_no_streams_groups(broker: GroupBrok
     assert described.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_nobody_is_served_before_the_coordinator_is_there() -> None:
+async def test_no_member_is_served_before_the_coordinator_is_loaded() -> None:
     broker = GroupBroker()
     await broker.start(create=False)
     assert (await join(broker)).error_code == ErrorCode.NOT_COORDINATOR

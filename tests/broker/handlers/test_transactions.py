@@ -81,7 +81,7 @@ async def test_every_version_of_init_producer_id_gives_an_identity(handlers: Tra
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-async def test_a_fenced_init_producer_id_is_told_in_words_its_version_knows(
+async def test_a_fenced_init_producer_id_gets_an_error_that_its_version_has(
     handlers: TransactionHandlers, version: int
 ) -> None:
     first = await init(handlers)
@@ -103,7 +103,7 @@ async def test_a_client_adds_partitions_and_commits(handlers: TransactionHandler
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_a_fenced_client_is_told_in_words_its_version_knows(handlers: TransactionHandlers, version: int) -> None:
+async def test_a_fenced_client_gets_an_error_that_its_version_has(handlers: TransactionHandlers, version: int) -> None:
     old = await init(handlers)
     await init(handlers)
     expected = ErrorCode.INVALID_PRODUCER_EPOCH if version < 2 else ErrorCode.PRODUCER_FENCED
@@ -160,7 +160,7 @@ async def test_a_leader_adds_or_verifies_for_many_transactions(handlers: Transac
     ]
 
 
-async def test_end_txn_version_5_gives_the_next_epoch_also_when_it_is_asked_again(
+async def test_end_txn_version_5_gives_the_next_epoch_also_when_it_is_retried(
     handlers: TransactionHandlers,
 ) -> None:
     producer = await init(handlers)

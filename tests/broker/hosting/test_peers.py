@@ -146,7 +146,7 @@ async def test_a_time_out_gives_up_everything_on_its_connection() -> None:
         assert [type(outcome) for outcome in outcomes] == [PeerUnreachable, PeerUnreachable]
 
 
-async def test_a_lost_connection_is_told_and_opened_anew() -> None:
+async def test_a_lost_connection_is_reported_and_opened_anew() -> None:
     async with other_node() as (node, peers):
 
         async def hang_up(correlation_id: int, writer: asyncio.StreamWriter) -> None:
@@ -191,7 +191,7 @@ async def test_a_node_that_is_not_alive_is_not_waited_for() -> None:
         assert await ask(peers) == 0
 
 
-async def test_a_refused_connection_is_told() -> None:
+async def test_a_refused_connection_is_reported() -> None:
     async def refuse(*_: Any) -> Any:
         raise ConnectionRefusedError("nobody listens")
 
@@ -201,7 +201,7 @@ async def test_a_refused_connection_is_told() -> None:
     await peers.close()
 
 
-async def test_a_connection_that_does_not_open_in_time_is_given_up_for_all_who_wait() -> None:
+async def test_a_connection_that_does_not_open_in_time_fails_all_waiting_requests() -> None:
     opening = asyncio.Event()
 
     async def never(*_: Any) -> Any:

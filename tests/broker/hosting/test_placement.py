@@ -34,7 +34,7 @@ def test_a_partition_that_was_never_placed_is_led_by_the_default_in_epoch_0() ->
     assert view.other_nodes() == [SECOND]
 
 
-def test_every_change_raises_the_epoch_and_tells_the_old_leader_before_the_new_one() -> None:
+def test_every_change_raises_the_epoch_and_notifies_the_old_leader_first() -> None:
     shared = table()
     told: list[tuple[int, bool, int]] = []
     for node_id in (2, 1):
@@ -75,7 +75,7 @@ def test_a_view_that_lags_goes_on_with_what_it_knew_until_it_catches_up() -> Non
     assert (view.leader(NAME), view.leader_epoch(NAME), told) == (None, 2, [NAME])
 
 
-def test_a_view_that_is_forgotten_is_told_nothing_and_a_new_one_knows_everything() -> None:
+def test_a_forgotten_view_is_not_updated_and_a_new_one_is_up_to_date() -> None:
     shared = table()
     old = shared.view(1)
     shared.forget(old)

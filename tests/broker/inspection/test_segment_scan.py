@@ -162,7 +162,7 @@ def test_a_batch_within_a_record_is_not_taken_for_one_of_the_log(disk: LocalDisk
     assert (lost.position, lost.end_position) == (len(built[0]), len(built[0]) + len(outer))
 
 
-def test_what_stands_behind_the_last_batch_is_a_tail(disk: LocalDisk, tmp_path: Path) -> None:
+def test_bytes_after_the_last_batch_are_a_tail(disk: LocalDisk, tmp_path: Path) -> None:
     built = batches()
     whole = b"".join(built)
     for tail in (b"\0" * 500, b"x" * 30, built[0][:70]):

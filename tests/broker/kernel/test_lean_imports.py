@@ -104,7 +104,7 @@ def test_a_broker_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
     assert not modules & NOT_IMPORTED
 
 
-def test_only_the_handlers_that_are_asked_for_all_the_time_are_there_from_the_start() -> None:
+def test_only_handlers_that_every_client_needs_are_imported_at_the_start() -> None:
     modules = set(json.loads(run(IMPORTED + PRINT_MODULES)))
     # Which operations on a group there are is asked for there, too.
     assert {SERVED[key].module for key in HOT_APIS} | {"group_admin"} == {
@@ -183,7 +183,7 @@ assert before == [ssl, asyncio, uvloop, structlog, crc32c, ssl]
     run(program)
 
 
-def test_a_loop_that_wants_more_of_tls_is_imported_with_it() -> None:
+def test_a_loop_that_needs_more_of_tls_gets_the_real_module() -> None:
     program = """
 import sys
 from fencepost.broker.kernel import lean_imports
@@ -198,7 +198,7 @@ assert uvloop.run(main()) == 1
     run(program)
 
 
-def test_a_log_library_that_wants_more_is_imported_with_it() -> None:
+def test_a_log_library_that_needs_more_gets_the_real_module() -> None:
     program = """
 import sys
 from fencepost.broker.kernel import lean_imports
@@ -212,7 +212,7 @@ structlog.get_logger().info("it works")
     run(program)
 
 
-def test_the_encoding_of_the_language_is_found_when_it_is_asked_for() -> None:
+def test_the_encoding_of_the_locale_is_found_at_its_first_use() -> None:
     program = "import subprocess, codecs; encoding = subprocess._text_encoding(); import locale\n"
     program += "assert codecs.lookup(encoding) == codecs.lookup(locale.getencoding()) or sys.flags.utf8_mode"
     run(IMPORTED + program)
@@ -262,7 +262,7 @@ assert (subprocess.PIPE, subprocess.STDOUT, subprocess.DEVNULL) == (-1, -2, -3)
     assert run(IMPORTED + program).strip() == "42"
 
 
-def test_what_stands_for_a_module_makes_room_for_it_while_others_are_imported() -> None:
+def test_a_stand_in_gives_way_to_its_module_during_other_imports() -> None:
     program = """
 import sys
 from fencepost.broker.kernel import lean_imports

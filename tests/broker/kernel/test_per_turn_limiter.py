@@ -30,7 +30,7 @@ class Visitors:
         return [name for name, _ in self.entered]
 
 
-async def test_as_many_as_fit_into_a_turn_do_not_wait() -> None:
+async def test_callers_within_the_bound_of_a_turn_do_not_wait() -> None:
     visitors = Visitors(PerTurnLimiter(2))
     await visitors.visit("a")
     await visitors.visit("b")
@@ -48,7 +48,7 @@ async def test_no_turn_lets_more_through_and_all_come_through_in_order() -> None
     assert len(set(turns)) == 4
 
 
-async def test_what_weighs_more_counts_as_several() -> None:
+async def test_a_caller_of_greater_weight_counts_as_several() -> None:
     limiter = PerTurnLimiter(4)
     entered: list[int] = []
 
@@ -66,7 +66,7 @@ async def test_what_weighs_more_counts_as_several() -> None:
     assert entered == [0, 1, 2, 3]
 
 
-async def test_who_comes_later_does_not_overtake_those_who_wait() -> None:
+async def test_a_later_caller_does_not_overtake_waiting_ones() -> None:
     visitors = Visitors(PerTurnLimiter(1))
     tasks = [asyncio.create_task(visitors.visit(name)) for name in ("a", "b", "c")]
     await asyncio.sleep(0)
@@ -75,7 +75,7 @@ async def test_who_comes_later_does_not_overtake_those_who_wait() -> None:
     assert visitors.names == ["a", "b", "c", "d"]
 
 
-async def test_who_gives_up_while_waiting_takes_nobody_elses_turn() -> None:
+async def test_a_cancelled_waiter_does_not_use_up_a_turn() -> None:
     visitors = Visitors(PerTurnLimiter(1))
     tasks = [asyncio.create_task(visitors.visit(name)) for name in ("a", "b", "c")]
     await asyncio.sleep(0)
@@ -85,7 +85,7 @@ async def test_who_gives_up_while_waiting_takes_nobody_elses_turn() -> None:
     assert tasks[1].cancelled()
 
 
-async def test_after_a_pause_nobody_waits() -> None:
+async def test_after_a_pause_no_caller_waits() -> None:
     visitors = Visitors(PerTurnLimiter(1))
     await visitors.visit("a")
     await asyncio.sleep(0)

@@ -251,7 +251,7 @@ async def test_batches_of_a_producer_leave_its_last_five(logs: Logs) -> None:
         "a negative epoch",
     ],
 )
-async def test_what_is_not_in_sequence_is_told_as_if_it_came_alone(
+async def test_a_batch_out_of_sequence_gets_the_same_reply_as_alone(
     logs: Logs, batches: list[bytes], errors: set[int]
 ) -> None:
     logs.create()
@@ -288,7 +288,7 @@ async def test_sequences_begin_anew_behind_the_greatest(logs: Logs, before_end: 
 
 @pytest.mark.parametrize("producer", [(-1, -1), PRODUCER], ids=["without a producer", "of a producer"])
 @pytest.mark.parametrize("is_sealed", [True, False])
-async def test_a_batch_that_differs_by_a_bit_is_told_as_if_it_came_alone(
+async def test_a_batch_that_differs_by_a_bit_gets_the_same_reply_as_alone(
     logs: Logs, is_sealed: bool, producer: tuple[int, int]
 ) -> None:
     logs.create()
@@ -319,9 +319,7 @@ async def test_a_batch_that_differs_by_a_bit_is_told_as_if_it_came_alone(
     ],
     ids=str,
 )
-async def test_batches_whose_headers_say_something_else_are_told_as_if_they_came_alone(
-    logs: Logs, field: dict[str, int]
-) -> None:
+async def test_batches_with_other_headers_get_the_same_replies_as_alone(logs: Logs, field: dict[str, int]) -> None:
     logs.create()
     logs.append_alone(batch())
     plain = [batch(bytes([index]) * 5) for index in range(6)]
@@ -335,7 +333,7 @@ async def test_batches_whose_headers_say_something_else_are_told_as_if_they_came
 
 
 @pytest.mark.parametrize("config", [PAGE_CACHE, LogConfig()], ids=["page cache", "durable"])
-async def test_what_is_readable_is_what_would_be(logs: Logs, config: LogConfig) -> None:
+async def test_a_run_is_readable_like_single_batches(logs: Logs, config: LogConfig) -> None:
     logs.create(config)
     for _ in range(3):
         logs.append(*[batch()] * 6)
@@ -487,7 +485,7 @@ async def test_a_log_that_was_opened_again_goes_on(logs: Logs) -> None:
     ],
 )
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_what_a_topic_asks_for_is_asked_of_all(
+async def test_rules_of_the_topic_apply_to_every_batch_of_a_run(
     logs: Logs, config: dict[str, Any], goes_together: bool, is_known: bool
 ) -> None:
     logs.create()
@@ -577,7 +575,7 @@ async def test_batches_that_wait_for_one_that_is_being_verified_are_refused(logs
     assert errors == [ErrorCode.NONE, *[ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2]
 
 
-async def test_unverified_batches_are_taken_where_nobody_verifies(logs: Logs) -> None:
+async def test_unverified_batches_are_appended_where_verification_is_off(logs: Logs) -> None:
     logs.create(transaction_partition_verification_enable=False)
     logs.append(*[batch()] * 3)
     transactional = in_sequence(5, is_transactional=True)

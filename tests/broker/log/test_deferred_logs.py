@@ -14,7 +14,7 @@ def unopened() -> DeferredLogs:
     return logs
 
 
-def test_they_are_opened_in_order_but_those_asked_for_first() -> None:
+def test_logs_are_opened_in_order_but_requested_ones_first() -> None:
     logs = unopened()
     logs.prioritize(C)
     assert [logs.begin_opening(), logs.begin_opening(), logs.begin_opening()] == [C, A, B]
@@ -31,7 +31,7 @@ def test_one_is_unopened_until_it_is_served() -> None:
     assert set(logs) == {A, C}
 
 
-def test_one_that_could_not_be_opened_is_tried_again_when_it_is_asked_for() -> None:
+def test_a_log_that_could_not_be_opened_is_retried_at_its_next_use() -> None:
     logs = DeferredLogs()
     logs.add([A])
     logs.fail(logs.begin_opening())

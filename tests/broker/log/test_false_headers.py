@@ -193,7 +193,7 @@ async def test_an_epoch_that_the_checkpoint_knows_is_no_damage_when_producers_ar
     assert [producer.last_sequence for producer in log.active_producers(NOW_MS)] == [1]
 
 
-async def test_a_length_that_swallows_a_batch_is_reported_where_it_stands(world: LogWorld) -> None:
+async def test_a_length_that_covers_another_batch_is_reported_at_its_position(world: LogWorld) -> None:
     path, content, positions = await with_batches(world)
     length = positions[2] - positions[1] - 12
     doubled = content[: positions[1] + 8] + (2 * length + 12).to_bytes(4, "big") + content[positions[1] + 12 :]
@@ -231,7 +231,7 @@ async def test_epochs_that_the_log_has_been_led_in_are_believed(world: LogWorld)
 
 @pytest.mark.parametrize("has_list", [True, False])
 @pytest.mark.parametrize("which", [0, 4, BATCHES - 2])
-async def test_after_a_clean_stop_nobody_is_served_a_batch_with_a_false_header(
+async def test_after_a_clean_stop_a_batch_with_a_false_header_is_not_served(
     world: LogWorld, tmp_path: Path, which: int, has_list: bool
 ) -> None:
     path, content, positions = await with_batches(world, INDEX_EVERY_BATCH)
@@ -309,7 +309,7 @@ async def test_nothing_is_said_of_empty_partitions_after_a_clean_stop(world: Log
         assert events(logs) == []
 
 
-async def test_what_nobody_foresaw_takes_one_partition_offline(
+async def test_an_unexpected_exception_takes_one_partition_offline(
     world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await with_batches(world)

@@ -129,7 +129,7 @@ async def test_many_logs_are_synced_in_shares_the_longest_waiting_first() -> Non
     assert all(dirty.ended == [None] for dirty in logs)
 
 
-async def test_what_nobody_waits_for_goes_with_the_next_sync_of_its_log_and_with_no_other() -> None:
+async def test_unawaited_records_go_with_the_next_sync_of_their_own_log() -> None:
     disk = SteppedDisk()
     flusher = Flusher(cast("Disk", disk))
     patient, other = DirtyLog("patient"), DirtyLog("other")
@@ -149,7 +149,7 @@ async def test_what_nobody_waits_for_goes_with_the_next_sync_of_its_log_and_with
     assert len(disk.syncs) == 2
 
 
-async def test_what_nobody_waits_for_is_synced_after_a_pause() -> None:
+async def test_unawaited_records_are_synced_after_a_pause() -> None:
     disk = SteppedDisk()
     flusher = Flusher(cast("Disk", disk))
     patient = DirtyLog("patient")
@@ -161,7 +161,7 @@ async def test_what_nobody_waits_for_is_synced_after_a_pause() -> None:
     assert patient.ended == [None]
 
 
-async def test_draining_syncs_what_nobody_waits_for() -> None:
+async def test_draining_syncs_unawaited_records() -> None:
     disk = SteppedDisk()
     flusher = Flusher(cast("Disk", disk))
     patient = DirtyLog("patient")

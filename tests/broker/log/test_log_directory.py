@@ -112,7 +112,7 @@ async def test_creating_over_a_directory_that_is_there_is_refused(world: LogWorl
         world.logs.create(TopicPartition("other", 0), TOPIC_ID, LogConfig())
 
 
-async def test_a_deleted_log_tells_whoever_waits_and_its_files_go(world: LogWorld) -> None:
+async def test_a_deleted_log_fails_its_waiters_and_its_files_go(world: LogWorld) -> None:
     log = world.create()
     calls: list[bool] = []
     log.add_watcher(lambda: calls.append(log.is_deleted))

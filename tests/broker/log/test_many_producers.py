@@ -180,7 +180,7 @@ async def test_a_state_of_a_deleted_log_is_not_written(world: LogWorld) -> None:
     assert (log.producer_work._tasks, log._producers._captures, snapshots_of(log)) == (set(), [], {})
 
 
-async def test_a_log_with_many_producers_is_not_opened_in_the_step_that_asks_for_it(
+async def test_a_log_with_many_producers_is_not_opened_in_the_requesting_step(
     world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.create(KEPT)

@@ -121,7 +121,7 @@ async def test_what_is_left_behind_of_a_deleted_topic_goes_and_nothing_else(worl
     assert world.create().log_end_offset == 0
 
 
-async def test_a_new_epoch_on_the_same_node_asks_for_verification_again(world: LogWorld) -> None:
+async def test_a_new_epoch_on_the_same_node_requires_verification_again(world: LogWorld) -> None:
     log = world.create()
     before = log.begin_verification(7, 0, 0, transaction_version_2=False)
     log.lead(2)

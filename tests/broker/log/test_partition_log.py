@@ -91,7 +91,7 @@ async def test_nothing_is_readable_before_it_is_durable(world: LogWorld) -> None
     assert values(log) == [b"a"]
 
 
-async def test_who_waits_for_what_is_being_synced_already_causes_no_second_sync(world: LogWorld) -> None:
+async def test_a_waiter_for_a_running_sync_causes_no_second_one(world: LogWorld) -> None:
     log, flusher = world.create(), world.logs._flusher
     world.append(b"a")
     await log.flushed()
@@ -439,7 +439,7 @@ async def test_an_open_transaction_holds_the_last_stable_offset_until_its_marker
     assert values(log, Isolation.READ_COMMITTED) == [b"before", b"open", b"after"]
 
 
-async def test_aborted_transactions_are_named_to_those_who_read_their_records(world: LogWorld) -> None:
+async def test_a_read_names_the_aborted_transactions_of_its_records(world: LogWorld) -> None:
     log = world.create()
     for producer_id in (1, 2, 3):
         world.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
@@ -600,7 +600,7 @@ async def test_retention_by_time_deletes_whole_segments_that_are_too_old(world: 
     assert world.disk.list(log.files.directory)[0] == "00000000000000000003.log"
 
 
-async def test_retention_by_size_keeps_at_least_what_was_asked_for(world: LogWorld) -> None:
+async def test_retention_by_size_keeps_at_least_the_configured_size(world: LogWorld) -> None:
     log = world.create(LogConfig(segment_bytes=200, retention_bytes=400))
     for _ in range(10):
         world.append(b"v" * 100)
@@ -827,7 +827,7 @@ async def test_a_large_lazy_read_holds_what_an_eager_one_holds(world: LogWorld) 
     assert small.records
 
 
-async def test_a_lazy_read_tells_of_aborted_transactions_too(world: LogWorld) -> None:
+async def test_a_lazy_read_lists_aborted_transactions_too(world: LogWorld) -> None:
     log = world.create()
     world.append(bytes(100_000), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     world.end_transaction(7, 1, committed=False)
@@ -1026,7 +1026,7 @@ async def test_a_sweep_on_a_full_disk_takes_no_log_offline(world: LogWorld, monk
     assert not log.is_offline
 
 
-async def test_a_failed_sync_fails_whoever_waits_and_takes_the_log_offline(
+async def test_a_failed_sync_fails_its_waiters_and_takes_the_log_offline(
     world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = world.create()
@@ -1048,7 +1048,7 @@ async def test_a_failed_sync_fails_whoever_waits_and_takes_the_log_offline(
 # Flushing where the page cache is enough
 
 
-async def test_records_are_flushed_after_as_many_as_the_topic_says(world: LogWorld) -> None:
+async def test_records_are_flushed_after_the_count_in_the_topic_config(world: LogWorld) -> None:
     log = world.create(LogConfig(flush_interval_messages=3))
     world.append(b"a", b"b")
     await world.logs._flusher.drain()

@@ -89,7 +89,7 @@ def test_any_producers_read_back(snapshot: tuple[ProducerSnapshot, ...]) -> None
     ],
     ids=["empty", "short", "cut", "longer", "newer", "older", "count too high", "negative count", "huge count"],
 )
-def test_what_is_no_snapshot_is_told_apart(content: bytes) -> None:
+def test_a_file_that_is_no_snapshot_is_recognised(content: bytes) -> None:
     outcome = decode_snapshot(content)
     assert isinstance(outcome, CorruptSnapshot)
     assert outcome.reason

@@ -185,7 +185,7 @@ def test_a_sequence_of_an_ended_transaction_is_no_repeat_in_the_next(
     assert partition.check(batch(sequence=3, transactional=True)) == Duplicate(4, 4, NOW_MS)
 
 
-def test_a_snapshot_tells_which_transaction_a_batch_was_of(partition: Partition) -> None:
+def test_a_snapshot_records_the_transaction_of_a_batch(partition: Partition) -> None:
     partition.write(batch(sequence=0, transactional=True))
     partition.mark()
     partition.write(batch(sequence=1, transactional=True))
@@ -198,7 +198,7 @@ def test_a_snapshot_tells_which_transaction_a_batch_was_of(partition: Partition)
     assert restored.check(batch(sequence=1, transactional=True)) == Duplicate(2, 2, NOW_MS)
 
 
-def test_in_version_2_the_epoch_tells_a_late_batch_from_the_next_transaction(partition: Partition) -> None:
+def test_in_version_2_the_epoch_distinguishes_a_late_batch_from_the_next_transaction(partition: Partition) -> None:
     partition.write(batch(sequence=0, transactional=True))
     partition.mark(epoch=4)
     guard = partition.guard(epoch=4, version_2=True)
@@ -229,7 +229,7 @@ def test_a_transactional_batch_without_its_guard_is_an_invalid_transaction_state
     assert partition.check(header, origin=origin, verification_is_enabled=False) is ErrorCode.NONE
 
 
-def test_a_fenced_producer_is_told_so_rather_than_that_it_lacks_a_guard(written: Partition) -> None:
+def test_a_fenced_producer_is_refused_as_fenced_rather_than_for_a_missing_guard(written: Partition) -> None:
     header = batch(epoch=2, transactional=True)
     assert written.check(header) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert written.check(header, origin=AppendOrigin.COORDINATOR) is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -466,7 +466,7 @@ def test_a_marker_ends_the_transaction_of_its_producer(partition: Partition, com
     assert partition.mark(committed=committed) is None, "a repeated marker ends nothing"
 
 
-def test_an_aborted_transaction_tells_where_the_earliest_one_still_open_begins(partition: Partition) -> None:
+def test_an_aborted_transaction_records_the_start_of_the_earliest_open_one(partition: Partition) -> None:
     partition.write(batch(producer_id=1, transactional=True))
     partition.write(batch(producer_id=2, transactional=True))
     partition.write(batch(producer_id=3, transactional=True))

@@ -56,7 +56,7 @@ def test_every_offset_is_found_in_the_batch_that_holds_it(segment: Segment) -> N
         assert batch.header.base_offset == 100 + (offset - 100) // 3 * 3
 
 
-def test_a_read_returns_as_many_whole_batches_as_fit(segment: Segment) -> None:
+def test_a_read_returns_the_whole_batches_that_fit(segment: Segment) -> None:
     fill(segment, 50)
     size = len(batch_of(0))
     for count in range(51):
@@ -205,7 +205,7 @@ def test_a_batch_that_reaches_over_the_bound_is_not_read(segment: Segment) -> No
     assert offsets_of(segment, 100, 1 << 20, 107) == [100]
 
 
-def test_the_first_batch_comes_whole_when_asked_for_even_if_it_is_too_large(segment: Segment) -> None:
+def test_the_first_batch_is_returned_whole_on_request_even_if_it_is_too_large(segment: Segment) -> None:
     fill(segment, 2, value_bytes=5000)
     found = segment.read(101, 10, FAR, minimum_one_batch=True)
     assert found is not None
@@ -213,7 +213,7 @@ def test_the_first_batch_comes_whole_when_asked_for_even_if_it_is_too_large(segm
     assert offsets_of(segment, 101, 10) == []
 
 
-def test_nothing_at_or_after_an_offset_is_told_apart_from_nothing_yet_readable(segment: Segment) -> None:
+def test_an_offset_beyond_the_end_is_distinguished_from_one_not_yet_readable(segment: Segment) -> None:
     fill(segment, 2)
     assert segment.read(102, 1000, FAR, minimum_one_batch=True) is None
     assert offsets_of(segment, 101, 1000, 101) == []
@@ -354,7 +354,7 @@ def test_an_empty_segment_takes_any_batch(segment: Segment) -> None:
         pytest.param(23, struct.pack(">i", -5), id="negative offset delta"),
     ],
 )
-def test_a_batch_whose_header_cannot_be_right_is_an_error_and_neither_skipped_nor_waited_for(
+def test_a_batch_with_an_impossible_header_is_an_error_and_neither_skipped_nor_awaited(
     segment: Segment, field_position: int, content: bytes
 ) -> None:
     fill(segment, 5)
@@ -368,7 +368,7 @@ def test_a_batch_whose_header_cannot_be_right_is_an_error_and_neither_skipped_no
     assert offsets_of(segment, 100, 2 * len(batch_of(0))) == [100, 101]
 
 
-def test_a_batch_appended_last_whose_header_cannot_be_right_is_an_error(segment: Segment) -> None:
+def test_a_last_batch_with_an_impossible_header_is_an_error(segment: Segment) -> None:
     for count, (field_position, content) in enumerate([(8, b"\xff" * 4), (0, bytes(8)), (23, b"\xff" * 4)], start=1):
         fill(segment, 3)
         position = (3 * count - 1) * len(batch_of(0))
@@ -384,7 +384,7 @@ def test_a_batch_appended_last_whose_header_cannot_be_right_is_an_error(segment:
             file.write(whole)
 
 
-def test_a_file_that_ends_within_a_batch_is_an_error_for_who_reads_on(segment: Segment) -> None:
+def test_a_file_that_ends_within_a_batch_is_an_error_for_later_reads(segment: Segment) -> None:
     fill(segment, 5)
     segment.log.truncate(4 * len(batch_of(0)) + 10)
     with pytest.raises(StorageError, match="is damaged"):

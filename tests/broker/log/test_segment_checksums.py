@@ -221,7 +221,7 @@ async def test_without_a_whole_list_files_are_taken_as_they_are(world: LogWorld,
     assert events(logs) == ["logs_opened"]
 
 
-async def test_a_damaged_batch_is_told_to_its_readers_and_hides_nothing_else(world: LogWorld) -> None:
+async def test_a_damaged_batch_is_reported_to_its_readers_and_hides_no_other(world: LogWorld) -> None:
     bases = await with_three_segments(world)
     await world.stop()
     overwrite(path_of(world, bases[1], ".log"), 8, b"\xff\xff\xff\xff")

@@ -35,7 +35,7 @@ async def test_others_get_their_turn_between_slices() -> None:
     assert await run_in_slices(count_to(100, []), 60.0) == "counted"
 
 
-async def test_what_goes_wrong_in_a_step_is_told() -> None:
+async def test_an_exception_in_a_step_is_raised() -> None:
     def failing() -> SlicedWork[None]:
         yield
         raise ValueError("damaged")

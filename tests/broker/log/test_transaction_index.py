@@ -59,7 +59,7 @@ def test_an_empty_file_is_an_empty_index() -> None:
         (31, 100, [], False),
     ],
 )
-def test_a_fetch_is_told_of_the_transactions_that_overlap_it(
+def test_a_fetch_gets_the_aborted_transactions_that_overlap_it(
     fetch_offset: int, upper_offset: int, producer_ids: list[int], is_complete: bool
 ) -> None:
     aborted: list[AbortedRange] = []

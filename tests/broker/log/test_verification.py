@@ -58,7 +58,7 @@ def test_the_lowest_sequence_is_that_of_the_highest_epoch(
         (True, True, 3, True),
     ],
 )
-def test_what_withdraws_a_guard(
+def test_events_that_withdraw_a_guard(
     table: PendingVerifications, version_2: bool, is_control: bool, epoch: int, stays: bool
 ) -> None:
     guard = begin(table, version_2=version_2)

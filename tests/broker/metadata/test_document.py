@@ -22,7 +22,7 @@ async def test_nothing_written_is_the_empty_content() -> None:
     assert await document(InMemoryMetadataStore()).load() == {}
 
 
-async def test_what_was_written_is_found_by_the_next() -> None:
+async def test_a_written_document_is_found_by_the_next_reader() -> None:
     store = InMemoryMetadataStore()
     assert await document(store).change(lambda content: {**content, "a": 1}) == {"a": 1}
     assert await document(store).load() == {"a": 1}
@@ -42,7 +42,7 @@ async def test_a_change_to_nothing_new_writes_nothing() -> None:
     assert await store.read_versioned("counts") == (None, 0)
 
 
-async def test_what_cannot_be_read_is_a_storage_error() -> None:
+async def test_an_unreadable_document_is_a_storage_error() -> None:
     store = InMemoryMetadataStore()
     await store.compare_and_set("counts", b"[1]", 0)
     with pytest.raises(StorageError, match="'counts' in the metadata store cannot be read"):

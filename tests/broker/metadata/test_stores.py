@@ -75,7 +75,7 @@ async def test_a_topic_grows_and_its_configs_are_replaced(store: MetadataStore) 
     assert await store.load_topics() == [TopicMetadata("orders", b"o" * 16, 5, {"cleanup.policy": "compact"})]
 
 
-async def test_what_is_not_there_cannot_be_changed(store: MetadataStore) -> None:
+async def test_missing_entries_cannot_be_changed(store: MetadataStore) -> None:
     assert not await store.set_partition_count("orders", 5)
     assert not await store.set_topic_configs("orders", {})
     assert not await store.delete_topic("orders")

@@ -296,7 +296,7 @@ def test_equal_frames_are_seen_if_there_are_enough(content: bytes, count: int | 
 
 
 @pytest.mark.parametrize("max_count", [1, 2, 4, 5, 6])
-def test_no_more_equal_frames_are_seen_than_are_asked_for(max_count: int) -> None:
+def test_no_more_equal_frames_are_counted_than_requested(max_count: int) -> None:
     receiver = Receiver(BufferPool())
     feed(receiver, frame(1, 50) * 5)
     assert equal_count(receiver, max_count=max_count) == min(max_count, 5)

@@ -124,7 +124,7 @@ async def test_the_windows_are_settings(world: World) -> None:
     assert world.quotas.charge(PRODUCED, "app", 300) == 3000
 
 
-async def test_a_client_over_its_quota_is_told_and_its_connection_muted(world: World) -> None:
+async def test_a_client_over_its_quota_gets_a_throttle_time_and_its_connection_is_muted(world: World) -> None:
     await world.set(100.0, client_id="app")
     meter, muted = world.request(request_bytes=1500)
     assert muted == [5.0]  # before what was sent behind it is begun

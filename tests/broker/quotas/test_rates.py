@@ -31,13 +31,13 @@ def test_the_pause_brings_the_rate_down_to_the_limit(rate: SampledRate) -> None:
     assert rate.throttle_ms(100, NOW_MS + pause_ms + 29_000) == 0
 
 
-def test_who_stays_below_the_limit_is_never_held_up(rate: SampledRate) -> None:
+def test_a_client_below_the_limit_is_never_throttled(rate: SampledRate) -> None:
     for second in range(60):
         rate.record(90, NOW_MS + second * 1000)
         assert rate.throttle_ms(100, NOW_MS + second * 1000) == 0
 
 
-def test_who_uses_twice_the_limit_pauses_half_of_the_time(rate: SampledRate) -> None:
+def test_a_client_at_twice_the_limit_pauses_half_of_the_time(rate: SampledRate) -> None:
     now_ms, used = NOW_MS, 0
     while now_ms < NOW_MS + 120_000:
         rate.record(20, now_ms)

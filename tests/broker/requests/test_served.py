@@ -15,7 +15,7 @@ from fencepost.protocol.messages import FAMILIES
 
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: ApiKey(key).name)
-def test_what_the_table_says_is_what_is_declared(key: int) -> None:
+def test_the_table_equals_the_declarations(key: int) -> None:
     row, api = SERVED[key], APIS[key]
     assert api.key == key
     assert api.handler.__module__ == f"fencepost.broker.handlers.{row.module}"

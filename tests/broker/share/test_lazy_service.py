@@ -17,7 +17,7 @@ def on_demand(broker: GroupBroker) -> LazyShareService:
     return LazyShareService(topics, broker.groups, broker.group_configs, broker.settings, broker.clock)
 
 
-async def test_it_is_made_once_when_it_is_asked_for() -> None:
+async def test_the_service_is_made_once_at_its_first_use() -> None:
     async with GroupBroker() as broker:
         shares = on_demand(broker)
         followers = list(broker.topics.on_resigned)
@@ -41,7 +41,7 @@ async def test_state_that_is_kept_is_loaded_at_the_start() -> None:
         await shares.close()
 
 
-async def test_what_could_not_be_imported_may_be_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_import_may_be_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     async with GroupBroker() as broker:
         shares = on_demand(broker)
         with monkeypatch.context() as patched:

@@ -97,19 +97,19 @@ class Lender:
 # Lending
 
 
-def test_whole_batches_are_lent_up_to_the_one_that_reaches_the_limit() -> None:
+def test_whole_batches_are_acquired_up_to_the_one_that_reaches_the_limit() -> None:
     lender = Lender()
     assert lender.fetch(maximum_count=15) == [(0, 19, 1)]
     assert lender.fetch("b", maximum_count=15) == [(20, 39, 1)]
 
 
-def test_no_more_than_the_limit_is_lent_in_record_limit_mode() -> None:
+def test_no_more_than_the_limit_is_acquired_in_record_limit_mode() -> None:
     lender = Lender()
     assert lender.fetch(maximum_count=3, mode=AcquireMode.RECORD_LIMIT) == [(0, 2, 1)]
     assert lender.fetch("b", maximum_count=3, mode=AcquireMode.RECORD_LIMIT) == [(3, 5, 1)]
 
 
-def test_what_is_lent_for_the_first_time_is_divided_at_batch_boundaries() -> None:
+def test_new_records_are_divided_at_batch_boundaries() -> None:
     assert Lender().fetch(maximum_count=40, batch_size=15) == [(0, 19, 1), (20, 39, 1)]
 
 
@@ -123,7 +123,7 @@ def test_offsets_without_records_before_the_first_read_are_passed_over() -> None
     assert lender.partition.start_offset == 40
 
 
-def test_no_more_is_lent_when_enough_is_in_flight() -> None:
+def test_no_more_is_acquired_at_the_bound_of_records_in_flight() -> None:
     lender = Lender(limits=ShareLimits(partition_max_record_locks=20))
     assert lender.fetch(maximum_count=500) == [(0, 19, 1)]
     assert lender.partition.next_fetch_offset(lender.limits) is None
@@ -260,7 +260,7 @@ def test_nothing_in_flight_cannot_be_acknowledged() -> None:
 # Coming back
 
 
-def test_released_records_come_again_first_and_are_counted() -> None:
+def test_released_records_are_redelivered_first_and_counted() -> None:
     lender = Lender()
     lender.fetch(maximum_count=10)
     lender.acknowledge((0, 9, [RELEASE]))
@@ -307,7 +307,7 @@ def test_records_are_given_up_after_the_last_delivery() -> None:
     assert lender.fetch(batches=[]) == []
 
 
-def test_records_that_come_back_often_are_lent_in_ever_smaller_parts_and_at_last_alone() -> None:
+def test_records_released_often_are_acquired_in_ever_smaller_parts_and_at_last_alone() -> None:
     lender = Lender(log_end_offset=10)
     counts = []
     for _ in range(5):
@@ -334,7 +334,7 @@ def test_a_member_that_goes_gives_back_only_what_it_has() -> None:
 # Where it begins
 
 
-def test_what_was_kept_is_taken_up_and_what_nobody_knows_of_is_lent_again() -> None:
+def test_stored_state_is_restored_and_records_without_state_are_acquired_again() -> None:
     kept = [
         StateBatch(first_offset=10, last_offset=19, delivery_state=2, delivery_count=1),
         StateBatch(first_offset=5, last_offset=7, delivery_state=0, delivery_count=2),
@@ -358,7 +358,7 @@ def test_records_that_the_log_no_longer_has_are_done_with() -> None:
     assert lender.fetch(maximum_count=10) == [(50, 59, 1)]
 
 
-def test_who_has_records_that_the_log_lost_holds_up_the_start_until_they_come_back() -> None:
+def test_records_held_below_the_log_start_hold_back_the_start_offset_until_released() -> None:
     lender = Lender()
     lender.fetch("a", maximum_count=10)
     lender.partition.log_start_moved(50)
@@ -375,7 +375,7 @@ def test_who_has_records_that_the_log_lost_holds_up_the_start_until_they_come_ba
     assert lender.partition.start_offset == lender.partition.end_offset == 60
 
 
-def test_what_is_lent_to_another_for_the_third_time_does_not_keep_back_what_lies_behind_it() -> None:
+def test_records_on_their_third_delivery_do_not_keep_later_ones_from_being_acquired() -> None:
     lender = Lender(log_end_offset=30)
     assert lender.fetch("a", batch_size=10) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
     lender.acknowledge((10, 19, [RELEASE]), member="a")
@@ -464,7 +464,7 @@ def test_a_limit_that_is_lowered_counts_at_once() -> None:
     assert lender.partition.start_offset == 10
 
 
-def test_records_of_a_batch_that_came_back_are_lent_together_however_few_are_asked_for() -> None:
+def test_released_records_of_a_batch_are_acquired_together_above_the_requested_count() -> None:
     lender = Lender()
     assert lender.fetch(maximum_count=10) == [(0, 9, 1)]
     types = [RELEASE, RELEASE, ACCEPT, RELEASE, ACCEPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT, RELEASE]
@@ -472,7 +472,7 @@ def test_records_of_a_batch_that_came_back_are_lent_together_however_few_are_ask
     assert lender.fetch("b", maximum_count=1) == [(0, 1, 2), (3, 3, 2), (9, 9, 2)]
 
 
-def test_a_strict_member_has_no_more_of_what_came_back_than_it_asked_for() -> None:
+def test_a_strict_member_acquires_no_more_released_records_than_requested() -> None:
     lender = Lender()
     lender.fetch(maximum_count=10)
     types = [RELEASE, RELEASE, ACCEPT, RELEASE, ACCEPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT, RELEASE]
@@ -480,7 +480,7 @@ def test_a_strict_member_has_no_more_of_what_came_back_than_it_asked_for() -> No
     assert lender.fetch("b", maximum_count=3, mode=AcquireMode.RECORD_LIMIT) == [(0, 1, 2), (3, 3, 2)]
 
 
-def test_records_that_came_back_are_lent_in_the_batches_in_which_they_were_lent_first() -> None:
+def test_released_records_are_acquired_in_their_first_batches() -> None:
     lender = Lender()
     assert lender.fetch(maximum_count=20, batch_size=10) == [(0, 9, 1), (10, 19, 1)]
     assert lender.acknowledge((0, 19, [RELEASE])) is ErrorCode.NONE

@@ -40,14 +40,14 @@ def test_batches_are_read_up_to_the_one_that_is_needed() -> None:
     assert read.aborted == []
 
 
-def test_only_batches_with_records_that_were_lent_go_out() -> None:
+def test_only_batches_with_acquired_records_are_sent() -> None:
     parts = [batch(0, 5), batch(5, 5), batch(10, 5)]
     read = read_batches(memoryview(b"".join(parts)), None, 14)
     assert bytes(records_of(read, [Acquired(6, 6, 1)])) == parts[1]
     assert bytes(records_of(read, [Acquired(3, 3, 1), Acquired(5, 5, 1)])) == parts[0] + parts[1]
 
 
-def test_batches_of_aborted_transactions_are_told_from_those_of_others() -> None:
+def test_batches_of_aborted_transactions_are_distinguished_from_others() -> None:
     parts = [
         batch(0, 2, PRODUCER_ID),
         batch(2, 2),

@@ -121,7 +121,7 @@ def test_a_new_leader_fences_the_one_before() -> None:
     assert kept.write(StateBatch(0, 0, 2, 1), leader_epoch=3) is ErrorCode.NONE
 
 
-def test_a_move_fences_whoever_knows_only_what_was_before() -> None:
+def test_an_initialization_fences_writes_of_the_previous_state_epoch() -> None:
     kept = Kept()
     kept.initialize()
     kept.write(StateBatch(0, 4, 2, 1))

@@ -24,7 +24,7 @@ def test_connections_and_files_together_never_need_all(limit: int, share: float)
     assert connections + shared.file_limit <= limit - min(LEAST_RESERVED, limit // 2)
 
 
-def test_files_are_told_when_they_have_to_give_way() -> None:
+def test_more_connections_lower_the_limit_of_open_files() -> None:
     shared = Descriptors(1_024)
     limits: list[int] = []
     shared.on_fewer_files = lambda: limits.append(shared.file_limit)
@@ -48,7 +48,7 @@ def test_each_connection_could_have_a_second_descriptor_or_none_is_given(
 
 
 @pytest.mark.parametrize(("soft", "hard"), [(100, 200), (200, 200), (64, 4_096)])
-def test_the_limit_is_raised_as_far_as_the_user_is_allowed_to(soft: int, hard: int) -> None:
+def test_the_limit_is_raised_to_the_users_maximum(soft: int, hard: int) -> None:
     program = (
         "import resource; from fencepost.broker.storage.descriptors import descriptor_limit, raise_limit;"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}));"

@@ -24,7 +24,7 @@ def test_a_slice_has_the_bytes_of_its_part_of_the_file() -> None:
     assert [len(piece) for piece in pieces] == [100, 100, 30]
 
 
-def test_a_piece_is_read_when_it_is_asked_for() -> None:
+def test_a_piece_is_read_at_its_first_use() -> None:
     file = CountedFile(CONTENT)
     pieces = FileSlice(file, 0, 250).pieces()
     assert file.reads == []
@@ -45,7 +45,7 @@ def test_a_reply_is_sendable_in_portions_that_end_with_each_piece() -> None:
     ]
 
 
-def test_a_file_that_cannot_be_read_is_told_of_before_it_is_raised() -> None:
+def test_a_read_failure_is_reported_before_it_is_raised() -> None:
     part = FileSlice(CountedFile(CONTENT, fails_from=150), 0, 250)
     told: list[StorageError] = []
     part.failed = told.append

@@ -101,7 +101,7 @@ async def test_one_file_is_synced_by_itself(disk: LocalDisk, system: System, tmp
     assert (system.shared_sync_count, system.files_synced) == (0, ["a"])
 
 
-async def test_where_the_file_system_failed_the_files_own_syncs_tell_which(
+async def test_after_a_failed_file_system_sync_the_files_own_syncs_find_the_failed_ones(
     disk: LocalDisk, system: System, tmp_path: Path
 ) -> None:
     files = written(disk, tmp_path, "a", "b", "c")
@@ -113,7 +113,7 @@ async def test_where_the_file_system_failed_the_files_own_syncs_tell_which(
     assert system.files_synced == ["a", "b", "c"]
 
 
-async def test_what_failed_for_somebody_else_is_not_taken_for_a_failure(
+async def test_a_file_system_error_of_other_files_is_not_taken_for_a_failure(
     disk: LocalDisk, system: System, tmp_path: Path
 ) -> None:
     files = written(disk, tmp_path, "a", "b")
@@ -122,7 +122,7 @@ async def test_what_failed_for_somebody_else_is_not_taken_for_a_failure(
     assert system.files_synced == ["a", "b"]
 
 
-async def test_a_failure_that_was_told_once_is_not_missed_by_files_that_are_synced_later(
+async def test_a_failure_that_was_reported_once_is_not_missed_by_later_syncs(
     disk: LocalDisk, system: System, tmp_path: Path
 ) -> None:
     """The system writes all files in the first sync, and never tells of them again."""
@@ -153,7 +153,7 @@ MOST_FOR_TWO_BYTES = 2 * MOST_UNWRITTEN_BYTES_PER_FILE
         (MOST_FOR_TWO_BYTES // 2 + 1024, MOST_FOR_TWO_BYTES // 2, False),
     ],
 )
-async def test_nobody_waits_for_what_others_have_written(
+async def test_no_sync_waits_for_the_unwritten_bytes_of_other_files(
     disk: LocalDisk, system: System, tmp_path: Path, dirty_bytes: int, writeback_bytes: int, is_shared: bool
 ) -> None:
     files = written(disk, tmp_path, "a", "b")
@@ -187,7 +187,7 @@ async def test_where_there_are_many_syncs_the_rest_is_written_while_they_go_on(
 
 
 @pytest.mark.parametrize("told", ["", "Dirty: 0 kB\n", "Dirty: many kB\nWriteback: 0 kB\n"])
-async def test_what_cannot_be_known_is_taken_for_much(
+async def test_an_unreadable_amount_of_unwritten_bytes_counts_as_large(
     disk: LocalDisk, system: System, tmp_path: Path, told: str
 ) -> None:
     files = written(disk, tmp_path, "a", "b")
@@ -235,7 +235,7 @@ def is_reliable(directory: Path) -> bool:
         ("unknown", False),
     ],
 )
-def test_only_a_linux_that_tells_of_every_failure_is_trusted(
+def test_only_a_linux_that_reports_every_failure_is_trusted(
     system: System, tmp_path: Path, release: str, expected: bool
 ) -> None:
     system.release = release

@@ -51,7 +51,7 @@ MANY_BYTES = 2 * SMALLEST_MAPPED_BYTES
 
 @pytest.mark.parametrize("position", [0, 1, 4_095, 4_096, 300_000])
 @pytest.mark.parametrize("length_bytes", [1, SMALLEST_MAPPED_BYTES - 1, SMALLEST_MAPPED_BYTES, MANY_BYTES])
-def test_what_is_read_to_be_sent_is_what_is_read(
+def test_a_read_for_sending_returns_the_same_bytes_as_a_plain_read(
     disk: LocalDisk, tmp_path: Path, position: int, length_bytes: int
 ) -> None:
     file = disk.open(str(tmp_path / "file"))
@@ -344,7 +344,7 @@ async def test_a_file_that_goes_under_another_handle_while_it_is_synced_needs_no
         await disk.sync([file])
 
 
-async def test_a_missing_file_that_nobody_closed_fails_the_sync(disk: LocalDisk, tmp_path: Path) -> None:
+async def test_a_missing_file_that_was_not_closed_fails_the_sync(disk: LocalDisk, tmp_path: Path) -> None:
     files = [disk.open(str(tmp_path / str(number))) for number in range(10)]
     for file in files:
         file.append(b"content")

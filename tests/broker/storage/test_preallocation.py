@@ -127,7 +127,7 @@ def test_where_there_is_no_room_to_take_a_file_grows_as_it_is_written(
     assert (tmp_path / "file").stat().st_size == SMALLEST_WITH_ROOM_BYTES + 3
 
 
-def test_what_is_no_file_has_no_room(tmp_path: Path) -> None:
+def test_a_pipe_cannot_be_preallocated(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     try:
         assert not preallocate(writing, 0, ROOM_BYTES)

@@ -203,7 +203,7 @@ async def test_a_reload_that_cannot_begin_is_a_failure_of_the_partition(
 
 @plants(runtime.MARKER)
 @unforeseen
-async def test_a_marker_that_could_not_be_applied_stands_and_the_partition_is_loaded_again(
+async def test_a_marker_that_was_not_applied_stays_and_the_partition_is_reloaded(
     harness: Harness, error: BaseException
 ) -> None:
     shard = await harness.load()
@@ -218,7 +218,7 @@ async def test_a_marker_that_could_not_be_applied_stands_and_the_partition_is_lo
 
 @plants(runtime.ANSWER_PARKED)
 @unforeseen
-async def test_answers_that_cannot_be_given_leave_nobody_waiting(
+async def test_replies_that_cannot_be_made_leave_no_request_waiting(
     harness: Harness, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.load()

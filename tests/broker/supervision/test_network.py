@@ -103,7 +103,7 @@ async def test_memory_that_cannot_be_given_back_ends_its_connection(
 
 @plants(connection.CLOSE)
 @unforeseen
-async def test_a_connection_is_gone_whatever_those_do_who_hear_of_it(error: BaseException) -> None:
+async def test_a_connection_is_removed_although_a_listener_of_its_close_fails(error: BaseException) -> None:
     client = Client()
     heard: list[str] = []
     client.connection.add_close_callback(raising(error))
@@ -117,7 +117,7 @@ async def test_a_connection_is_gone_whatever_those_do_who_hear_of_it(error: Base
 @plants(long_polls.POLL)
 @unforeseen
 @pytest.mark.parametrize("step", ["poll", "end"])
-async def test_a_request_that_waited_and_fails_is_answered_so_and_the_others_are_asked(
+async def test_a_waiting_request_that_fails_gets_an_error_and_the_others_are_polled(
     error: BaseException, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polls = LongPolls()
@@ -138,7 +138,7 @@ async def test_a_request_that_waited_and_fails_is_answered_so_and_the_others_are
 
 @plants(long_polls.POLL)
 @unforeseen
-async def test_whoever_cannot_be_told_does_not_keep_the_others_from_it(error: BaseException) -> None:
+async def test_a_listener_that_fails_does_not_keep_others_from_being_notified(error: BaseException) -> None:
     polls = LongPolls()
     broken, sound = Poller(polls), Poller(polls)
     broken.pending.on_reply = raising(error)
@@ -213,7 +213,7 @@ async def test_idle_connections_are_found_after_a_check_that_failed(
 
 @plants(server.DELAYED_CLOSE)
 @unforeseen
-async def test_a_late_close_that_fails_is_told_and_others_are_served(
+async def test_a_late_close_that_fails_is_logged_and_others_are_served(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as node:

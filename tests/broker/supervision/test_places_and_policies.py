@@ -80,7 +80,7 @@ def test_different_failures_are_counted_within_bounds() -> None:
     assert len(supervisor._counts) <= supervision.MAX_COUNTED_FAILURES
 
 
-def test_a_task_that_fails_has_its_partition_failed_and_tells_whoever_awaits_it() -> None:
+def test_a_task_that_fails_fails_its_partition_and_raises_in_its_waiter() -> None:
     place = Place("testing", Policy.FAIL_PARTITION)
     failed: list[BaseException] = []
 

@@ -213,7 +213,7 @@ def test_an_exception_is_planted_at_every_place() -> None:
         ("eager.start(self.work(), loop)", False),
     ],
 )
-def test_the_scan_tells_supervised_work_from_naked(statement: str, is_supervised: bool) -> None:
+def test_the_scan_distinguishes_supervised_from_naked_work(statement: str, is_supervised: bool) -> None:
     source = f"""
 class Someone:
     @WORK.handles

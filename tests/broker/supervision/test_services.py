@@ -72,7 +72,7 @@ async def test_a_sweep_that_fails_is_not_the_last(
             await until(lambda: len(swept) > 2)
 
 
-async def test_a_node_that_cannot_go_on_serves_nobody_any_more(tmp_path: Path) -> None:
+async def test_a_node_that_has_failed_serves_no_client(tmp_path: Path) -> None:
     failed: list[str | None] = []
     async with running(tmp_path) as one:
         one.on_failed = lambda: failed.append(one.failure)
@@ -231,7 +231,7 @@ async def test_a_sync_thread_outlives_what_it_does(
 
 @plants(sync_threads.SYNC_END)
 @unforeseen
-async def test_whoever_waits_for_a_sync_is_told_whatever_its_end_does(tmp_path: Path, error: BaseException) -> None:
+async def test_waiters_of_a_sync_are_answered_although_its_end_fails(tmp_path: Path, error: BaseException) -> None:
     threads = SyncThreads()
     part = SyncPart((SyncJob(str(tmp_path), is_directory=True),))
     async with asyncio.timeout(5):
@@ -245,7 +245,7 @@ async def test_whoever_waits_for_a_sync_is_told_whatever_its_end_does(tmp_path: 
 
 @plants(topics.CHANGE)
 @unforeseen
-async def test_a_change_of_a_topic_that_fails_is_told_to_whoever_asked_and_others_are_made(
+async def test_a_topic_change_that_fails_is_refused_and_the_others_are_made(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
@@ -339,9 +339,7 @@ async def test_offsets_of_a_deleted_topic_go_after_a_failure(shares: ShareBroker
 
 @plants(group_service.ABANDONED_REQUEST)
 @unforeseen
-async def test_a_request_that_was_given_up_and_cannot_be_noted_is_told(
-    shares: ShareBroker, error: BaseException
-) -> None:
+async def test_an_abandoned_request_that_cannot_be_noted_is_logged(shares: ShareBroker, error: BaseException) -> None:
     groups: Any = shares.node.services.groups
     groups._decide = raising(error)
     with logged(group_service.ABANDONED_REQUEST):
@@ -422,7 +420,7 @@ def led(shares: ShareBroker) -> ServedSharePartitions:
 
 @plants(share_partitions.SHARE_LOAD)
 @unforeseen
-async def test_a_share_partition_that_cannot_be_loaded_is_loaded_for_the_next_who_asks(
+async def test_a_share_partition_that_failed_to_load_is_loaded_for_the_next_request(
     shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await reading(shares)

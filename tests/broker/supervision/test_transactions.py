@@ -186,7 +186,7 @@ async def test_markers_whose_answer_cannot_be_taken_in_are_answered_and_the_next
 
 @plants(remote_markers.REMOTE_MARKERS)
 @unforeseen
-async def test_a_task_that_sends_markers_and_fails_leaves_nobody_waiting(
+async def test_a_task_that_fails_while_sending_markers_leaves_no_waiter_behind(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending = Sending()
@@ -199,7 +199,7 @@ async def test_a_task_that_sends_markers_and_fails_leaves_nobody_waiting(
 @plants(remote_verification.REMOTE_VERIFICATION)
 @unforeseen
 @pytest.mark.parametrize("step", ["_answer", "_verify_all"])
-async def test_a_verification_that_fails_leaves_nobody_waiting(
+async def test_a_verification_that_fails_leaves_no_waiter_behind(
     error: BaseException, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking = Asking()
@@ -225,7 +225,7 @@ async def test_a_verification_that_fails_leaves_nobody_waiting(
 
 @plants(peers.CONNECTING)
 @unforeseen
-async def test_a_connection_to_another_node_that_fails_is_told_at_once(error: BaseException) -> None:
+async def test_the_failure_of_a_connection_to_another_node_is_reported_at_once(error: BaseException) -> None:
     async with other_node() as (node, reached):
         reached._connect = raising(error)
         with logged(peers.CONNECTING, "node 2"), pytest.raises(peers.PeerUnreachable, match="cannot be connected"):

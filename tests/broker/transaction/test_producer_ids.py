@@ -57,7 +57,7 @@ async def test_ids_count_up_from_zero_without_a_gap_over_blocks() -> None:
     await producer_ids.close()
 
 
-async def test_the_next_block_is_reserved_when_nine_tenths_are_gone_so_that_nobody_waits() -> None:
+async def test_the_next_block_is_reserved_early_so_that_no_request_waits() -> None:
     store = Store()
     producer_ids = ProducerIds(store)
     await producer_ids.start()
@@ -106,7 +106,7 @@ async def test_two_nodes_on_one_store_never_give_out_the_same_id() -> None:
         await node.close()
 
 
-async def test_a_store_that_is_away_is_asked_again_and_a_lost_answer_only_burns_a_block() -> None:
+async def test_an_unavailable_store_is_retried_and_a_lost_reply_only_burns_a_block() -> None:
     store = Store()
     store.failures = ["before", "after"]
     producer_ids = ProducerIds(store)

@@ -176,7 +176,7 @@ async def test_what_an_answer_leaves_out_is_an_unknown_error(sending: Sending) -
     assert await sent == {NEAR: ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
-async def test_what_nobody_waits_for_any_more_is_not_sent(sending: Sending) -> None:
+async def test_markers_without_a_waiter_are_not_sent(sending: Sending) -> None:
     first, second, third = (sending.send(NEAR, producer_id=number) for number in range(3))
     await turns()
     late = sending.send(NEAR, producer_id=3)

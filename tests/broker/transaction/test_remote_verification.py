@@ -110,7 +110,7 @@ def ids(request: SentRequest) -> list[str]:
     return [transaction.transactional_id for transaction in request.message.transactions]
 
 
-async def test_a_coordinator_here_is_asked_by_a_call(asking: Asking) -> None:
+async def test_a_local_coordinator_is_called_directly(asking: Asking) -> None:
     assert await asking.ask(id_of(1)) == {OUT_0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
     assert asking.peers.sent == []
 
@@ -130,7 +130,7 @@ async def test_only_a_coordinator_here_confirms_at_once(asking: Asking, monkeypa
     assert not asking.verifier.is_confirmed(id_of(1), 7, 3, OUT_0)
 
 
-async def test_a_coordinator_elsewhere_is_asked_in_the_newest_version(asking: Asking) -> None:
+async def test_a_remote_coordinator_gets_requests_in_the_newest_version(asking: Asking) -> None:
     asked = asking.ask(id_of(2), OUT_1, OUT_0, add=False)
     await turns()
     (request,) = asking.peers.sent
@@ -247,7 +247,7 @@ async def test_what_an_answer_leaves_out_has_not_been_confirmed(asking: Asking) 
     assert await asked == {OUT_0: ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
-async def test_a_question_whose_asker_is_gone_is_not_asked(asking: Asking) -> None:
+async def test_a_verification_without_a_waiter_is_not_sent(asking: Asking) -> None:
     under_way = asking.ask(id_of(2, 1))
     await turns()
     gone = asking.ask(id_of(2))

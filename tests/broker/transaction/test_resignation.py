@@ -85,7 +85,7 @@ async def test_a_decision_that_is_not_durable_yet_is_answered_not_coordinator_an
     assert coordinator.state() == "NOT_COORDINATOR"
 
 
-async def test_whoever_takes_over_finishes_what_is_in_the_log_in_a_higher_epoch(coordinator: Coordinator) -> None:
+async def test_the_next_leader_completes_prepared_transactions_in_a_higher_epoch(coordinator: Coordinator) -> None:
     coordinator.states.flush_gate.clear()
     ending = coordinator.end()
     await turns()
@@ -118,7 +118,7 @@ async def test_a_completion_whose_markers_are_written_does_not_complete_after_th
     assert coordinator.marker_count == 2
 
 
-async def test_a_request_that_waits_for_markers_is_told_that_the_coordinator_has_gone(
+async def test_a_request_that_waits_for_markers_is_refused_when_the_coordinator_moves(
     coordinator: Coordinator,
 ) -> None:
     coordinator.topics.logs[OUT].flush_gate.clear()

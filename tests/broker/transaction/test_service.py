@@ -239,7 +239,7 @@ async def test_a_reply_waits_until_the_prepared_record_is_durable_and_so_do_the_
     assert broker.markers(OUT_0)
 
 
-async def test_a_new_session_aborts_what_an_old_one_left_open_without_being_told_to_come_again(broker: Broker) -> None:
+async def test_a_new_session_aborts_the_open_transaction_within_its_first_request(broker: Broker) -> None:
     old = await broker.begin()
     new = producer_of(await broker.service.init_producer_id(ID, timeout_ms=60_000))
     assert new == Producer(old.producer_id, old.producer_epoch + 2)
@@ -411,7 +411,7 @@ async def test_a_failed_disk_takes_the_coordinator_partition_offline(broker: Bro
     assert (await broker.end(producer)).error is OK
 
 
-async def test_a_disk_that_fails_after_the_markers_leaves_the_transaction_to_whoever_loads_it() -> None:
+async def test_a_disk_that_fails_after_the_markers_leaves_the_transaction_to_the_next_load() -> None:
     with in_page_cache():
         broker = Broker()
         await broker.service.start()
@@ -531,7 +531,7 @@ async def test_no_slice_of_markers_leaves_after_the_partition_was_taken_offline(
 
 
 @pytest.mark.usefixtures("durability")
-async def test_no_slice_of_markers_follows_one_that_was_refused_for_somebody_newer() -> None:
+async def test_no_slice_of_markers_follows_one_that_a_newer_coordinator_has_fenced() -> None:
     broker = Broker()
     channel = broker.hold_markers()
     channel.gate.set()
@@ -593,7 +593,7 @@ async def test_a_completion_that_is_refused_ends_with_the_ownership_of_its_parti
     await broker.service.close()
 
 
-async def test_partitions_that_refuse_their_markers_are_told_of_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partitions_that_refuse_their_markers_are_logged_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "FIRST_RETRY_PAUSE_S", 0.0001)
     broker = Broker()
     channel = broker.hold_markers()
@@ -750,7 +750,7 @@ async def test_before_the_first_producer_there_is_no_coordinator(broker: Broker)
         (ErrorCode.INVALID_PRODUCER_EPOCH, [0, 0, 0, 0]),
     ],
 )
-async def test_a_lone_coordinator_that_an_administrator_has_deposed_stands_again(
+async def test_a_lone_coordinator_that_an_administrator_has_fenced_reloads_in_a_higher_epoch(
     error: ErrorCode, epochs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator_reload, "FIRST_PAUSE_S", 0.001)

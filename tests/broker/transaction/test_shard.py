@@ -285,7 +285,7 @@ def test_written_markers_in_every_state(state: TransactionState) -> None:
 # Identities
 
 
-def test_a_new_session_forgets_who_may_retry() -> None:
+def test_a_new_session_forgets_the_producer_that_may_retry() -> None:
     driver = driver_in(EMPTY)
     assert init(driver, None) == ProducerReply(OK, 7, 6)
     assert init(driver, CURRENT).error is FENCED
@@ -388,7 +388,7 @@ def test_after_a_time_out_a_version_1_producer_is_fenced() -> None:
     assert init(driver, CURRENT).error is FENCED
 
 
-def test_after_an_internal_fence_the_producer_that_asked_gets_the_fenced_epoch_in_version_2() -> None:
+def test_after_an_internal_fence_the_requesting_producer_gets_the_fenced_epoch_in_version_2() -> None:
     driver = driver_in(ONGOING)
     assert init(driver, CURRENT).error is CONCURRENT
     driver.do(driver.shard.decide_completion(TRANSACTIONAL_ID, now_ms=NOW_MS))
@@ -396,7 +396,7 @@ def test_after_an_internal_fence_the_producer_that_asked_gets_the_fenced_epoch_i
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_whom_a_new_session_has_fenced_is_not_taken_for_one_that_repeats_itself(committed: bool) -> None:
+def test_a_producer_fenced_by_a_new_session_is_not_taken_for_a_retry(committed: bool) -> None:
     driver = driver_in(EMPTY)
     successor = init(driver, None)
     assert (successor.producer_id, successor.producer_epoch) == NEWER

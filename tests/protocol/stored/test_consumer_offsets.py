@@ -47,7 +47,7 @@ def test_an_offset_key_is_version_1_group_topic_and_partition() -> None:
     assert decode_offset_commit_key(b"\x00\x00" + encoded[2:]) == KEY
 
 
-def test_the_version_of_a_key_tells_offsets_from_groups() -> None:
+def test_the_version_of_a_key_distinguishes_offsets_from_groups() -> None:
     group_key = encode_group_metadata_key(GroupMetadataKey("g"))
     assert group_key.hex() == "0002" + "000167"
     assert decode_group_metadata_key(group_key) == GroupMetadataKey("g")

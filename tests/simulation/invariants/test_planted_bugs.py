@@ -243,7 +243,7 @@ def test_every_invariant_has_its_number() -> None:
     assert all(f"{invariant.number}. " in (invariant.__doc__ or "") for invariant in INVARIANTS)
 
 
-def test_1_a_consumer_is_not_told_of_aborted_transactions() -> None:
+def test_1_a_fetch_reply_does_not_list_aborted_transactions() -> None:
     assert_caught(1, bugs.aborted_transactions_are_not_told, two_transactions)
 
 

@@ -86,7 +86,7 @@ def test_a_protocol_that_one_member_does_not_speak_is_no_candidate() -> None:
     assert group.choose_protocol() == "range"
 
 
-def test_of_protocols_with_as_many_votes_the_one_that_kafka_counts_first_wins() -> None:
+def test_of_protocols_with_equal_votes_the_one_that_kafka_counts_first_wins() -> None:
     group = group_of(member("a", "range", "sticky"), member("b", "sticky", "range"))
     assert group.choose_protocol() == "sticky"
     group = group_of(member("a", "roundrobin", "range"), member("b", "range", "roundrobin"))

@@ -30,7 +30,7 @@ def joined(waiting: object) -> JoinGroupResponse:
 # Joining
 
 
-def test_a_first_join_is_told_its_member_id_and_the_second_forms_a_generation(shard: ShardHarness) -> None:
+def test_a_first_join_gets_its_member_id_and_the_second_forms_a_generation(shard: ShardHarness) -> None:
     refused = shard.join(client_id="app")
     assert refused.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert refused.member_id == "app-1"
@@ -259,7 +259,7 @@ def test_sync_is_checked(
     assert response.error_code == error
 
 
-def test_sync_of_a_group_nobody_knows_is_refused(shard: ShardHarness) -> None:
+def test_sync_of_an_unknown_group_is_refused(shard: ShardHarness) -> None:
     assert shard.sync("m", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert shard.sync("m", 1, group_id="").error_code == ErrorCode.INVALID_GROUP_ID
 
@@ -374,7 +374,7 @@ def test_a_heartbeat_before_the_assignment_is_fine(shard: ShardHarness) -> None:
     assert shard.heartbeat(leader, 1) is ErrorCode.NONE
 
 
-def test_a_heartbeat_for_a_group_nobody_knows_is_refused(shard: ShardHarness) -> None:
+def test_a_heartbeat_for_an_unknown_group_is_refused(shard: ShardHarness) -> None:
     assert shard.heartbeat("m", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert shard.heartbeat("m", 1, group_id="") is ErrorCode.INVALID_GROUP_ID
 
@@ -499,7 +499,7 @@ def stable_static_group(shard: ShardHarness) -> tuple[str, str]:
     return leader, follower
 
 
-def test_a_static_member_joins_without_being_told_its_id_first(shard: ShardHarness) -> None:
+def test_a_static_member_joins_with_one_request(shard: ShardHarness) -> None:
     response = joined(static(shard, "instance"))
     assert response.member_id.startswith("instance-")
     assert response.members[0].group_instance_id == "instance"
@@ -528,7 +528,7 @@ def test_a_static_leader_that_restarts_leads_but_need_not_assign(shard: ShardHar
     assert len(response.members) == 2
 
 
-def test_before_version_9_a_static_leader_that_restarts_is_told_that_it_follows(shard: ShardHarness) -> None:
+def test_before_version_9_a_static_leader_that_restarts_becomes_a_follower(shard: ShardHarness) -> None:
     leader, _ = stable_static_group(shard)
     response = static(shard, "a", version=8)
     assert isinstance(response, JoinGroupResponse)

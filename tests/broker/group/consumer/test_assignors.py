@@ -103,7 +103,7 @@ def test_with_different_subscriptions_no_partition_could_move_to_make_it_more_ev
     assert again == assigned
 
 
-def test_who_has_one_more_than_the_others_keeps_it_and_else_the_last_gets_it() -> None:
+def test_a_member_with_one_partition_more_keeps_it_and_else_the_last_gets_it() -> None:
     (topic, *_) = TOPICS
     wanted = frozenset({topic})
 

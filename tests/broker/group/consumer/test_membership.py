@@ -155,7 +155,7 @@ def test_a_fenced_member_joins_again_with_epoch_0_and_gets_what_it_had() -> None
     assert len(world.log) == before
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_refuses_new_members() -> None:
     world = GroupWorld(config=GroupConfig(consumer_max_size=1), orders=2)
     member = world.member("a", "orders")
     member.join()
@@ -347,7 +347,7 @@ def test_a_regular_expression_matches_whole_names_also_of_topics_that_come_later
     assert ("orders", 0) not in member.owned
 
 
-def test_a_pattern_that_nobody_has_any_more_is_forgotten() -> None:
+def test_a_pattern_without_members_is_forgotten() -> None:
     world = GroupWorld(orders=1, payments=1)
     member = world.member("a", regex="order.*")
     member.join()

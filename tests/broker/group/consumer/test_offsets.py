@@ -56,7 +56,7 @@ def test_an_older_epoch_counts_for_what_the_member_has_had_since(
     assert commit(world, Committer(first.epoch - 1, "a"), SECOND) is ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_who_gives_a_partition_up_may_commit_for_it_until_then(world: GroupWorld) -> None:
+def test_a_member_that_is_revoking_a_partition_may_commit_for_it_until_then(world: GroupWorld) -> None:
     first, second = world.member("a", "orders"), world.member("b", "orders")
     first.join()
     epoch = first.epoch
@@ -77,7 +77,7 @@ def test_requests_that_know_no_epochs_are_refused_to_members_that_have_them(
     assert commit(world, old) is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_anybody_commits_for_an_empty_group(world: GroupWorld, pair: tuple[ModelMember, ModelMember]) -> None:
+def test_any_client_may_commit_for_an_empty_group(world: GroupWorld, pair: tuple[ModelMember, ModelMember]) -> None:
     for member in pair:
         member.leave()
     assert commit(world, Committer()) is ErrorCode.NONE
@@ -118,9 +118,7 @@ def test_members_fetch_in_their_epoch_and_others_without_one(
     assert check("unknown", Fetcher("nobody", 1)) is ErrorCode.NONE
 
 
-def test_offsets_of_topics_that_somebody_wants_are_not_deleted(
-    world: GroupWorld, pair: tuple[ModelMember, ModelMember]
-) -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted(world: GroupWorld, pair: tuple[ModelMember, ModelMember]) -> None:
     first, _ = pair
     payment = TopicPartition("payments", 0)
     assert commit(world, Committer(first.epoch, "a")) is ErrorCode.NONE
@@ -148,7 +146,7 @@ def test_a_group_is_deleted_with_all_that_was_written_of_it_once_it_is_empty(
     assert world.run(world.shard.delete_group("g")) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_offsets_expire_after_the_commit_unless_somebody_wants_the_topic(
+def test_offsets_expire_after_the_commit_unless_the_topic_is_subscribed(
     world: GroupWorld, pair: tuple[ModelMember, ModelMember]
 ) -> None:
     first, second = pair

@@ -51,7 +51,7 @@ def test_missing_metadata_is_stored_as_empty(shard: ShardHarness) -> None:
     assert fetched.metadata == ""
 
 
-def test_a_group_nobody_knows_has_no_offsets(shard: ShardHarness) -> None:
+def test_an_unknown_group_has_no_offsets(shard: ShardHarness) -> None:
     (fetched,) = shard.shard.offsets.fetch("g", [ORDERS], require_stable=True)
     assert fetched == (ORDERS, -1, -1, "", ErrorCode.NONE)
     assert shard.shard.offsets.fetch("g", None, require_stable=True) == []
@@ -63,7 +63,7 @@ def test_too_long_metadata_is_refused(shard: ShardHarness) -> None:
     assert shard.committed() == 5
 
 
-def test_a_generation_of_a_group_nobody_knows_is_refused(shard: ShardHarness) -> None:
+def test_a_generation_of_an_unknown_group_is_refused(shard: ShardHarness) -> None:
     assert shard.commit(5, committer=Committer(1, "m")) is ErrorCode.GROUP_ID_NOT_FOUND
     before_version_9 = Committer(1, "m", knows_member_epochs=False)
     assert shard.commit(5, committer=before_version_9) is ErrorCode.ILLEGAL_GENERATION

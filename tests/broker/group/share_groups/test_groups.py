@@ -185,7 +185,7 @@ def test_what_makes_no_sense_is_refused(member_id: str, epoch: int, topics: list
     assert Shares().heartbeat(member_id, epoch, topics).response.error_code == error
 
 
-def test_a_full_group_takes_nobody_in() -> None:
+def test_a_full_share_group_refuses_new_members() -> None:
     shares = Shares(GroupConfig(share_max_size=1))
     shares.join("a", ["orders"])
     assert shares.heartbeat("b", 0, ["orders"]).response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -297,7 +297,7 @@ def test_topics_that_are_gone_are_forgotten() -> None:
 # Sharing out
 
 
-def test_every_partition_is_read_and_every_member_has_about_as_many() -> None:
+def test_every_partition_is_read_and_members_have_about_equal_counts() -> None:
     wanted = frozenset({ORDERS_ID})
     shared = assign(dict.fromkeys("abc", wanted), {ORDERS_ID: frozenset(range(7))}, {})
     assert sorted(len(share[ORDERS_ID]) for share in shared.values()) == [2, 2, 3]
@@ -312,7 +312,7 @@ def test_members_keep_what_they_have_when_another_joins() -> None:
     assert all(after[member][ORDERS_ID] <= before[member][ORDERS_ID] for member in "ab")
 
 
-def test_whoever_reads_too_much_gives_up_the_first_of_it_when_a_topic_grows() -> None:
+def test_a_member_above_its_share_gives_up_its_first_partitions_when_a_topic_grows() -> None:
     wanted = dict.fromkeys("abc", frozenset({ORDERS_ID}))
     before = assign(wanted, {ORDERS_ID: frozenset({0, 1})}, {})
     assert before == {

@@ -36,7 +36,7 @@ def test_members_keep_what_they_had() -> None:
     assert len(made["b"].active["x"]) == 2
 
 
-def test_whoever_has_a_copy_of_the_state_takes_over() -> None:
+def test_a_member_with_a_copy_of_the_state_takes_over() -> None:
     standby = TaskAssignment(standby={"x": frozenset({0, 1, 2, 3})})
     members = fresh("a", "c") | {"b": Assignee("process-b", standby)}
     made = assign(members, {"x": STATEFUL}, standby_count=0)
@@ -99,7 +99,7 @@ def test_no_copy_stays_where_it_was_when_the_first_one_is_beside_the_active_task
     assert made["c"] == NO_TASKS
 
 
-def test_nobody_gets_nothing() -> None:
+def test_a_group_without_members_has_no_assignments() -> None:
     assert assign({}, {"x": STATELESS}, standby_count=1) == {}
 
 

@@ -198,7 +198,7 @@ def test_a_member_that_does_not_give_up_in_time_is_removed() -> None:
 # Topics
 
 
-def test_missing_source_topics_are_told_and_the_group_goes_on_once_they_are_there() -> None:
+def test_missing_source_topics_are_reported_and_the_group_goes_on_once_they_exist() -> None:
     world = StreamsWorld(other=1)
     member = world.member("a")
     member.join()
@@ -210,7 +210,7 @@ def test_missing_source_topics_are_told_and_the_group_goes_on_once_they_are_ther
     assert member.active == {"0": [0, 1, 2], "1": [0, 1, 2]}
 
 
-def test_an_internal_topic_with_another_partition_count_is_told() -> None:
+def test_an_internal_topic_with_another_partition_count_is_reported() -> None:
     world = StreamsWorld()
     world.create(CHANGELOG, 5)
     member = world.member("a")
@@ -234,7 +234,7 @@ def test_tasks_are_taken_away_when_an_internal_topic_is_gone() -> None:
 # Topologies
 
 
-def test_another_topology_is_refused_and_an_older_one_is_told_to_be_stale() -> None:
+def test_another_topology_is_refused_and_an_older_one_is_reported_as_stale() -> None:
     world = StreamsWorld()
     first, second = world.member("a"), world.member("b")
     first.join(counting(epoch=2))
@@ -256,7 +256,7 @@ def test_a_topology_that_cannot_work_is_refused() -> None:
     assert world.shard._groups == {}
 
 
-def test_a_request_for_shutdown_is_told_to_everybody_until_the_group_is_empty() -> None:
+def test_a_shutdown_request_is_reported_to_all_members_until_the_group_is_empty() -> None:
     world = StreamsWorld()
     first, second = world.member("a"), world.member("b")
     first.join()
@@ -275,7 +275,7 @@ def test_a_request_for_shutdown_is_told_to_everybody_until_the_group_is_empty() 
 # Interactive queries
 
 
-def test_members_learn_where_tasks_can_be_asked_for() -> None:
+def test_members_learn_the_endpoints_of_tasks() -> None:
     world = StreamsWorld(config_of_groups=config(EAGER._replace(num_standby_replicas=1)))
     first, second = world.member("a", port=1), world.member("b", port=2)
     first.join()
@@ -295,7 +295,7 @@ def test_members_learn_where_tasks_can_be_asked_for() -> None:
     assert first.endpoint_epoch == second.endpoint_epoch
 
 
-def test_an_endpoint_is_told_even_while_topics_are_missing() -> None:
+def test_an_endpoint_is_reported_even_while_topics_are_missing() -> None:
     world = StreamsWorld(other=1)
     joined = world.member("a", port=1).join().response
     assert joined.partitions_by_user_endpoint is not None
@@ -319,7 +319,7 @@ def test_only_the_last_epochs_are_accepted() -> None:
     assert world.member("b").beat(epoch=1).response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_full_group_takes_nobody_but_its_members() -> None:
+def test_a_full_streams_group_refuses_new_members() -> None:
     world = StreamsWorld(config_of_groups=config(streams_max_size=1))
     member = world.member("a")
     member.join()
@@ -387,7 +387,7 @@ def test_tasks_that_there_are_not_are_refused(tasks: StreamsTaskIds, message: st
     assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, message)
 
 
-def test_a_member_that_did_not_get_an_answer_is_told_again() -> None:
+def test_a_member_that_missed_a_reply_gets_its_assignment_again() -> None:
     world = StreamsWorld()
     member = world.member("a")
     member.join()

@@ -133,7 +133,7 @@ HEARTBEATS = messages(Case(StreamsGroupHeartbeatRequest, 0))
 
 @settings(SHORT, max_examples=25)
 @given(requests=st.lists(st.tuples(HEARTBEATS, st.sampled_from([-1, 0, 0, 1, 2, 3])), max_size=6))
-def test_whatever_is_asked_is_answered(requests: list[tuple[StreamsGroupHeartbeatRequest, int]]) -> None:
+def test_every_request_is_answered(requests: list[tuple[StreamsGroupHeartbeatRequest, int]]) -> None:
     world = StreamsWorld(words=2)
     for request, epoch in requests:
         request.group_id, request.member_id, request.member_epoch = "g", "m", epoch

@@ -46,7 +46,7 @@ def counts_of(topology: Topology, **partition_counts: int) -> dict[str, int]:
     return {name: topic.partition_count for name, topic in configured.to_create.items()}
 
 
-def test_a_repartition_topic_has_as_many_partitions_as_what_flows_into_it() -> None:
+def test_a_repartition_topic_has_the_partition_count_of_its_sources() -> None:
     assert counts_of(joined(StreamsTopicInfo("r")), left=3) == {"r": 3}
 
 
@@ -98,7 +98,7 @@ def test_only_some_missing_topics_are_named() -> None:
     )
 
 
-def test_changelog_topics_have_as_many_partitions_as_there_are_tasks() -> None:
+def test_changelog_topics_have_one_partition_per_task() -> None:
     counted = counting()
     configured = configure(Topology.of(counted.epoch, counted.subtopologies), image(words=7))
     assert isinstance(configured, ConfiguredTopology)
