@@ -35,14 +35,14 @@ async def opened_copy(data_directory: str) -> AsyncIterator[CopiedMetadata]:
     """
     path = os.path.join(data_directory, FILE_NAME)
 
-    def insist_on_metadata() -> None:
+    def require_metadata() -> None:
         state = "empty" if os.path.exists(path) else "missing"
         raise StorageError(f"{path} is {state}: it lists the topics")
 
     with tempfile.TemporaryDirectory(prefix="fencepost-") as copies:
         copy = os.path.join(copies, FILE_NAME)
         _copy(path, copy)
-        store = SqliteMetadataStore(copy, before_founding=insist_on_metadata)
+        store = SqliteMetadataStore(copy, before_founding=require_metadata)
         try:
             with collected_events() as events:
                 await store.open()

@@ -70,7 +70,7 @@ def began(transaction: Transaction) -> Proof:
     return Proof(transaction.line, f"{transaction.client} begins the transaction")
 
 
-def commit_told_or_asked(transaction: Transaction) -> Proof:
+def commit_reply_or_request(transaction: Transaction) -> Proof:
     """Proof of the commit's outcome for its client; proofs of what others saw stand beside it."""
     if transaction.outcome is TransactionOutcome.COMMITTED:
         return Proof(transaction.end_line, f"{transaction.client} is told that it is committed")

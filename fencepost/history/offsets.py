@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from fencepost.history.findings import Anomaly, AnomalyFinding, Proof, commit_told_or_asked, committed, finding
+from fencepost.history.findings import Anomaly, AnomalyFinding, Proof, commit_reply_or_request, committed, finding
 from fencepost.history.model import (
     FetchedOffset,
     History,
@@ -92,7 +92,7 @@ class GroupOffsets:
             + ("aborted" if is_aborted else "not committed"),
             _offset_sent(culprit),
             end,
-            _told(fetched),
+            _fetched_proof(fetched),
         )
 
     def _stale(self, fetched: FetchedOffset) -> tuple[Transaction | None, AnomalyFinding] | None:
@@ -125,7 +125,7 @@ class GroupOffsets:
             _offset_sent(latest),
             _commit_shown(latest, is_seen=is_torn),
             seen,
-            _told(fetched),
+            _fetched_proof(fetched),
         )
 
     def find_regressions(self, explained: set[Transaction]) -> Iterator[AnomalyFinding]:
@@ -176,7 +176,7 @@ def _commit_shown(commit: OffsetCommit, *, is_seen: bool) -> Proof | None:
     """Proof that an offset is committed; is_seen: other proofs show records of its transaction."""
     if commit.transaction is None:
         return Proof(commit.outcome_line, "it is acknowledged")
-    return commit_told_or_asked(commit.transaction) if is_seen else committed(commit.transaction)
+    return commit_reply_or_request(commit.transaction) if is_seen else committed(commit.transaction)
 
 
 def _settled_line(commit: OffsetCommit) -> int:
@@ -205,7 +205,7 @@ def _offset_sent(commit: OffsetCommit) -> Proof:
     )
 
 
-def _told(fetched: FetchedOffset) -> Proof:
+def _fetched_proof(fetched: FetchedOffset) -> Proof:
     offset = "no offset" if fetched.offset is None else f"offset {fetched.offset}"
     return Proof(
         fetched.line, f"{fetched.client} is told {offset} of {fetched.partition} for group {fetched.group_id!r}"

@@ -17,7 +17,7 @@ from fencepost.history.findings import (
     AnomalyFinding,
     Proof,
     acknowledged,
-    commit_told_or_asked,
+    commit_reply_or_request,
     committed,
     finding,
     sent,
@@ -113,7 +113,7 @@ def _missing_in_final_reads(
                 f'of {transaction}, {_count(sends)} cannot be read in the end, among them "{sends[0].value}"',
                 sent(sends[0]),
                 acknowledged(sends[0]),
-                commit_told_or_asked(transaction),
+                commit_reply_or_request(transaction),
                 seen,
                 _final_read_lacks(sends[0], lacking[sends[0]]),
             )

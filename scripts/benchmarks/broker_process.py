@@ -51,7 +51,7 @@ class BrokerProcess:
     def process_id(self) -> int:
         return self._process.pid
 
-    def insist_on_running(self) -> None:
+    def require_running(self) -> None:
         if self._process.poll() is not None:
             last_lines = self._log_path.read_text(errors="replace").splitlines()[-LAST_LINES_COUNT:]
             raise BrokerEndedError("\n".join((f"the broker ended with {self._process.returncode}", *last_lines)))

@@ -147,7 +147,7 @@ def connect(broker: Broker, *, timeout_s: float = 60.0) -> Client:
         try:
             return Client(broker.address, timeout_s=timeout_s)
         except ConnectionRefusedError:
-            broker.insist_on_running()
+            broker.require_running()
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"nobody listened on {broker.address} for {timeout_s} s") from None
             time.sleep(RETRY_PAUSE_S)
@@ -180,7 +180,7 @@ def error_of(reply: Any) -> ErrorCode:
     return ErrorCode(code)
 
 
-def insist(reply: Any) -> Any:
+def require_success(reply: Any) -> Any:
     """The reply, if there is no error in it. Raises RefusedError."""
     error = error_of(reply)
     if error is not ErrorCode.NONE:
@@ -195,7 +195,7 @@ def create_topic(client: Client, name: str, partition_count: int, configs: dict[
     """Create a topic and wait until the leaders of its partitions answer."""
     settings = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
     topic = CreatableTopic(name=name, num_partitions=partition_count, replication_factor=1, configs=settings)
-    insist(client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)))
+    require_success(client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)))
     wait_until_answered(client, MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
     # Apache Kafka names leaders before they have opened their logs.
     wait_until_answered(client, offsets_request(name, partition_count, READ_UNCOMMITTED))
@@ -203,7 +203,7 @@ def create_topic(client: Client, name: str, partition_count: int, configs: dict[
 
 def delete_topic(client: Client, name: str) -> None:
     """Raises RefusedError."""
-    insist(client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)))
+    require_success(client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)))
 
 
 def produce_request(
@@ -274,7 +274,7 @@ def init_each(client: Client, transactional_ids: Iterable[str | None], timeout_m
 
 def end_offsets(client: Client, topic: str, partition_count: int, isolation_level: int) -> list[int]:
     """Last stable offsets or high watermarks, by partition."""
-    reply = insist(client.call(offsets_request(topic, partition_count, isolation_level)))
+    reply = require_success(client.call(offsets_request(topic, partition_count, isolation_level)))
     return [partition.offset for partition in sorted(reply.topics[0].partitions, key=lambda one: one.partition_index)]
 
 

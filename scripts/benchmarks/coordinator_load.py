@@ -24,7 +24,7 @@ from scripts.benchmarks.client import (
     find_group_coordinator,
     init_producer_id_request,
     init_producers,
-    insist,
+    require_success,
     wait_until_answered,
 )
 from scripts.benchmarks.figures import Broker, Figure, Round, Sample, Target
@@ -115,9 +115,11 @@ def write_transactions(round_: Round, client: Client) -> None:
             for name, (producer_id, producer_epoch) in zip(names, producers, strict=True)
         )
         for reply in client.pipeline(opening):
-            insist(reply)
+            require_success(reply)
         ending = (end_transaction_request(*both) for both in zip(names, producers, strict=True))
-        producers = [(reply.producer_id, reply.producer_epoch) for reply in map(insist, client.pipeline(ending))]
+        producers = [
+            (reply.producer_id, reply.producer_epoch) for reply in map(require_success, client.pipeline(ending))
+        ]
     # These wait until the last transactions are complete, which a stop would leave to the next start.
     for _ in client.pipeline(init_producer_id_request(name, NEVER_MS) for name in names):
         pass
@@ -133,7 +135,7 @@ def write_offsets(round_: Round, client: Client) -> None:
     wait_until_answered(client, commit_request(group_id(0), 0, offsets_count=1))
     requests = (commit_request(group_id(number % groups_count), number) for number in range(commits_count))
     for number, reply in enumerate(client.pipeline(requests)):
-        insist(reply)
+        require_success(reply)
         if number % 100 == 0:
             round_.say(f"preparing: {number:,} of {commits_count:,} commits")
 

@@ -75,7 +75,7 @@ class Broker(Protocol):
 
     @property
     def address(self) -> tuple[str, int]: ...
-    def insist_on_running(self) -> None:
+    def require_running(self) -> None:
         """Raises BrokerEndedError."""
         ...
 
@@ -112,7 +112,7 @@ class Subject(Protocol):
         ...
 
 
-def _nobody() -> Broker:
+def _no_broker() -> Broker:
     raise LookupError("no broker is kept running for this round")
 
 
@@ -134,7 +134,7 @@ class Round:
     cache: Path
     say: Say
     number: int = 1
-    running: Callable[[], Broker] = _nobody
+    running: Callable[[], Broker] = _no_broker
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from fencepost.protocol.messages.metadata import MetadataRequest
 from scripts.benchmarks.batches import BatchTemplate
-from scripts.benchmarks.client import connect, create_topic, insist, produce_request, wait_until_answered
+from scripts.benchmarks.client import connect, create_topic, produce_request, require_success, wait_until_answered
 from scripts.benchmarks.client_process import bootstrap, measure_client
 from scripts.benchmarks.figures import COMPARED, Broker, Figure, RatioTarget, Round, Sample
 
@@ -36,7 +36,7 @@ def measure(round_: Round) -> Iterator[Sample]:
     broker = round_.subject.launch(data_directory, {})
     try:
         with connect(broker) as client:
-            insist(client.call(MetadataRequest(topics=[])))
+            require_success(client.call(MetadataRequest(topics=[])))
             yield Sample("start to first answer", time.monotonic() - began_at_s, "s")
             wait_until_answered(client, produce_request(TOPIC, [(0, batch)]))
             yield Sample("start to first Produce", time.monotonic() - began_at_s, "s")

@@ -12,7 +12,7 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequestTopic,
 )
 from scripts.benchmarks.async_client import AsyncClient
-from scripts.benchmarks.client import connect, create_topic, find_group_coordinator, insist
+from scripts.benchmarks.client import connect, create_topic, find_group_coordinator, require_success
 from scripts.benchmarks.figures import COMPARED_WITH_LIMIT, Broker, Figure, Round, Sample, Target
 from scripts.benchmarks.group_members import ClassicGroupMember, ConsumerGroupMember, GroupMember
 
@@ -142,9 +142,9 @@ async def _commit(broker: Broker, round_: Round) -> list[Sample]:
         due_at_s = began_at_s + COMMIT_INTERVAL_S * number / groups_count
         for turn in range(seconds):
             await asyncio.sleep(due_at_s + turn * COMMIT_INTERVAL_S - loop.time())
-            asked_at_s = loop.time()
-            insist(await member.client.call(_commit_request(member, turn)))
-            latencies_s.append(loop.time() - asked_at_s)
+            requested_at_s = loop.time()
+            require_success(await member.client.call(_commit_request(member, turn)))
+            latencies_s.append(loop.time() - requested_at_s)
 
     await asyncio.gather(*(commit_all_the_time(number, member) for number, member in enumerate(members)))
     cpu_s = broker.cpu_s() - cpu_before_s

@@ -29,8 +29,8 @@ from scripts.benchmarks.client import (
     fetch_request,
     init_each,
     init_producers,
-    insist,
     produce_request,
+    require_success,
     wait_until_answered,
 )
 from scripts.benchmarks.figures import COMPARED, PAGE_CACHE, REFERENCE, Broker, Figure, Round, Sample, Sizes, Target
@@ -78,7 +78,7 @@ class Bench:
         self.batch = BatchTemplate(record_bytes=100, records_count=1).batch()
         self.fetched_topic, self.fetched_offset = TOPIC, 0
         create_topic(self.client, TOPIC, 1)
-        insist(wait_until_answered(self.client, produce_request(TOPIC, [(0, self.batch)])))
+        require_success(wait_until_answered(self.client, produce_request(TOPIC, [(0, self.batch)])))
         (self._producer,) = init_producers(self.client, [TRANSACTIONAL_ID], 60_000)
         self._template = BatchTemplate(record_bytes=100, records_count=1, is_transactional=True)
         self._sequence = 0
@@ -105,8 +105,8 @@ class Bench:
         producing = produce_request(TOPIC, [(0, self.batch)])
         fetching = fetch_request(self.fetched_topic, self.fetched_offset, 4_096)
         return {
-            "produce": self._cost(count, lambda: insist(self.client.call(producing))),
-            "fetch": self._cost(count, lambda: insist(self.client.call(fetching))),
+            "produce": self._cost(count, lambda: require_success(self.client.call(producing))),
+            "fetch": self._cost(count, lambda: require_success(self.client.call(fetching))),
             "transaction": self._cost(count // 4, self._transact),
         }
 
@@ -131,8 +131,8 @@ class Bench:
         wait_until_answered(self.client, adding)  # as long as the transaction before is not complete
         batch = self._template.batch(self._producer, self._sequence)
         self._sequence += 1
-        insist(self.client.call(produce_request(TOPIC, [(0, batch)], TRANSACTIONAL_ID)))
-        ended = insist(self.client.call(end_transaction_request(TRANSACTIONAL_ID, self._producer)))
+        require_success(self.client.call(produce_request(TOPIC, [(0, batch)], TRANSACTIONAL_ID)))
+        ended = require_success(self.client.call(end_transaction_request(TRANSACTIONAL_ID, self._producer)))
         if (ended.producer_id, ended.producer_epoch) != self._producer:  # KIP-890: each transaction has its own epoch
             self._producer, self._sequence = (ended.producer_id, ended.producer_epoch), 0
 
@@ -178,7 +178,7 @@ def grow_partitions(bench: Bench, size: int) -> None:
         there += count
     for start in range(0, len(topics), TOPICS_PER_REQUEST):
         some = topics[start : start + TOPICS_PER_REQUEST]
-        insist(bench.client.call(CreateTopicsRequest(topics=some, timeout_ms=TIMEOUT_MS)))
+        require_success(bench.client.call(CreateTopicsRequest(topics=some, timeout_ms=TIMEOUT_MS)))
         for topic in some:
             batches = [(partition, bench.batch) for partition in range(topic.num_partitions)]
             wait_until_answered(bench.client, produce_request(topic.name, batches))

@@ -43,10 +43,10 @@ def measure(round_: Round) -> Iterator[Sample]:
         done = subprocess.run([*command, operation.name], cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ClientFailedError(f"{operation.name}: {done.stderr}")
-        told = json.loads(done.stdout.splitlines()[-1])
-        print(f"{told['step_ms']:8.1f} ms  {operation.name}: {told['name']}", file=sys.stderr, flush=True)
-        yield Sample(WORST_STEP, told["step_ms"], "ms", operation.name)
-        yield Sample(COLLECTION, told["collection_ms"], "ms", operation.name)
+        measured = json.loads(done.stdout.splitlines()[-1])
+        print(f"{measured['step_ms']:8.1f} ms  {operation.name}: {measured['name']}", file=sys.stderr, flush=True)
+        yield Sample(WORST_STEP, measured["step_ms"], "ms", operation.name)
+        yield Sample(COLLECTION, measured["collection_ms"], "ms", operation.name)
 
 
 async def measure_operation(operation: Operation, directory: Path, sizes: Sizes) -> dict[str, object]:
@@ -99,8 +99,8 @@ def main(directory: str, sizes: str, *names: str) -> None:
     for number, operation in enumerate(OPERATIONS):
         if names and operation.name not in names:
             continue
-        told = asyncio.run(measure_operation(operation, Path(directory) / f"{number}", json.loads(sizes)))
-        print(json.dumps(told), flush=True)
+        measured = asyncio.run(measure_operation(operation, Path(directory) / f"{number}", json.loads(sizes)))
+        print(json.dumps(measured), flush=True)
 
 
 FIGURES = (

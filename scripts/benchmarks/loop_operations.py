@@ -45,9 +45,9 @@ from scripts.benchmarks.client import (
     find_group_coordinator,
     find_transaction_coordinator,
     init_producer_id_request,
-    insist,
     offsets_request,
     produce_request,
+    require_success,
     wait_until_answered,
 )
 
@@ -70,7 +70,7 @@ class Bench(NamedTuple):
     def measure(self, request: Any) -> Any:
         """The reply to a request whose steps count."""
         with self.measured():
-            return insist(self.client.call(request))
+            return require_success(self.client.call(request))
 
 
 class Operation(NamedTuple):
@@ -108,12 +108,12 @@ def _create_by_metadata(bench: Bench) -> None:
 def _recreate(bench: Bench) -> None:
     _with_records(bench)
     bench.client.call(DeleteRecordsRequest(topics=[DeleteRecordsTopic("one", [DeleteRecordsPartition(0, -1)])]))
-    insist(bench.client.call(DeleteTopicsRequest(topic_names=["one"], timeout_ms=TIMEOUT_MS)))
+    require_success(bench.client.call(DeleteTopicsRequest(topic_names=["one"], timeout_ms=TIMEOUT_MS)))
     bench.measure(_creation("one", bench.sizes["partitions"]))
 
 
 def _grow(bench: Bench) -> None:
-    insist(bench.client.call(_creation("one", 1)))
+    require_success(bench.client.call(_creation("one", 1)))
     wanted = CreatePartitionsTopic("one", bench.sizes["partitions"] + 1, None)
     bench.measure(CreatePartitionsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS))
 
@@ -127,14 +127,14 @@ def _delete(bench: Bench) -> None:
 def _with_records(bench: Bench) -> int:
     """A topic with a record in each of its partitions; how many it has."""
     count = bench.sizes["partitions"]
-    insist(bench.client.call(_creation("one", count)))
+    require_success(bench.client.call(_creation("one", count)))
     _produce_to_all(bench, count)
     return count
 
 
 def _produce_to_all(bench: Bench, count: int) -> None:
     batch = BatchTemplate(record_bytes=10, records_count=1).batch()
-    insist(bench.client.call(produce_request("one", [(partition, batch) for partition in range(count)])))
+    require_success(bench.client.call(produce_request("one", [(partition, batch) for partition in range(count)])))
 
 
 def _delete_records(bench: Bench) -> None:
@@ -151,7 +151,7 @@ def _many_topics(bench: Bench) -> None:
     while left > 0:
         count = min(PARTITIONS_PER_TOPIC, left)
         left -= count
-        insist(bench.client.call(_creation(f"topic-{left}", count)))
+        require_success(bench.client.call(_creation(f"topic-{left}", count)))
 
 
 def _metadata(bench: Bench) -> None:
@@ -160,17 +160,17 @@ def _metadata(bench: Bench) -> None:
 
 
 def _metadata_of_one(bench: Bench) -> None:
-    insist(bench.client.call(_creation("one", 1)))
+    require_success(bench.client.call(_creation("one", 1)))
     count = 1
     while count < bench.sizes["described_partitions"]:
         count = min(bench.sizes["described_partitions"], count + PARTITIONS_PER_TOPIC)
         grown = CreatePartitionsTopic("one", count, None)
-        insist(bench.client.call(CreatePartitionsRequest(topics=[grown], timeout_ms=TIMEOUT_MS)))
+        require_success(bench.client.call(CreatePartitionsRequest(topics=[grown], timeout_ms=TIMEOUT_MS)))
     bench.measure(MetadataRequest(topics=None))
 
 
 def _describe_topic_partitions(bench: Bench) -> None:
-    insist(bench.client.call(_creation("one", bench.sizes["partitions"])))
+    require_success(bench.client.call(_creation("one", bench.sizes["partitions"])))
     asked = [TopicRequest("one")]
     bench.measure(DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=bench.sizes["partitions"]))
 
@@ -189,7 +189,7 @@ def _describe_configs(bench: Bench) -> None:
     """As many topics as an admin client may ask about at once."""
     count = bench.sizes["partitions"] // 5
     topics = [CreatableTopic(name=f"topic-{n}", num_partitions=1, replication_factor=1) for n in range(count)]
-    insist(bench.client.call(CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)))
+    require_success(bench.client.call(CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)))
     asked = [DescribeConfigsResource(2, f"topic-{n}", None) for n in range(count)]
     bench.measure(DescribeConfigsRequest(resources=asked, include_synonyms=True, include_documentation=True))
 
@@ -199,7 +199,7 @@ def _describe_configs(bench: Bench) -> None:
 
 def _produce(bench: Bench) -> None:
     count = bench.sizes["partitions"]
-    insist(bench.client.call(_creation("one", count)))
+    require_success(bench.client.call(_creation("one", count)))
     with bench.measured():
         _produce_to_all(bench, count)
 
@@ -218,7 +218,7 @@ def _commit_request(count: int) -> OffsetCommitRequest:
 def _commit_offsets(bench: Bench) -> None:
     find_group_coordinator(bench.client, "group")
     count = bench.sizes["partitions"]
-    insist(bench.client.call(_creation("one", count)))
+    require_success(bench.client.call(_creation("one", count)))
     wait_until_answered(bench.client, _commit_request(1))
     bench.measure(_commit_request(count))
 
@@ -237,12 +237,12 @@ def _delete_offsets(bench: Bench) -> None:
 def _list_groups(bench: Bench) -> None:
     """With one group for each producer of the sizes."""
     find_group_coordinator(bench.client, "group")
-    insist(bench.client.call(_creation("one", 1)))
+    require_success(bench.client.call(_creation("one", 1)))
     wait_until_answered(bench.client, _commit_request(1))
     for number in range(bench.sizes["producers"]):
         request = _commit_request(1)
         request.group_id = f"group-{number}"
-        insist(bench.client.call(request))
+        require_success(bench.client.call(request))
     bench.measure(ListGroupsRequest())
 
 
@@ -251,10 +251,10 @@ def _list_groups(bench: Bench) -> None:
 
 def _begin_transaction(bench: Bench) -> tuple[int, int]:
     count = bench.sizes["partitions"]
-    insist(bench.client.call(_creation("one", count)))
+    require_success(bench.client.call(_creation("one", count)))
     find_transaction_coordinator(bench.client, "transaction")
-    begun = wait_until_answered(bench.client, init_producer_id_request("transaction", 600_000))
-    return begun.producer_id, begun.producer_epoch
+    producer = wait_until_answered(bench.client, init_producer_id_request("transaction", 600_000))
+    return producer.producer_id, producer.producer_epoch
 
 
 def _add_partitions(bench: Bench, producer: tuple[int, int]) -> None:
@@ -279,9 +279,9 @@ def _commit_transaction(bench: Bench) -> None:
     _add_partitions(bench, producer)
     batch = BatchTemplate(record_bytes=10, records_count=1, is_transactional=True).batch(producer, 0)
     batches = [(partition, batch) for partition in range(bench.sizes["partitions"])]
-    insist(bench.client.call(produce_request("one", batches, "transaction")))
+    require_success(bench.client.call(produce_request("one", batches, "transaction")))
     with bench.measured():
-        insist(bench.client.call(end_transaction_request("transaction", producer)))
+        require_success(bench.client.call(end_transaction_request("transaction", producer)))
         wait_until_answered(bench.client, init_producer_id_request("transaction", 600_000))
 
 

@@ -10,7 +10,7 @@ from fencepost.protocol.messages.producers import DescribeProducersRequest, Topi
 from fencepost.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from fencepost.protocol.record_batch import Record, build_batch, read_header, sealed_header
 from scripts.benchmarks.batches import BatchTemplate
-from scripts.benchmarks.client import insist, produce_request
+from scripts.benchmarks.client import produce_request, require_success
 
 if TYPE_CHECKING:
     from scripts.benchmarks.loop_operations import Bench
@@ -21,7 +21,7 @@ BOMB_BYTES = 95 * 1024 * 1024
 def _topic(bench: Bench, **configs: str) -> None:
     given = [CreatableTopicConfig(name.replace("_", "."), value) for name, value in configs.items()]
     wanted = CreatableTopic(name="records", num_partitions=1, replication_factor=1, configs=given)
-    insist(bench.client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=60_000)))
+    require_success(bench.client.call(CreateTopicsRequest(topics=[wanted], timeout_ms=60_000)))
 
 
 def _large_batch(bench: Bench, *, keys_count: int = 1) -> bytes:
@@ -66,7 +66,7 @@ def compact_large(bench: Bench) -> None:
     batch = _large_batch(bench, keys_count=max(1, bench.sizes["records"] // 2))
     with bench.measured():
         for _ in range(2):
-            insist(bench.client.call(produce_request("records", [(0, batch)])))
+            require_success(bench.client.call(produce_request("records", [(0, batch)])))
         time.sleep(bench.sizes["records"] / 50_000)
 
 
@@ -74,7 +74,7 @@ def _with_producers(bench: Bench) -> bytes:
     _topic(bench, segment_bytes="1048576")
     template = BatchTemplate(record_bytes=10, records_count=1)
     for producer_id in range(bench.sizes["producers"]):
-        insist(bench.client.call(produce_request("records", [(0, template.batch((producer_id, 0), 0))])))
+        require_success(bench.client.call(produce_request("records", [(0, template.batch((producer_id, 0), 0))])))
     return BatchTemplate(record_bytes=1_000_000, records_count=1).batch()
 
 
@@ -87,4 +87,4 @@ def roll_with_producers(bench: Bench) -> None:
     batch = _with_producers(bench)
     with bench.measured():
         for _ in range(3):
-            insist(bench.client.call(produce_request("records", [(0, batch)])))
+            require_success(bench.client.call(produce_request("records", [(0, batch)])))

@@ -16,8 +16,8 @@ from scripts.benchmarks.client import (
     end_offsets,
     end_transaction_request,
     init_producers,
-    insist,
     produce_request,
+    require_success,
     wait_until_answered,
 )
 from scripts.benchmarks.figures import Broker, Figure, Round, Sample
@@ -75,7 +75,7 @@ def _open(client: Client, template: BatchTemplate, producers: dict[str, tuple[in
         for number, (name, producer) in enumerate(producers.items())
     )
     for reply in client.pipeline(requests):
-        insist(reply)
+        require_success(reply)
 
 
 def _commit_others(
@@ -88,9 +88,9 @@ def _commit_others(
             TOPIC, [(number % PARTITION_COUNT, template.batch(producer, 0))], transactional_id=name
         )
         began_at_s = time.monotonic()
-        insist(client.call(request))
+        require_success(client.call(request))
         produced_at_s = time.monotonic()
-        insist(client.call(end_transaction_request(name, producer)))
+        require_success(client.call(end_transaction_request(name, producer)))
         commit_s.append(time.monotonic() - produced_at_s)
         whole_s.append(time.monotonic() - began_at_s)
     yield Sample("one transaction of another producer", statistics.median(whole_s) * 1e6, "µs", case)
@@ -108,9 +108,9 @@ def _time_out(broker: Broker, client: Client, overdue_at_s: float, case: str) ->
     began_at_s = time.monotonic()
     slowest_s = 0.0
     while True:
-        asked_at_s = time.monotonic()
-        insist(client.call(produce_request(TOPIC, [(0, _plain_batch())])))
-        slowest_s = max(slowest_s, time.monotonic() - asked_at_s)
+        requested_at_s = time.monotonic()
+        require_success(client.call(produce_request(TOPIC, [(0, _plain_batch())])))
+        slowest_s = max(slowest_s, time.monotonic() - requested_at_s)
         high_watermarks = end_offsets(client, TOPIC, PARTITION_COUNT, READ_UNCOMMITTED)
         if end_offsets(client, TOPIC, PARTITION_COUNT, READ_COMMITTED) >= high_watermarks:
             break

@@ -91,18 +91,20 @@ def _goals(figures: Mapping[str, Any]) -> Iterator[str]:
     for name in FIGURES:
         figure = figures.get(name, {})
         for result in figure.get("ratios", []):
-            who = f"{NAMES[result['subject']]} / {NAMES[result['reference']]}"
+            subjects = f"{NAMES[result['subject']]} / {NAMES[result['reference']]}"
             limit = _limit(result, figure["ratios"])
             for target in result["targets"]:
                 verdicts.append((target["verdict"], _is_met(target, limit)))
-                rows.append((name, result["case"], result["quantity"], who, _spread(result), *_wanted(target, limit)))
+                rows.append(
+                    (name, result["case"], result["quantity"], subjects, _spread(result), *_wanted(target, limit))
+                )
         for result in figure.get("results", []):
             limit = _limit(result, figure["results"])
             measured = f"{_spread(result)} {result['unit']}"
             for target in result["targets"]:
                 verdicts.append((target["verdict"], _is_met(target, limit)))
-                who = NAMES[result["subject"]]
-                rows.append((name, result["case"], result["quantity"], who, measured, *_wanted(target, limit)))
+                subjects = NAMES[result["subject"]]
+                rows.append((name, result["case"], result["quantity"], subjects, measured, *_wanted(target, limit)))
     if rows:
         met_count = sum(verdict == "met" for verdict, _ in verdicts)
         beyond_count = sum(verdict != "met" and limit_meets is False for verdict, limit_meets in verdicts)

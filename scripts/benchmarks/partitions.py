@@ -9,7 +9,7 @@ from pathlib import Path
 from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from scripts.benchmarks.batches import BatchTemplate
-from scripts.benchmarks.client import Client, connect, insist, produce_request, wait_until_answered
+from scripts.benchmarks.client import Client, connect, produce_request, require_success, wait_until_answered
 from scripts.benchmarks.figures import Broker, Figure, Round, Sample, Sizes, Target
 
 TOPICS_PER_REQUEST = 500
@@ -32,7 +32,7 @@ def measure_one(round_: Round, topics_count: int, partitions_per_topic: int) -> 
     broker = round_.subject.launch(data_directory, {})
     try:
         with connect(broker, timeout_s=CREATION_TIMEOUT_MS / 1000) as client:
-            insist(client.call(MetadataRequest(topics=[])))
+            require_success(client.call(MetadataRequest(topics=[])))
             before_bytes = broker.resident_bytes()
             round_.say(f"{case}: creating")
             began_at_s = time.monotonic()
@@ -58,12 +58,12 @@ def _create(client: Client, topics_count: int, partitions_per_topic: int) -> Non
             CreatableTopic(name=topic_name(number), num_partitions=partitions_per_topic, replication_factor=1)
             for number in range(start, min(start + TOPICS_PER_REQUEST, topics_count))
         ]
-        insist(client.call(CreateTopicsRequest(topics=topics, timeout_ms=CREATION_TIMEOUT_MS)))
+        require_success(client.call(CreateTopicsRequest(topics=topics, timeout_ms=CREATION_TIMEOUT_MS)))
 
 
 def _describe(client: Client, topics_count: int, case: str) -> Iterator[Sample]:
     began_at_s = time.monotonic()
-    reply = insist(client.call(ALL_TOPICS))
+    reply = require_success(client.call(ALL_TOPICS))
     ended_at_s = time.monotonic()
     assert len(reply.topics) == topics_count
     # Decoding the reply is this client's work; a fifth of a second for 50,000 partitions.
@@ -76,7 +76,7 @@ def _write(client: Client, topics_count: int) -> None:
     step = max(1, topics_count // WRITTEN_TOPICS_COUNT)
     requests = (produce_request(topic_name(number), [(0, batch)]) for number in range(0, topics_count, step))
     for reply in client.pipeline(requests):
-        insist(reply)
+        require_success(reply)
 
 
 def _start(round_: Round, data_directory: Path, topics_count: int, how: str, case: str) -> Iterator[Sample]:
@@ -84,7 +84,7 @@ def _start(round_: Round, data_directory: Path, topics_count: int, how: str, cas
     broker: Broker = round_.subject.launch(data_directory, {})
     try:
         with connect(broker, timeout_s=CREATION_TIMEOUT_MS / 1000) as client:
-            reply = insist(client.call(ALL_TOPICS))
+            reply = require_success(client.call(ALL_TOPICS))
             assert len(reply.topics) == topics_count
             yield Sample(f"Metadata of all answered {how}", time.monotonic() - began_at_s, "s", case)
             batch = BatchTemplate(record_bytes=100, records_count=1).batch()

@@ -35,7 +35,7 @@ class PeerBroker:
         self.address = address
         self._process_id = _listener(address)
 
-    def insist_on_running(self) -> None:
+    def require_running(self) -> None:
         raise BrokerEndedError("nobody listens at {}:{}".format(*self.address))
 
     def resident_bytes(self) -> int:

@@ -16,8 +16,8 @@ from scripts.benchmarks.client import (
     VERSIONS,
     connect,
     create_topic,
-    insist,
     produce_request,
+    require_success,
     wait_until_answered,
 )
 from scripts.benchmarks.figures import PAGE_CACHE, Figure, Round, Sample, Target
@@ -59,7 +59,7 @@ def _on_broker(round_: Round, name: str, batch: bytes, frame: bytes, count: int)
     try:
         with connect(broker) as client:
             create_topic(client, TOPIC, 1)
-            insist(wait_until_answered(client, produce_request(TOPIC, [(0, batch)])))
+            require_success(wait_until_answered(client, produce_request(TOPIC, [(0, batch)])))
         before_s = broker.cpu_s()
         mb_per_s = pump(broker.address, frame, count)
         return mb_per_s, broker.cpu_s() - before_s

@@ -14,8 +14,8 @@ from scripts.benchmarks.client import (
     create_topic,
     init_each,
     init_producer_id_request,
-    insist,
     produce_request,
+    require_success,
     wait_until_answered,
 )
 from scripts.benchmarks.figures import Figure, Round, Sample
@@ -84,13 +84,13 @@ def _write(client: Client, template: BatchTemplate, producers: list[tuple[int, i
     began_at_s = time.monotonic()
     requests = (produce_request(TOPIC, [(0, template.batch(producer, sequence))]) for producer in producers)
     for reply in client.pipeline(requests):
-        insist(reply)
+        require_success(reply)
     return time.monotonic() - began_at_s
 
 
 def _timed(client: Client, batch: bytes) -> float:
     began_at_s = time.monotonic()
-    insist(client.call(produce_request(TOPIC, [(0, batch)])))
+    require_success(client.call(produce_request(TOPIC, [(0, batch)])))
     return time.monotonic() - began_at_s
 
 

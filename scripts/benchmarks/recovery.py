@@ -20,8 +20,8 @@ from scripts.benchmarks.client import (
     end_transaction_request,
     init_producer_id_request,
     init_producers,
-    insist,
     produce_request,
+    require_success,
     wait_until_answered,
 )
 from scripts.benchmarks.figures import DURABLE, REFERENCE, Figure, Round, Sample, Sizes, Target
@@ -139,11 +139,11 @@ def write_transactions(
             for name in share
         )
         for reply in client.pipeline(requests, in_flight_count=32):
-            insist(reply)
+            require_success(reply)
             written += 1
         ending = [end_transaction_request(name, producers[name]) for name in share if not name.startswith("open")]
         for reply in client.pipeline(ending):
-            insist(reply)
+            require_success(reply)
         yield written, total
 
 

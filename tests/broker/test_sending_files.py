@@ -263,9 +263,9 @@ def test_a_client_that_leaves_in_the_middle_is_no_error(files: Files, run: Run) 
 
 def test_a_file_that_was_deleted_meanwhile_cuts_the_connection_off(files: Files, run: Run) -> None:
     async def test() -> None:
-        told: list[StorageError] = []
+        reported: list[StorageError] = []
         deleted = files.slice(0, 1_000_000, is_closed=True)
-        deleted.failed = told.append
+        deleted.failed = reported.append
         server = Server([[b"head", files.slice(0, 1_000_000), deleted]])
         listening, address = await server.listen()
         async with listening:
@@ -279,7 +279,7 @@ def test_a_file_that_was_deleted_meanwhile_cuts_the_connection_off(files: Files,
             client.close()
         (refusal,) = server.refusals
         assert "it is closed" in refusal
-        assert len(told) == 1
+        assert len(reported) == 1
 
     run(test())
 

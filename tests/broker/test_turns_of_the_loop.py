@@ -130,7 +130,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-async def begun(hosted: Hosted) -> asyncio.Future[Any]:
+async def begin_creation(hosted: Hosted) -> asyncio.Future[Any]:
     """A creation of which a part is done."""
     creating = asyncio.ensure_future(hosted.topics.create("one", COUNT, {}))
     await until(lambda: hosted.directories() > 0)
@@ -139,14 +139,14 @@ async def begun(hosted: Hosted) -> asyncio.Future[Any]:
 
 
 async def test_of_two_creations_of_a_topic_one_is_refused_as_existing(hosted: Hosted) -> None:
-    creating = await begun(hosted)
+    creating = await begin_creation(hosted)
     assert hosted.topics.check_create("one", 1, {})[0] is ErrorCode.NONE, "so it is asked for"
     assert (await hosted.topics.create("one", 1, {}))[0] is ErrorCode.TOPIC_ALREADY_EXISTS
     assert (await creating)[0] is ErrorCode.NONE
 
 
 async def test_requests_for_a_topic_that_is_being_created_follow_its_creation(hosted: Hosted) -> None:
-    creating = await begun(hosted)
+    creating = await begin_creation(hosted)
     growing = asyncio.ensure_future(hosted.topics.add_partitions("one", 2 * COUNT))
     deleting = asyncio.ensure_future(hosted.topics.delete("one"))
     again = asyncio.ensure_future(hosted.topics.create("one", 3, {}))
@@ -157,7 +157,7 @@ async def test_requests_for_a_topic_that_is_being_created_follow_its_creation(ho
 
 
 async def test_a_creation_goes_on_without_a_waiting_client(hosted: Hosted) -> None:
-    creating = await begun(hosted)
+    creating = await begin_creation(hosted)
     creating.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creating
@@ -168,13 +168,13 @@ async def test_a_creation_goes_on_without_a_waiting_client(hosted: Hosted) -> No
 async def test_a_stop_waits_for_a_creation(tmp_path: Path) -> None:
     hosted = Hosted(tmp_path)
     await hosted.start()
-    await begun(hosted)
+    await begin_creation(hosted)
     await hosted.stop()
     assert hosted.directories() == COUNT
 
 
 async def test_settings_that_change_meanwhile_reach_the_new_logs(hosted: Hosted) -> None:
-    creating = await begun(hosted)
+    creating = await begin_creation(hosted)
     object.__setattr__(hosted.topics._settings, "log_segment_bytes", 12_345)
     hosted.topics.settings_changed()
     await creating

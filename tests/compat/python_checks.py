@@ -38,7 +38,7 @@ class Check:
     bootstrap: the broker's HOST:PORT.
     """
 
-    _asking = threading.Lock()
+    _request_lock = threading.Lock()
     _writing = threading.Lock()
 
     def __init__(self, check: str, run: str, bootstrap: str) -> None:
@@ -94,7 +94,7 @@ class Check:
 
         Returns when the broker is ready; may be called in any thread. Raises SkippedError when nobody can do that.
         """
-        with self._asking:
+        with self._request_lock:
             self.say({"ask": how})
             answer = sys.stdin.readline().strip()
         if answer != "done":

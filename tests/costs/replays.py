@@ -249,19 +249,19 @@ async def produce(client: Client) -> Counts:
     request = produce_request({0: batch()})
 
     async def once(counts: Counts | None) -> None:
-        insist(await client.call(request, 12, counts))
+        require_success(await client.call(request, 12, counts))
 
     return await repeated(once)
 
 
 async def produce_together(client: Client) -> Counts:
     """Batches of a producer that does not wait for replies."""
-    insist(await client.call(produce_request({0: batch()}), 12))
+    require_success(await client.call(produce_request({0: batch()}), 12))
     requests = [produce_request({0: batch()})] * TOGETHER_COUNT
 
     async def once(counts: Counts | None) -> None:
         for reply in await client.call_together(requests, 12, counts):
-            insist(reply)
+            require_success(reply)
 
     return await repeated(once)
 
@@ -273,14 +273,14 @@ async def produce_idempotent(client: Client) -> Counts:
 
     async def once(counts: Counts | None) -> None:
         request = produce_request({0: batch(producer, next(sequences))})
-        insist(await client.call(request, 12, counts))
+        require_success(await client.call(request, 12, counts))
 
     return await repeated(once)
 
 
 async def fetch(client: Client) -> Counts:
     """A batch that is there, read by a consumer that keeps no session."""
-    insist(await client.call(produce_request({0: batch()}), 12))
+    require_success(await client.call(produce_request({0: batch()}), 12))
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**20)
     request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic=TOPIC, partitions=[partition])])
 
@@ -303,7 +303,7 @@ async def fetch_that_waits(client: Client) -> Counts:
         waiting = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic=TOPIC, partitions=[partition])])
         producing = produce_request({0: batch()})
         fetched, produced = await client.call_while_waiting(producer, waiting, producing, 12, counts)
-        insist(produced)
+        require_success(produced)
         assert len(fetched.responses[0].partitions[0].records) > RECORDS_PER_BATCH * RECORD_BYTES
         offset += RECORDS_PER_BATCH
 
@@ -389,7 +389,7 @@ async def transactions(
             partitions = range(first, first + partitions_per_request)
             one = batch(producer, sequence, True, records_count=records_count, record_bytes=record_bytes)
             batches = dict.fromkeys(partitions, one)
-            insist(await client.call(produce_request(batches, TRANSACTIONAL_ID), 11, if_counted("produce")))
+            require_success(await client.call(produce_request(batches, TRANSACTIONAL_ID), 11, if_counted("produce")))
         assert (await client.call(ending, 4, if_counted("end_txn"))).error_code == 0
 
     return await repeated(once)
@@ -419,7 +419,7 @@ async def transactions_of_version_2(client: Client, counted: str) -> Counts:
         nonlocal producer
         one_record = batch(producer, 0, True, records_count=1, record_bytes=SMALL_RECORD_BYTES)
         request = produce_request(dict.fromkeys(range(PARTITIONS_COUNT), one_record), TRANSACTIONAL_ID, topic_id)
-        insist(await client.call(request, 13, if_counted("produce")))
+        require_success(await client.call(request, 13, if_counted("produce")))
         ending = EndTxnRequest(
             transactional_id=TRANSACTIONAL_ID, producer_id=producer[0], producer_epoch=producer[1], committed=True
         )
@@ -528,7 +528,7 @@ def produce_request(
     )
 
 
-def insist(reply: Any) -> None:
+def require_success(reply: Any) -> None:
     for topic in reply.responses:
         for partition in topic.partition_responses:
             assert partition.error_code == 0, partition

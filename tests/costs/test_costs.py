@@ -16,7 +16,7 @@ from tests.costs.replays import REPLAYS
 
 
 @pytest.mark.parametrize("name", REPLAYS)
-def test_a_request_costs_what_it_did(name: str, tmp_path: Path, told_at_the_end: list[str]) -> None:
+def test_a_request_costs_what_it_did(name: str, tmp_path: Path, reported_at_the_end: list[str]) -> None:
     known = baseline.read().get(baseline.VERSION)
     if known is None:
         pytest.skip(f"no baseline for Python {baseline.VERSION}; `{baseline.REWRITE}` writes it")
@@ -24,7 +24,7 @@ def test_a_request_costs_what_it_did(name: str, tmp_path: Path, told_at_the_end:
     grown, shrunk = baseline.compare(counts, known[name])
     assert not grown, f"{name} costs more: {'; '.join(grown)}. If it must: {baseline.REWRITE}"
     if shrunk:
-        told_at_the_end.append(f"{name} costs less: {'; '.join(shrunk)}. `{baseline.REWRITE}` keeps it so.")
+        reported_at_the_end.append(f"{name} costs less: {'; '.join(shrunk)}. `{baseline.REWRITE}` keeps it so.")
 
 
 def test_counts_are_the_same_each_time(tmp_path: Path) -> None:

@@ -107,26 +107,26 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [theme for theme in options.themes if theme not in known]
     if unknown:
         parser.error(f"no such theme: {', '.join(unknown)}")
-    asking = comparisons(options.themes, options.seeds)
+    running = comparisons(options.themes, options.seeds)
     with contextlib.ExitStack() as stack:
         kafka: Address | None = None
         if not options.recorded:
             kafka = options.kafka or _started_kafka(stack)
         if options.record:
             assert kafka is not None
-            for comparison in asking:
+            for comparison in running:
                 print(f"wrote {save(comparison.name, asked(kafka, comparison))}")
             return 0
         fencepost = options.fencepost or stack.enter_context(running_fencepost())
         deviations: list[Deviation] = []
-        for comparison in asking:
+        for comparison in running:
             expected = load(comparison.name) if kafka is None else asked(kafka, comparison)
             found = asked(fencepost, comparison)
             deviating = compare(comparison.name, expected, found)
             if comparison.depends_on_answers:
                 left = until_first(undeclared(deviating))
                 deviating = [*left, *(one for one in deviating if not undeclared([one]))]
-                if len(asking) == 1:
+                if len(running) == 1:
                     print(story(expected, left), end="")
             deviations += deviating
             count = len(undeclared(deviating))

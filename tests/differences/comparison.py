@@ -90,16 +90,16 @@ def compare(theme: str, kafka: Answers, fencepost: Answers) -> list[Deviation]:
     deviations = []
     for place in {**kafka.given, **fencepost.given}:
         situation, version = place
-        expected = kafka.given.get(place, _NOT_ASKED)
+        expected = kafka.given.get(place, _NOT_REQUESTED)
         if not _is_served(expected.api_key, version, fencepost.served):
             continue
-        found = fencepost.given.get(place, _NOT_ASKED)
+        found = fencepost.given.get(place, _NOT_REQUESTED)
         for path, kafka_value, fencepost_value in _differing(expected.reply, found.reply, ""):
             deviations.append(Deviation(theme, situation, version, path, kafka_value, fencepost_value))
     return deviations
 
 
-_NOT_ASKED = Given(NO_API, NOTHING)
+_NOT_REQUESTED = Given(NO_API, NOTHING)
 
 
 def until_first(deviations: Iterable[Deviation]) -> list[Deviation]:

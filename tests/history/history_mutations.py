@@ -183,7 +183,7 @@ def duplicate_a_record(mutable: MutableHistory) -> bool:
     return True
 
 
-def read_what_nobody_sent(mutable: MutableHistory) -> bool:
+def read_unsent_value(mutable: MutableHistory) -> bool:
     send = mutable.any(mutable.acknowledged(in_transaction=False))
     if send is None:
         return False
@@ -390,7 +390,7 @@ MUTATIONS: list[tuple[Mutation, Anomaly]] = [
     (take_final_offsets_back, Anomaly.TORN_TRANSACTION),
     (skip_a_record, Anomaly.SKIPPED_READ),
     (duplicate_a_record, Anomaly.DUPLICATE),
-    (read_what_nobody_sent, Anomaly.FOREIGN_READ),
+    (read_unsent_value, Anomaly.FOREIGN_READ),
     (deliver_an_aborted_record, Anomaly.ABORTED_READ),
     (deliver_a_record_of_a_transaction_that_died_open, Anomaly.DIRTY_READ),
     (swap_two_records_of_a_poll, Anomaly.NONMONOTONIC_POLL),

@@ -247,7 +247,7 @@ def offsets_in_a_transaction(story: Story, outcome: Callable[[ClientHistory], ob
     return added
 
 
-def told_finally(story: Story, offset: int | None) -> int:
+def final_offsets_read(story: Story, offset: int | None) -> int:
     story.consumer("asker").final_offsets("group").ok([("in", 0, offset)])
     return story.line
 
@@ -256,30 +256,30 @@ def test_a_transactions_records_without_its_offsets_are_torn(story: Story) -> No
     added = offsets_in_a_transaction(story, story.commit)
     committed = story.line
     final = story.final_read([2], ("t", 0, 0, "a"))
-    told = told_finally(story, None)
-    assert story.found() == [(Anomaly.TORN_TRANSACTION, [added, committed, final, told])]
+    answered = final_offsets_read(story, None)
+    assert story.found() == [(Anomaly.TORN_TRANSACTION, [added, committed, final, answered])]
 
 
 def test_a_transactions_offsets_without_its_records_are_torn(story: Story) -> None:
     offsets_in_a_transaction(story, lambda producer: producer.commit().unknown("KafkaTimeoutError"))
-    told = told_finally(story, 5)
+    answered = final_offsets_read(story, 5)
     final = story.final_read([2])
     ((anomaly, lines),) = story.found()
     assert anomaly is Anomaly.TORN_TRANSACTION
-    assert {told, final} <= set(lines)
+    assert {answered, final} <= set(lines)
 
 
 def test_offsets_of_an_aborted_transaction_are_an_aborted_read(story: Story) -> None:
     added = offsets_in_a_transaction(story, story.abort)
     aborted = story.line
-    told = told_finally(story, 5)
-    assert story.found() == [(Anomaly.ABORTED_READ, [added, aborted, told])]
+    answered = final_offsets_read(story, 5)
+    assert story.found() == [(Anomaly.ABORTED_READ, [added, aborted, answered])]
 
 
 def test_offsets_of_a_transaction_that_died_open_are_a_dirty_read(story: Story) -> None:
     added = offsets_in_a_transaction(story, lambda producer: None)
-    told = told_finally(story, 5)
-    assert story.found() == [(Anomaly.DIRTY_READ, [added, told])]
+    answered = final_offsets_read(story, 5)
+    assert story.found() == [(Anomaly.DIRTY_READ, [added, answered])]
 
 
 def test_plainly_committed_offsets_that_are_not_there_in_the_end_are_a_lost_write(story: Story) -> None:
@@ -288,8 +288,8 @@ def test_plainly_committed_offsets_that_are_not_there_in_the_end_are_a_lost_writ
     call = consumer.commit_offsets("group", [("in", 0, 5)])
     committed = story.line
     call.ok()
-    told = told_finally(story, 3)
-    assert story.found() == [(Anomaly.LOST_WRITE, [committed, committed + 1, told])]
+    answered = final_offsets_read(story, 3)
+    assert story.found() == [(Anomaly.LOST_WRITE, [committed, committed + 1, answered])]
 
 
 def three_records(story: Story) -> tuple[ReadRecord, ReadRecord, ReadRecord]:

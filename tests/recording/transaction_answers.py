@@ -28,7 +28,7 @@ PRODUCE_WITH_ABORTABLE, PRODUCE_OF_VERSION_2 = 11, 12
 FAR = 90_000  # so far from any producer id that it is nobody's
 
 
-class Asker:
+class Requester:
     """One transactional producer that says exactly what it is told to."""
 
     def __init__(self, session: Session, transactional_id: str) -> None:
@@ -153,12 +153,12 @@ def ask(port: int) -> dict[str, Any]:
     run = uuid.uuid4().hex
     _prepare(session, f"group-{run}")
     answers: dict[str, Any] = {}
-    answers |= _version_2_without_data(Asker(session, f"a-{run}"))
-    answers |= _listed(session, Asker(session, f"b-{run}"))
-    answers |= _version_1(Asker(session, f"c-{run}"))
-    answers |= _recovery(Asker(session, f"d-{run}"))
-    answers |= _markers(Asker(session, f"e-{run}"))
-    answers |= _offsets(Asker(session, f"f-{run}"), f"group-{run}")
+    answers |= _version_2_without_data(Requester(session, f"a-{run}"))
+    answers |= _listed(session, Requester(session, f"b-{run}"))
+    answers |= _version_1(Requester(session, f"c-{run}"))
+    answers |= _recovery(Requester(session, f"d-{run}"))
+    answers |= _markers(Requester(session, f"e-{run}"))
+    answers |= _offsets(Requester(session, f"f-{run}"), f"group-{run}")
     session.close()
     return answers
 
@@ -171,33 +171,33 @@ def _prepare(session: Session, group: str) -> None:
     time.sleep(3)  # until Kafka has loaded both
 
 
-def _version_2_without_data(asker: Asker) -> dict[str, Any]:
+def _version_2_without_data(requester: Requester) -> dict[str, Any]:
     return {
-        "Produce 11, empty transactional id": asker.produce(11, 0, 0, transactional_id=""),
-        "Produce 12, empty transactional id": asker.produce(12, 0, 0, transactional_id=""),
-        "Produce 11, no transactional id": asker.produce(11, 0, 0, transactional_id=None),
-        "Produce 11, not added": asker.produce(11, 0, 0),
-        "Produce 10, not added": asker.produce(10, 0, 0),
-        "EndTxn 5, commit in Empty": asker.end(5, 0, committed=True),
-        "EndTxn 5, abort in Empty": asker.end(5, 0, committed=False),
-        "EndTxn 5, the abort again": asker.end(5, 0, committed=False),
-        "EndTxn 5, then a commit under the earlier epoch": asker.end(5, 0, committed=True),
-        "EndTxn 5, commit in CompleteAbort": asker.end(5, 1, committed=True),
-        "EndTxn 5, an epoch never given": asker.end(5, 2, committed=True),
-        "EndTxn 5, a producer id never given": asker.end(5, 1, committed=True, shift=FAR),
-        "EndTxn 4, abort in CompleteAbort": asker.end(4, 1, committed=False),
-        "EndTxn 4, commit in CompleteAbort": asker.end(4, 1, committed=True),
+        "Produce 11, empty transactional id": requester.produce(11, 0, 0, transactional_id=""),
+        "Produce 12, empty transactional id": requester.produce(12, 0, 0, transactional_id=""),
+        "Produce 11, no transactional id": requester.produce(11, 0, 0, transactional_id=None),
+        "Produce 11, not added": requester.produce(11, 0, 0),
+        "Produce 10, not added": requester.produce(10, 0, 0),
+        "EndTxn 5, commit in Empty": requester.end(5, 0, committed=True),
+        "EndTxn 5, abort in Empty": requester.end(5, 0, committed=False),
+        "EndTxn 5, the abort again": requester.end(5, 0, committed=False),
+        "EndTxn 5, then a commit under the earlier epoch": requester.end(5, 0, committed=True),
+        "EndTxn 5, commit in CompleteAbort": requester.end(5, 1, committed=True),
+        "EndTxn 5, an epoch never given": requester.end(5, 2, committed=True),
+        "EndTxn 5, a producer id never given": requester.end(5, 1, committed=True, shift=FAR),
+        "EndTxn 4, abort in CompleteAbort": requester.end(4, 1, committed=False),
+        "EndTxn 4, commit in CompleteAbort": requester.end(4, 1, committed=True),
     }
 
 
-def _listed(session: Session, asker: Asker) -> dict[str, Any]:
+def _listed(session: Session, requester: Requester) -> dict[str, Any]:
     def listed(**filters: Any) -> Any:
         values = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1} | filters
         return session.send(admin.ListTransactionsRequest, 2, **values)
 
     states = listed(state_filters=["Dead", "PrepareEpochFence", "x"])
     described = session.send(
-        admin.DescribeTransactionsRequest, 0, transactional_ids=[asker.transactional_id, "", "nobody"]
+        admin.DescribeTransactionsRequest, 0, transactional_ids=[requester.transactional_id, "", "nobody"]
     )
     return {
         "ListTransactions 2, unknown states": list(states.unknown_state_filters),
@@ -209,80 +209,82 @@ def _listed(session: Session, asker: Asker) -> dict[str, Any]:
     }
 
 
-def _version_1(asker: Asker) -> dict[str, Any]:
+def _version_1(requester: Requester) -> dict[str, Any]:
     return {
-        "AddPartitionsToTxn 3": asker.add(0),
-        "Produce 10": asker.produce(10, 0, 0),
-        "Produce 10 again": asker.produce(10, 0, 0),
-        "Produce 10, a gap": asker.produce(10, 0, 9),
-        "Produce 10, outside its open transaction": asker.produce(
+        "AddPartitionsToTxn 3": requester.add(0),
+        "Produce 10": requester.produce(10, 0, 0),
+        "Produce 10 again": requester.produce(10, 0, 0),
+        "Produce 10, a gap": requester.produce(10, 0, 9),
+        "Produce 10, outside its open transaction": requester.produce(
             10, 0, 2, is_transactional=False, transactional_id=None
         ),
-        "Produce 10, an epoch never given": asker.produce(10, 1, 0),
-        "InitProducerId 5, its own identity in Ongoing": asker.initialize(epoch=0),
-        "AddPartitionsToTxn 3, fenced": asker.add(0),
-        "Produce 10, fenced": asker.produce(10, 0, 2),
-        "EndTxn 4, fenced": asker.end(4, 0, committed=True),
-        "InitProducerId 5, an epoch never given": asker.initialize(epoch=7),
-        "InitProducerId 5, a producer id never given": asker.initialize(shift=FAR, epoch=0),
-        "InitProducerId 3, a producer id never given": asker.initialize(3, shift=FAR, epoch=0),
+        "Produce 10, an epoch never given": requester.produce(10, 1, 0),
+        "InitProducerId 5, its own identity in Ongoing": requester.initialize(epoch=0),
+        "AddPartitionsToTxn 3, fenced": requester.add(0),
+        "Produce 10, fenced": requester.produce(10, 0, 2),
+        "EndTxn 4, fenced": requester.end(4, 0, committed=True),
+        "InitProducerId 5, an epoch never given": requester.initialize(epoch=7),
+        "InitProducerId 5, a producer id never given": requester.initialize(shift=FAR, epoch=0),
+        "InitProducerId 3, a producer id never given": requester.initialize(3, shift=FAR, epoch=0),
     }
 
 
-def _recovery(asker: Asker) -> dict[str, Any]:
+def _recovery(requester: Requester) -> dict[str, Any]:
     return {
-        "InitProducerId 5, its own identity": asker.initialize(epoch=0),
-        "InitProducerId 5, again": asker.initialize(epoch=0),
-        "InitProducerId 5, the next": asker.initialize(epoch=1),
-        "InitProducerId 5, the one before the last": asker.initialize(epoch=0),
+        "InitProducerId 5, its own identity": requester.initialize(epoch=0),
+        "InitProducerId 5, again": requester.initialize(epoch=0),
+        "InitProducerId 5, the next": requester.initialize(epoch=1),
+        "InitProducerId 5, the one before the last": requester.initialize(epoch=0),
     }
 
 
-def _markers(asker: Asker) -> dict[str, Any]:
+def _markers(requester: Requester) -> dict[str, Any]:
     return {
-        "Produce 12 opens": asker.produce(12, 0, 0),
-        "DescribeProducers 0, open": asker.described(),
-        "WriteTxnMarkers 2, the data's epoch": asker.mark(2, 0, 0, 2),
-        "WriteTxnMarkers 1, the data's epoch": asker.mark(1, 0, 0),
-        "DescribeProducers 0, aborted by hand": asker.described(),
-        "WriteTxnMarkers 1, again": asker.mark(1, 0, 0),
-        "WriteTxnMarkers 2, nothing open": asker.mark(2, 0, 0, 2),
-        "WriteTxnMarkers 1, an old coordinator": asker.mark(1, 0, -1),
-        "WriteTxnMarkers 1, no such topic": asker.mark(1, 0, 0, topic="nothing"),
-        "WriteTxnMarkers 1, no such partition": asker.mark(1, 0, 0, partition=9),
-        "Produce 12, on after that abort": asker.produce(12, 0, 2),
-        "EndTxn 5, commit": asker.end(5, 0, committed=True),
-        "Produce 12, the next transaction": asker.produce(12, 1, 0),
-        "Produce 12, a gap": asker.produce(12, 1, 5),
-        "EndTxn 5, abort": asker.end(5, 1, committed=False),
-        "Produce 12, does not begin at 0": asker.produce(12, 2, 3),
-        "Produce 12, begins at 0": asker.produce(12, 2, 0),
-        "Produce 12, an old epoch": asker.produce(12, 1, 0),
-        "Produce 12, an epoch never given": asker.produce(12, 3, 0),
-        "Produce 12, a producer id never given": asker.produce(12, 0, 0, shift=FAR),
-        "WriteTxnMarkers 1, a coordinator of the future": asker.mark(1, 2, 9),
-        "DescribeProducers 0, a coordinator of the future": asker.described(),
-        "EndTxn 5, the coordinator is deposed": asker.end(5, 2, committed=True),
-        "InitProducerId 5, the coordinator is deposed": asker.begin_again_at_once(),
+        "Produce 12 opens": requester.produce(12, 0, 0),
+        "DescribeProducers 0, open": requester.described(),
+        "WriteTxnMarkers 2, the data's epoch": requester.mark(2, 0, 0, 2),
+        "WriteTxnMarkers 1, the data's epoch": requester.mark(1, 0, 0),
+        "DescribeProducers 0, aborted by hand": requester.described(),
+        "WriteTxnMarkers 1, again": requester.mark(1, 0, 0),
+        "WriteTxnMarkers 2, nothing open": requester.mark(2, 0, 0, 2),
+        "WriteTxnMarkers 1, an old coordinator": requester.mark(1, 0, -1),
+        "WriteTxnMarkers 1, no such topic": requester.mark(1, 0, 0, topic="nothing"),
+        "WriteTxnMarkers 1, no such partition": requester.mark(1, 0, 0, partition=9),
+        "Produce 12, on after that abort": requester.produce(12, 0, 2),
+        "EndTxn 5, commit": requester.end(5, 0, committed=True),
+        "Produce 12, the next transaction": requester.produce(12, 1, 0),
+        "Produce 12, a gap": requester.produce(12, 1, 5),
+        "EndTxn 5, abort": requester.end(5, 1, committed=False),
+        "Produce 12, does not begin at 0": requester.produce(12, 2, 3),
+        "Produce 12, begins at 0": requester.produce(12, 2, 0),
+        "Produce 12, an old epoch": requester.produce(12, 1, 0),
+        "Produce 12, an epoch never given": requester.produce(12, 3, 0),
+        "Produce 12, a producer id never given": requester.produce(12, 0, 0, shift=FAR),
+        "WriteTxnMarkers 1, a coordinator of the future": requester.mark(1, 2, 9),
+        "DescribeProducers 0, a coordinator of the future": requester.described(),
+        "EndTxn 5, the coordinator is deposed": requester.end(5, 2, committed=True),
+        "InitProducerId 5, the coordinator is deposed": requester.begin_again_at_once(),
     }
 
 
-def _offsets(asker: Asker, group: str) -> dict[str, Any]:
+def _offsets(requester: Requester, group: str) -> dict[str, Any]:
     other = f"{group}-other"
     return {
-        "TxnOffsetCommit 3, not added": asker.commit_offset(3, 0, group=group),
-        "TxnOffsetCommit 4, not added": asker.commit_offset(4, 0, group=group),
-        "TxnOffsetCommit 5, a generation of no group": asker.commit_offset(5, 0, group=group, generation_id=3),
-        "TxnOffsetCommit 5": asker.commit_offset(5, 0, group=group),
-        "TxnOffsetCommit 5, long metadata": asker.commit_offset(5, 0, group=group, metadata="m" * 5000),
-        "TxnOffsetCommit 5, no such partition": asker.commit_offset(5, 0, group=group, partition=9),
-        "TxnOffsetCommit 5, no group": asker.commit_offset(5, 0, group=""),
-        "TxnOffsetCommit 5, a member of an empty group": asker.commit_offset(5, 0, group=group, member_id="who"),
-        "TxnOffsetCommit 5, an epoch never given": asker.commit_offset(5, 4, group=group),
-        "TxnOffsetCommit 5, a producer id never given": asker.commit_offset(5, 0, group=group, shift=FAR),
-        "TxnOffsetCommit 5, empty transactional id": asker.commit_offset(5, 0, group=other, transactional_id=""),
-        "TxnOffsetCommit 3, empty transactional id": asker.commit_offset(3, 0, group=other, transactional_id=""),
-        "TxnOffsetCommit 5, unknown transactional id": asker.commit_offset(5, 0, group=other, transactional_id=other),
+        "TxnOffsetCommit 3, not added": requester.commit_offset(3, 0, group=group),
+        "TxnOffsetCommit 4, not added": requester.commit_offset(4, 0, group=group),
+        "TxnOffsetCommit 5, a generation of no group": requester.commit_offset(5, 0, group=group, generation_id=3),
+        "TxnOffsetCommit 5": requester.commit_offset(5, 0, group=group),
+        "TxnOffsetCommit 5, long metadata": requester.commit_offset(5, 0, group=group, metadata="m" * 5000),
+        "TxnOffsetCommit 5, no such partition": requester.commit_offset(5, 0, group=group, partition=9),
+        "TxnOffsetCommit 5, no group": requester.commit_offset(5, 0, group=""),
+        "TxnOffsetCommit 5, a member of an empty group": requester.commit_offset(5, 0, group=group, member_id="who"),
+        "TxnOffsetCommit 5, an epoch never given": requester.commit_offset(5, 4, group=group),
+        "TxnOffsetCommit 5, a producer id never given": requester.commit_offset(5, 0, group=group, shift=FAR),
+        "TxnOffsetCommit 5, empty transactional id": requester.commit_offset(5, 0, group=other, transactional_id=""),
+        "TxnOffsetCommit 3, empty transactional id": requester.commit_offset(3, 0, group=other, transactional_id=""),
+        "TxnOffsetCommit 5, unknown transactional id": requester.commit_offset(
+            5, 0, group=other, transactional_id=other
+        ),
     }
 
 

@@ -15,7 +15,15 @@ from fencepost.protocol.messages.group_offsets import (
 )
 from fencepost.protocol.record_batch import read_header
 from scripts.benchmarks.batches import BatchTemplate
-from scripts.benchmarks.client import Client, connect, create_topic, end_offsets, fetch_request, insist, produce_request
+from scripts.benchmarks.client import (
+    Client,
+    connect,
+    create_topic,
+    end_offsets,
+    fetch_request,
+    produce_request,
+    require_success,
+)
 from scripts.benchmarks.figures import Broker
 from scripts.benchmarks.limit import LimitSubject
 
@@ -48,7 +56,7 @@ def batch_of(value_bytes: int) -> bytes:
 
 
 def test_each_batch_has_the_next_offset(client: Client) -> None:
-    produced = [insist(client.call(produce_request(TOPIC, [(0, batch_of(100))]))) for _ in range(3)]
+    produced = [require_success(client.call(produce_request(TOPIC, [(0, batch_of(100))]))) for _ in range(3)]
     assert [reply.responses[0].partition_responses[0].base_offset for reply in produced] == [0, 1, 2]
     assert end_offsets(client, TOPIC, 1, 0) == [3]
 
@@ -60,8 +68,8 @@ def test_a_fetch_that_waits_gets_what_is_produced(client: Client, value_bytes: i
         client.send(fetch_request(TOPIC, offset, 2**20))
         client.send(produce_request(TOPIC, [(0, batch)]))
         # Replies come in the order of requests from a broker; here the first to be ready is first.
-        fetched = insist(client.receive())
-        assert insist(client.receive()).responses[0].partition_responses[0].base_offset == offset
+        fetched = require_success(client.receive())
+        assert require_success(client.receive()).responses[0].partition_responses[0].base_offset == offset
         records = bytes(fetched.responses[0].partitions[0].records)
         assert read_header(records).base_offset == offset
         assert records[8:] == batch[8:]
@@ -76,15 +84,17 @@ def test_a_fetch_waits_on_when_the_time_of_the_one_before_it_is_over(limit: Brok
     with Client(limit.address) as producer:
         while time.monotonic() < over_at_s:
             assert end_offsets(producer, TOPIC, 1, 0) == [0]
-        insist(producer.call(produce_request(TOPIC, [(0, batch_of(100))])))
+        require_success(producer.call(produce_request(TOPIC, [(0, batch_of(100))])))
     # Where the second fetch was late, the first has been answered.
-    topic = next(topic for _ in range(2) for topic in insist(client.receive()).responses if topic.topic == TOPIC)
+    topic = next(
+        topic for _ in range(2) for topic in require_success(client.receive()).responses if topic.topic == TOPIC
+    )
     assert read_header(bytes(topic.partitions[0].records)).base_offset == 0
 
 
 def test_a_fetch_gets_unfetched_records_at_once(client: Client) -> None:
-    insist(client.call(produce_request(TOPIC, [(0, batch_of(100))])))
-    fetched = insist(client.call(fetch_request(TOPIC, 0, 2**20)))
+    require_success(client.call(produce_request(TOPIC, [(0, batch_of(100))])))
+    fetched = require_success(client.call(fetch_request(TOPIC, 0, 2**20)))
     assert read_header(bytes(fetched.responses[0].partitions[0].records)).base_offset == 0
 
 
@@ -93,6 +103,6 @@ def test_the_same_request_is_answered_again_with_its_own_correlation_id(client: 
         group_id="measured",
         topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[OffsetCommitRequestPartition(committed_offset=7)])],
     )
-    first, again = (insist(client.call(commit)) for _ in range(2))
+    first, again = (require_success(client.call(commit)) for _ in range(2))
     assert first == again
     assert first.topics[0].name == TOPIC

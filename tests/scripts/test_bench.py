@@ -56,7 +56,7 @@ def test_a_broker_that_runs_already_is_measured_like_any_other(tmp_path: Path) -
         peer = "{}:{}".format(*broker.address)
         only = ["--only", "loops", "--only", "footprint"]
         assert main(["--small", "--alone", "--rounds", "1", *only, "--peer", peer, "--json", str(output)]) == 0
-        broker.insist_on_running()
+        broker.require_running()
     finally:
         broker.kill()
     figures = json.loads(output.read_text())["figures"]

@@ -139,8 +139,8 @@ def test_the_page_names_the_missed_targets() -> None:
     assert f"What is in the way: {measured.in_the_way}" in text
 
 
-@pytest.mark.parametrize(("limit_s", "told"), [(0.5, "**missed**, by the limit too"), (0.1, "**missed**")])
-def test_the_page_names_the_targets_that_the_least_server_misses_as_well(limit_s: float, told: str) -> None:
+@pytest.mark.parametrize(("limit_s", "shown"), [(0.5, "**missed**, by the limit too"), (0.1, "**missed**")])
+def test_the_page_names_the_targets_that_the_least_server_misses_as_well(limit_s: float, shown: str) -> None:
     measured = FIGURES["group-commits"]
     results = [
         result
@@ -152,8 +152,8 @@ def test_the_page_names_the_targets_that_the_least_server_misses_as_well(limit_s
         (subject, REFERENCE) for subject in (DURABLE, LIMIT_ON_DISK, LIMIT)
     }
     text = page(as_json(results, compared, where=WHERE, passes={}))
-    assert f"| Fencepost | 0.4 cores | {limit_s} | ≤ 0.15 | {told} |" in text
-    assert f"**what is missed says so**. {int('limit' in told)} are missed by the\nlimit too" in text
+    assert f"| Fencepost | 0.4 cores | {limit_s} | ≤ 0.15 | {shown} |" in text
+    assert f"**what is missed says so**. {int('limit' in shown)} are missed by the\nlimit too" in text
 
 
 def test_the_page_says_nothing_is_in_the_way_of_what_is_met() -> None:
@@ -168,11 +168,11 @@ def test_the_page_says_nothing_is_in_the_way_of_what_is_met() -> None:
     assert "in the way" not in text
 
 
-@pytest.mark.parametrize(("load", "told"), [(0.9, False), (1.7, True), (None, False)])
-def test_the_page_names_processes_that_ran_before_the_measurement(load: float | None, told: bool) -> None:
+@pytest.mark.parametrize(("load", "shown"), [(0.9, False), (1.7, True), (None, False)])
+def test_the_page_names_processes_that_ran_before_the_measurement(load: float | None, shown: bool) -> None:
     results = summarize(FIGURES["footprint"], DURABLE, [[Sample("idle memory", 10.0, "MiB")]])
     text = page(as_json(results, [], where={**WHERE, "load_average": load}, passes={}))
-    assert ("busy with other things (1.7 processes wanted 2 cores before it began)" in text) is told
+    assert ("busy with other things (1.7 processes wanted 2 cores before it began)" in text) is shown
 
 
 def test_a_long_table_is_folded_away() -> None:
@@ -309,9 +309,9 @@ def test_a_figure_that_cannot_be_measured_does_not_end_the_others(
     monkeypatch.setattr("scripts.benchmarks.command.FIGURES", figures)
     output = tmp_path / "results.json"
     assert main(["--alone", "--rounds", "1", "--cache", str(tmp_path), "--json", str(output)]) == 2
-    told = capsys.readouterr().out
-    assert "fails: RefusedError: NOT_LEADER_OR_FOLLOWER" in told
-    assert "not measured: fails" in told
+    shown = capsys.readouterr().out
+    assert "fails: RefusedError: NOT_LEADER_OR_FOLLOWER" in shown
+    assert "not measured: fails" in shown
     assert list(json.loads(output.read_text())["figures"]) == ["works"]
 
 

@@ -5,7 +5,7 @@
     python -m tests.simulation --minutes 60         look for seeds that fail
     python -m tests.simulation --seeds 1-500        these seeds
     python -m tests.simulation --known              those that ever failed, see seeds.txt
-    ... --insist-on-situations                      fail when something that matters never came up
+    ... --require-situations                      fail when something that matters never came up
 
 Exit code 0: all is well; 1: a seed failed, or a situation is missing.
 """
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print the trace of --seed in any case")
     parser.add_argument("--digest", action="store_true", help="print only a digest of all that happened in --seed")
     parser.add_argument(
-        "--insist-on-situations", action="store_true", help="fail when something that matters never came up"
+        "--require-situations", action="store_true", help="fail when something that matters never came up"
     )
     options = parser.parse_args()
     if options.seed is not None:
@@ -50,14 +50,14 @@ def main() -> int:
         seeds, deadline_s = range(int(first), int(last or first) + 1), None
     else:
         seeds, deadline_s = itertools.count(secrets.randbelow(2**40)), time.monotonic() + options.minutes * 60
-    return search(seeds, deadline_s, insists=options.insist_on_situations)
+    return search(seeds, deadline_s, requires_situations=options.require_situations)
 
 
 def replay(seed: int, *, is_trace_wanted: bool, is_digest_wanted: bool) -> int:
     """Live through one world again."""
-    from tests.simulation.story import tell
+    from tests.simulation.story import run_seed
 
-    outcome = tell(seed, keeps_trace=True)
+    outcome = run_seed(seed, keeps_trace=True)
     if is_digest_wanted:
         print(outcome.digest)
         return 1 if outcome.reason else 0
@@ -68,7 +68,7 @@ def replay(seed: int, *, is_trace_wanted: bool, is_digest_wanted: bool) -> int:
     return 1 if outcome.reason else 0
 
 
-def search(seeds: Iterable[int], deadline_s: float | None, *, insists: bool) -> int:
+def search(seeds: Iterable[int], deadline_s: float | None, *, requires_situations: bool) -> int:
     """Live through many worlds."""
     from tests.simulation.search import live_through
     from tests.simulation.story import Outcome
@@ -91,9 +91,9 @@ def search(seeds: Iterable[int], deadline_s: float | None, *, insists: bool) -> 
     for outcome in total.failures[:FAILURES_SHOWN]:
         print(f"  python -m tests.simulation --seed {outcome.seed}   # {outcome.headline}")
     missing = total.missing()
-    if insists and missing:
+    if requires_situations and missing:
         print("never came up: " + "; ".join(missing))
-    return 1 if total.failures or (insists and missing) else 0
+    return 1 if total.failures or (requires_situations and missing) else 0
 
 
 if __name__ == "__main__":

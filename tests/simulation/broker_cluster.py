@@ -85,8 +85,8 @@ class BrokerCluster:
         if node_id != source_id:
             self._copy(topic_partition, self.brokers[source_id], self.brokers[node_id])
             self._holders[topic_partition] = node_id
-            for tell in self._world.placement_observers:
-                tell(topic_partition, source_id, node_id)
+            for observe in self._world.placement_observers:
+                observe(topic_partition, source_id, node_id)
         self.table.place(topic_partition, node_id)
 
     def heal(self) -> None:

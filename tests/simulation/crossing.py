@@ -52,8 +52,8 @@ class Crossings:
         for correlation_id, request, version in _requests(content):
             exchange = self._world.trace.sent(source, nodes[target], request, version)
             self._under_way.setdefault(connection, {})[correlation_id] = exchange
-            for tell in list(self.on_sent):
-                tell(exchange)
+            for observe in list(self.on_sent):
+                observe(exchange)
 
     def _has_arrived(self, connection: _Connection, content: bytes) -> None:
         under_way = self._under_way.get(connection)
@@ -74,8 +74,8 @@ class Crossings:
         source, target = connection.route
         for _, request, _ in _requests(content):
             self._world.trace.happened(f"{target} gets once more what {source} has sent: {brief(request)}")
-            for tell in self.on_repeated:
-                tell(request)
+            for observe in self.on_repeated:
+                observe(request)
 
 
 def _requests(content: bytes) -> Iterator[tuple[int, Any, int]]:

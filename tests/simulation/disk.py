@@ -172,7 +172,7 @@ class SimulatedFile:
             self.node.append(content)
 
     def read(self, position: int, length_bytes: int) -> memoryview:
-        self._disk.insist_on_life()
+        self._disk.require_alive()
         return memoryview(bytes(self.node.content[position : position + length_bytes]))
 
     def read_to_send(self, position: int, length_bytes: int) -> memoryview:
@@ -186,11 +186,11 @@ class SimulatedFile:
             self.node.truncate(size_bytes)
 
     def last_write_ms(self) -> int:
-        self._disk.insist_on_life()
+        self._disk.require_alive()
         return self.node.last_write_ms
 
     def set_last_write_ms(self, time_ms: int) -> None:
-        self._disk.insist_on_life()
+        self._disk.require_alive()
         self.node.last_write_ms = time_ms
 
     def release_room(self) -> None:
@@ -289,13 +289,13 @@ class SimulatedDisk:
     def operation(self, kind: str, path: str, size_bytes: int = 0) -> _Running:
         return _Running(self, kind, path, size_bytes)
 
-    def insist_on_life(self) -> None:
+    def require_alive(self) -> None:
         """A dead process does nothing, whoever holds its objects. Raises Crash."""
         if self._process is not None and self._process.is_dead:
             raise Crash
 
     def begin(self, kind: str, path: str, size_bytes: int) -> Operation:
-        self.insist_on_life()
+        self.require_alive()
         self.operation_count += 1
         operation = Operation(self.operation_count, kind, path, size_bytes)
         if self.before is not None:
@@ -309,7 +309,7 @@ class SimulatedDisk:
     # Disk
 
     def open(self, path: str) -> LogFile:
-        self.insist_on_life()
+        self.require_alive()
         node = self._find(path)
         if node is None:
             with self.operation("open", path):
@@ -320,7 +320,7 @@ class SimulatedDisk:
         return SimulatedFile(self, path, node)
 
     def read_file(self, path: str) -> bytes | None:
-        self.insist_on_life()
+        self.require_alive()
         self.read_paths.add(path)
         node = self._find(path)
         if isinstance(node, _DirectoryNode):
@@ -338,16 +338,16 @@ class SimulatedDisk:
                 parent.synced(parent.change_count)
 
     def exists(self, path: str) -> bool:
-        self.insist_on_life()
+        self.require_alive()
         return self._find(path) is not None
 
     def list(self, path: str) -> Sequence[str]:
-        self.insist_on_life()
+        self.require_alive()
         node = self._find(path)
         return sorted(node.entries) if isinstance(node, _DirectoryNode) else ()
 
     def make_directory(self, path: str) -> None:
-        self.insist_on_life()
+        self.require_alive()
         node = self._find(path)
         if isinstance(node, _DirectoryNode):
             return
@@ -377,14 +377,14 @@ class SimulatedDisk:
                 old_parent.change({old_name: None})
 
     def delete(self, path: str) -> None:
-        self.insist_on_life()
+        self.require_alive()
         if self._find(path) is not None:
             with self.operation("delete", path):
                 parent, name = self._parent(path)
                 parent.change({name: None})
 
     def lock(self, path: str) -> bool:
-        self.insist_on_life()
+        self.require_alive()
         if path in self._locks:
             return False
         self._locks.add(path)
@@ -411,14 +411,14 @@ class SimulatedDisk:
     async def _sync(self, nodes: Sequence[tuple[_Node, int]], paths: str) -> None:
         operation = self.begin("sync", paths, len(nodes))
         await asyncio.sleep(self._chance.uniform(*self.sync_latency_s))
-        self.insist_on_life()
+        self.require_alive()
         for node, change_count in nodes:
             node.synced(change_count)
         self.end(operation)
 
     async def write_back(self, path: str) -> None:
         """What reaches the device before a sync is left to chance as it is."""
-        self.insist_on_life()
+        self.require_alive()
 
     # Paths
 

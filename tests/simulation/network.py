@@ -148,8 +148,8 @@ class SimulatedNetwork:
                 return
             late = _Connection(self, *connection.route)
             self._pipes[late] = None
-            for tell in self.on_repeated:
-                tell(late, content)
+            for observe in self.on_repeated:
+                observe(late, content)
             late.end(0, asyncio.Protocol(), (connection.route[0], 0))
             target.accept_connection(late, (connection.route[0], 0))
             late.ends[0].write(content)
@@ -295,8 +295,8 @@ class SimulatedTransport(asyncio.Transport):
         content = b"".join(chunks)
         network = self._connection.network
         if self._side == 0:
-            for tell in network.on_sent:
-                tell(self._connection, content)
+            for observe in network.on_sent:
+                observe(self._connection, content)
         if network.is_lost(self._connection):
             self._deliver_later(lambda other: self._connection.cut())
             return
@@ -325,8 +325,8 @@ class SimulatedTransport(asyncio.Transport):
         if self._is_lost or self._is_dead():
             return
         if self._side == 0:
-            for tell in self._connection.network.on_arrived:
-                tell(self._connection, content)
+            for observe in self._connection.network.on_arrived:
+                observe(self._connection, content)
         self._arrived.append(content)
         self._hand_over()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.simulation.lookout import SITUATIONS
-from tests.simulation.story import Outcome, tell
+from tests.simulation.story import Outcome, run_seed
 
 SEEDS_PATH: Final = Path(__file__).with_name("seeds.txt")
 PROCESS_COUNT: Final = 2
@@ -85,16 +85,16 @@ def live_through(seeds: Iterable[int], note: Callable[[Outcome], None], *, deadl
     # Without it the pool would take all seeds at once, however many there are.
     pace = multiprocessing.get_context("fork").Semaphore(PROCESS_COUNT * 2)
     with context.Pool(PROCESS_COUNT, initializer=gc.freeze, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        for outcome in pool.imap_unordered(_tell_briefly, in_time()):
+        for outcome in pool.imap_unordered(_run_briefly, in_time()):
             pace.release()
             total.add(outcome)
             note(outcome)
     return total
 
 
-def _tell_briefly(seed: int) -> Outcome:
+def _run_briefly(seed: int) -> Outcome:
     """Without what is not worth carrying from one process to another."""
-    outcome = tell(seed)
+    outcome = run_seed(seed)
     outcome.history.clear()
     return outcome
 

@@ -83,7 +83,7 @@ class Outcome:
         return self.reason.splitlines()[0] if self.reason else "all is well"
 
 
-def tell(seed: int, *, keeps_trace: bool = False) -> Outcome:
+def run_seed(seed: int, *, keeps_trace: bool = False) -> Outcome:
     """Live through one world. keeps_trace: have the outcome hold its digest and every line of its trace."""
     outcome = Outcome(seed)
     teller = _Teller(outcome, keeps_trace=keeps_trace)
@@ -98,7 +98,7 @@ def tell(seed: int, *, keeps_trace: bool = False) -> Outcome:
         mock.patch.object(file_slice, "PIECE_BYTES", PIECE_BYTES),
     ):
         try:
-            run(teller.tell(seed))
+            run(teller.run(seed))
         except (Violation, AssertionError, Stuck) as error:
             outcome.reason = str(error) or type(error).__name__
         except Exception as error:  # noqa: BLE001  # whatever a world raises is a finding
@@ -130,14 +130,14 @@ class _Teller:
             details = " ".join(f"{name}={value}" for name, value in sorted(fields.items()) if name not in MEASURED)
             self._world.trace.happened(f"  log: {event} {details}")
 
-    async def tell(self, seed: int) -> None:
+    async def run(self, seed: int) -> None:
         """Raises Violation, and whatever else shows that something is wrong."""
         try:
-            await self._tell(seed)
+            await self._run(seed)
         finally:
             self._is_over = True
 
-    async def _tell(self, seed: int) -> None:
+    async def _run(self, seed: int) -> None:
         world = self._world = World(seed)
         script = write_script(world.chance_of("script"))
         invariants = Invariants(world)
@@ -178,7 +178,7 @@ class _Teller:
         for broker in self._brokers:
             if not await broker.stop():
                 raise Violation(f"{broker.host} died while it stopped")
-        invariants.insist()
+        invariants.require_no_violation()
         self._check_history()
 
     def _add_brokers(self, script: Script) -> None:

@@ -338,7 +338,7 @@ class _Judging:
             taken for other, one in template.acknowledged.items() if other != name for taken in one.records.values()
         }
 
-    def _told(self, events: Iterable[str] | None = None) -> bool:
+    def _is_reported(self, events: Iterable[str] | None = None) -> bool:
         """Whether a line in the log names the partition, by path or by topic and partition."""
         wanted = None if events is None else frozenset(events)
         for line in self._lines:
@@ -357,7 +357,7 @@ class _Judging:
         if log is None or log.is_offline:
             if not self._is_target:
                 found.append("not served, though nothing of it was damaged")
-            if not self._told():
+            if not self._is_reported():
                 found.append("not served, and no line says why")
         elif log.topic_id != ZERO_TOPIC_ID and log.topic_id != TOPIC_IDS[self._name.topic]:
             if not self._is_target:
@@ -394,9 +394,9 @@ class _Judging:
                 found.append(f"{isolation.value} lacks {missing[:3]}… of {len(expected)}, and nothing was said")
         if not is_complete:
             return found
-        if producers_of(log) != known.producers and not self._told():
+        if producers_of(log) != known.producers and not self._is_reported():
             found.append(f"producers {producers_of(log)} instead of {known.producers}")
-        if epoch_ends_of(log) != known.epoch_ends and not self._told():
+        if epoch_ends_of(log) != known.epoch_ends and not self._is_reported():
             found.append(f"epochs end at {epoch_ends_of(log)} instead of {known.epoch_ends}")
         if self._name in COORDINATED:
             try:
@@ -425,4 +425,4 @@ class _Judging:
             return []
         if is_offline:
             return ["bytes of it changed, though it is offline"]
-        return [] if self._told(CUTS) else ["bytes of it are gone, and no line counts them"]
+        return [] if self._is_reported(CUTS) else ["bytes of it are gone, and no line counts them"]

@@ -98,9 +98,9 @@ class ScriptedVerifier:
         self.calls.append({"topic_partitions": list(topic_partitions), **call})
         answer = self.answers.pop(0) if self.answers else ErrorCode.NONE
         errors = {name: answer if isinstance(answer, ErrorCode) else answer[name] for name in topic_partitions}
-        return self._told_later(errors) if self.is_elsewhere else eager.Finished(errors)
+        return self._answer_later(errors) if self.is_elsewhere else eager.Finished(errors)
 
-    async def _told_later(self, errors: dict[TopicPartition, ErrorCode]) -> dict[TopicPartition, ErrorCode]:
+    async def _answer_later(self, errors: dict[TopicPartition, ErrorCode]) -> dict[TopicPartition, ErrorCode]:
         await asyncio.sleep(0)
         return errors
 

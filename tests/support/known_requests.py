@@ -83,7 +83,7 @@ class FrameClient:
             if self.connection.kept_count == kept_count:
                 arrived[:] = bytes(len(arrived))
             if isinstance(outcome, PendingReply):
-                outcome = self._told(outcome)
+                outcome = self._reply_of(outcome)
             chunks = await outcome if isinstance(outcome, asyncio.Future) else outcome
         except CloseConnection as reason:
             return str(reason)
@@ -91,15 +91,15 @@ class FrameClient:
         return None if chunks is None else b"".join(chunk for portion in portions_to_send(chunks) for chunk in portion)
 
     @staticmethod
-    def _told(pending: PendingReply) -> asyncio.Future[ReplyFrame]:
-        told: asyncio.Future[ReplyFrame] = asyncio.get_running_loop().create_future()
+    def _reply_of(pending: PendingReply) -> asyncio.Future[ReplyFrame]:
+        reply_future: asyncio.Future[ReplyFrame] = asyncio.get_running_loop().create_future()
 
         def on_reply(reply: ReplyFrame, error: BaseException | None) -> None:
             if error is None:
-                told.set_result(reply)
+                reply_future.set_result(reply)
             else:
-                told.set_exception(error)
+                reply_future.set_exception(error)
 
         pending.on_reply = on_reply
-        told.add_done_callback(lambda _: pending.cancel())
-        return told
+        reply_future.add_done_callback(lambda _: pending.cancel())
+        return reply_future

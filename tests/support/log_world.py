@@ -106,8 +106,10 @@ class LogWorld:
             is_transactional=is_transactional,
         )
         if is_transactional and guard is None:
-            begun = log.begin_verification(producer_id, producer_epoch, base_sequence, transaction_version_2=True)
-            guard = begun if isinstance(begun, VerificationGuard) else None
+            verification = log.begin_verification(
+                producer_id, producer_epoch, base_sequence, transaction_version_2=True
+            )
+            guard = verification if isinstance(verification, VerificationGuard) else None
         return log.append(memoryview(batch), now_ms=self.clock.now_ms(), guard=guard)
 
     def append_records(self, *records: Record) -> AppendResult:

@@ -145,10 +145,10 @@ class StreamsMembership:
         effects.set_deadline(
             DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id), effects.now_ms + times.session_timeout_ms
         )
-        asking = group.shutdown_member_id
+        shutdown_member_id = group.shutdown_member_id
         if request.shutdown_application:
-            asking = _shut_down(draft, member_id)
-        problems = _problems(draft.group, settled, configured, delay, asking)
+            shutdown_member_id = _shut_down(draft, member_id)
+        problems = _problems(draft.group, settled, configured, delay, shutdown_member_id)
         is_waiting = delay is not None or configured.to_create or not settled.is_reconciled_to(draft.group.group_epoch)
         response = StreamsGroupHeartbeatResponse(
             member_id=member_id,
@@ -437,7 +437,7 @@ def _problems(
     member: StreamsMember,
     configured: ConfiguredTopology,
     delay: TopologyProblem | None,
-    asking: str | None,
+    shutdown_member_id: str | None,
 ) -> list[TopologyProblem]:
     """Return the statuses in the reply to a member. asking: the member that requested the shutdown."""
     problems = []
@@ -447,10 +447,10 @@ def _problems(
         detail = f"The member's topology epoch {sent} is behind the group's topology epoch {current}."
         problems.append(TopologyProblem(TopologyStatus.STALE_TOPOLOGY, detail))
     problems += [problem for problem in (delay, configured.problem) if problem is not None]
-    if asking is not None:
+    if shutdown_member_id is not None:
         detail = (
-            f"Streams group member {asking} encountered a fatal error and requested a shutdown for the entire "
-            "application."
+            f"Streams group member {shutdown_member_id} encountered a fatal error and requested a shutdown for the "
+            "entire application."
         )
         problems.append(TopologyProblem(TopologyStatus.SHUTDOWN_APPLICATION, detail))
     return problems

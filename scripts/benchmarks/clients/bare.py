@@ -12,8 +12,8 @@ from scripts.benchmarks.client import (
     Client,
     end_offsets,
     fetch_request,
-    insist,
     produce_request,
+    require_success,
 )
 
 WARM_UP_RECORDS = 200
@@ -52,9 +52,9 @@ def one_at_a_time(*, host: str, port: int, topic: str, record_bytes: int, record
             producer.send(produce)
             fetched = consumer.receive()
             arrived_at_s = time.monotonic()
-            insist(producer.receive())
+            require_success(producer.receive())
             acknowledged_at_s = time.monotonic()
-            offset = _next_offset(insist(fetched).responses[0].partitions[0].records)
+            offset = _next_offset(require_success(fetched).responses[0].partitions[0].records)
             return arrived_at_s - began_at_s, acknowledged_at_s - began_at_s
 
         for _ in range(WARM_UP_RECORDS):
@@ -68,7 +68,7 @@ def one_at_a_time(*, host: str, port: int, topic: str, record_bytes: int, record
 
 
 def _fetch(client: Client, topic: str, offset: int, fetch_bytes: int) -> memoryview:
-    reply = insist(client.call(fetch_request(topic, offset, fetch_bytes)))
+    reply = require_success(client.call(fetch_request(topic, offset, fetch_bytes)))
     return memoryview(reply.responses[0].partitions[0].records)
 
 

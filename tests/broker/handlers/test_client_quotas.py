@@ -134,9 +134,9 @@ async def test_validate_only_changes_nothing(broker: HandlerBroker) -> None:
 async def test_what_cannot_be_set_is_refused_in_kafkas_words(
     broker: HandlerBroker, entity: Entity, op: Op, message: str
 ) -> None:
-    error, told = await alter(broker, entity, op)
+    error, reported = await alter(broker, entity, op)
     assert error is ErrorCode.INVALID_REQUEST
-    assert message in (told or "")
+    assert message in (reported or "")
     assert await describe(broker) == {}
 
 

@@ -97,15 +97,15 @@ async def test_topics_that_cannot_be_created_are_reported_until_the_report_expir
     broker.topics.creation_refusals[CHANGELOG] = failure
     joined = await join(broker)
     await broker.groups.streams.settled()
-    told = await heartbeat(broker, joined.member_epoch)
-    (status,) = told.status or []
+    reply = await heartbeat(broker, joined.member_epoch)
+    (status,) = reply.status or []
     assert status.status_code == TopologyStatus.MISSING_INTERNAL_TOPICS
     assert status.status_detail == (
         f"Internal topics are missing: {CHANGELOG}; Creation failed: {CHANGELOG} ({failure})."
     )
     broker.topics.creation_refusals.clear()
     broker.clock.time_ms += 10_000
-    again = await heartbeat(broker, told.member_epoch)
+    again = await heartbeat(broker, reply.member_epoch)
     assert "failed" not in (again.status or [])[0].status_detail
     await broker.groups.streams.settled()
     assert (await heartbeat(broker, again.member_epoch)).status == []

@@ -203,13 +203,13 @@ async def test_init_producer_id_6_begins_a_two_phase_commit_where_the_broker_all
     async with transaction_handlers(Settings(transaction_two_phase_commit_enable=True), out=2) as handlers:
         # The time-out asked for is not looked at: such a transaction has none.
         request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=-1, enable2_pc=True)
-        begun = await handlers.call(request, 6)
-        assert (begun.error_code, begun.producer_epoch) == (0, 0)
-        assert (begun.ongoing_txn_producer_id, begun.ongoing_txn_producer_epoch) == (-1, -1)
+        producer = await handlers.call(request, 6)
+        assert (producer.error_code, producer.producer_epoch) == (0, 0)
+        assert (producer.ongoing_txn_producer_id, producer.ongoing_txn_producer_epoch) == (-1, -1)
         described = handlers.services.transactions.find(ID)
         assert isinstance(described, TransactionMetadata)
         assert described.timeout_ms == 2**31 - 1
-        added = await handlers.call(add(begun, topics(0)), 3)
+        added = await handlers.call(add(producer, topics(0)), 3)
         assert codes(added.results_by_topic_v3_and_below) == [ErrorCode.NONE]
         # Without keep_prepared_txn the next session aborts it like any other: this is how an operator ends it.
         again = await handlers.call(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 6)
@@ -234,8 +234,8 @@ def test_unstable_versions_are_shown_only_where_they_are_switched_on() -> None:
 async def test_many_partitions_join_while_others_are_served_and_no_request_of_the_connection_overtakes_them() -> None:
     count = FEWEST_WRITTEN_IN_SLICES
     async with transaction_handlers(many=count) as handlers:
-        begun = await handlers.call(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 5)
-        request = add(begun, topics(*range(count), name="many"))
+        producer = await handlers.call(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 5)
+        request = add(producer, topics(*range(count), name="many"))
         context = RequestContext(handlers.services, ApiKey.ADD_PARTITIONS_TO_TXN, 3, 1, "test", "127.0.0.1", 1)
         adding = asyncio.ensure_future(handle_add_partitions_to_txn(context, request))
         await asyncio.sleep(0)

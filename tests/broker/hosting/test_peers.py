@@ -128,10 +128,10 @@ async def test_a_time_out_closes_the_connection_so_that_a_late_answer_is_never_r
         with pytest.raises(PeerUnreachable, match="did not answer within"):
             await ask(peers, 0.05)
         node.answer = node.echo
-        asking = asyncio.create_task(ask(peers))
+        request = asyncio.create_task(ask(peers))
         correlation_id, writer = late[0]
         writer.write(response(correlation_id, 99))
-        assert await asking == 0, "the first answer on a new connection"
+        assert await request == 0, "the first answer on a new connection"
         assert node.connection_count == 2
 
 

@@ -36,17 +36,17 @@ def test_a_partition_that_was_never_placed_is_led_by_the_default_in_epoch_0() ->
 
 def test_every_change_raises_the_epoch_and_notifies_the_old_leader_first() -> None:
     shared = table()
-    told: list[tuple[int, bool, int]] = []
+    notified: list[tuple[int, bool, int]] = []
     for node_id in (2, 1):
         view = shared.view(node_id)
         view.on_changed.append(
-            lambda name, view=view: told.append((view.node_id, view.is_local(name), view.leader_epoch(name)))  # type: ignore[misc]
+            lambda name, view=view: notified.append((view.node_id, view.is_local(name), view.leader_epoch(name)))  # type: ignore[misc]
         )
     shared.place(NAME, 2)
-    assert told == [(1, False, 1), (2, True, 1)]
-    told.clear()
+    assert notified == [(1, False, 1), (2, True, 1)]
+    notified.clear()
     shared.place(NAME, None)
-    assert {leads for _, leads, _ in told} == {False}
+    assert {leads for _, leads, _ in notified} == {False}
     assert shared.place(NAME, 2).epoch == 3
 
 
@@ -65,14 +65,14 @@ def test_a_partition_is_without_a_leader_while_its_leader_is_not_alive() -> None
 def test_a_view_that_lags_goes_on_with_what_it_knew_until_it_catches_up() -> None:
     shared = table()
     view = shared.view(1)
-    told: list[TopicPartition] = []
-    view.on_changed.append(told.append)
+    notified: list[TopicPartition] = []
+    view.on_changed.append(notified.append)
     view.pause_updates()
     shared.place(NAME, 2)
     shared.place(NAME, None)
-    assert (view.is_local(NAME), view.leader_epoch(NAME), told) == (True, 0, [])
+    assert (view.is_local(NAME), view.leader_epoch(NAME), notified) == (True, 0, [])
     view.catch_up()
-    assert (view.leader(NAME), view.leader_epoch(NAME), told) == (None, 2, [NAME])
+    assert (view.leader(NAME), view.leader_epoch(NAME), notified) == (None, 2, [NAME])
 
 
 def test_a_forgotten_view_is_not_updated_and_a_new_one_is_up_to_date() -> None:

@@ -124,6 +124,6 @@ async def test_what_is_finished_may_be_awaited_like_what_is_not() -> None:
     async def later() -> int:
         return 8
 
-    begun: list[eager.MaybeAwaitable[int]] = [eager.Finished(7), later()]
-    assert [await one for one in begun] == [7, 8]
+    started: list[eager.MaybeAwaitable[int]] = [eager.Finished(7), later()]
+    assert [await one for one in started] == [7, 8]
     assert list(await asyncio.gather(eager.Finished(1), eager.Finished(2))) == [1, 2]

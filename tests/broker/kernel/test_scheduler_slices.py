@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.broker.kernel.scheduler_slices import LONGEST_SLICE_NS, request_longest_slices
 
-ASKED = """
+PROGRAM = """
 import os
 from fencepost.broker.kernel.scheduler_slices import request_longest_slices
 print(int(request_longest_slices()), os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
@@ -21,13 +21,13 @@ print(open(f"/proc/{os.getpid()}/sched").read() if os.path.exists(f"/proc/{os.ge
 
 IS_KNOWN = platform.system() == "Linux" and platform.machine() in ("x86_64", "aarch64")
 """Where the system can be asked."""
-HAS_SLICES_OF_ITS_OWN = IS_KNOWN and tuple(int(part) for part in platform.release().split(".")[:2]) >= (6, 12)
+CAN_SET_SLICES = IS_KNOWN and tuple(int(part) for part in platform.release().split(".")[:2]) >= (6, 12)
 """Where it listens, too: before Linux 6.12 a slice is the system's."""
 
 
 def asked(*before: str) -> tuple[bool, int, int, str]:
     """What a process that `before` starts was told, its policy, its niceness, and what Linux says of its scheduling."""
-    command = [*before, sys.executable, "-c", ASKED]
+    command = [*before, sys.executable, "-c", PROGRAM]
     first, _, rest = subprocess.run(command, check=True, capture_output=True, text=True).stdout.partition("\n")
     is_granted, policy, niceness = first.split()
     return is_granted == "1", int(policy), int(niceness), rest
@@ -38,7 +38,7 @@ def test_a_long_slice_is_granted_where_the_system_can_be_asked() -> None:
     assert is_granted == IS_KNOWN
     assert (policy, niceness) == (os.SCHED_OTHER, os.getpriority(os.PRIO_PROCESS, 0))
     slices_ns = [int(line.split(":")[1]) for line in scheduling.splitlines() if line.startswith("se.slice")]
-    assert slices_ns == [LONGEST_SLICE_NS] * len(slices_ns) or not HAS_SLICES_OF_ITS_OWN
+    assert slices_ns == [LONGEST_SLICE_NS] * len(slices_ns) or not CAN_SET_SLICES
 
 
 def test_the_priority_that_the_broker_was_started_with_stays() -> None:

@@ -74,7 +74,7 @@ class Logs:
         together, one_by_one = self.both
         results = self._append_together(together, batches)
         assert results == [one_by_one.append(memoryview(one), now_ms=self.now_ms) for one in batches]
-        self.insist_on_same()
+        self.assert_same()
         return results
 
     def append_alone(self, *batches: bytes) -> None:
@@ -119,15 +119,15 @@ class Logs:
             assert appended.end_offset == log.log_end_offset
         return results
 
-    def insist_on_same(self) -> None:
+    def assert_same(self) -> None:
         one, other = map(state_of, self.both)
         assert one == other
 
-    async def insist_on_same_when_durable(self) -> None:
+    async def assert_same_when_durable(self) -> None:
         for log in self.both:
             await log.flushed()
             assert log.high_watermark == log.log_end_offset
-        self.insist_on_same()
+        self.assert_same()
 
 
 def state_of(log: PartitionLog) -> dict[str, Any]:
@@ -337,7 +337,7 @@ async def test_a_run_is_readable_like_single_batches(logs: Logs, config: LogConf
     logs.create(config)
     for _ in range(3):
         logs.append(*[batch()] * 6)
-        await logs.insist_on_same_when_durable()
+        await logs.assert_same_when_durable()
 
 
 BATCH_BYTES = len(batch())
@@ -447,7 +447,7 @@ async def test_a_log_that_was_opened_again_goes_on(logs: Logs) -> None:
         logs.append(*in_sequence(5, first=40 * is_crash))
         for world in logs.worlds:
             await world.restart(crash=is_crash)
-        logs.insist_on_same()
+        logs.assert_same()
     logs.append(*in_sequence(5, first=80))
     assert logs.together_counts == [5]
 
@@ -548,7 +548,7 @@ async def test_batches_of_an_open_transaction_go_together(logs: Logs) -> None:
         assert logs.both[0].last_stable_offset < logs.both[0].high_watermark
         for world in logs.worlds:
             world.end_transaction(9, 1 + first // 40, committed=not first)
-        logs.insist_on_same()
+        logs.assert_same()
 
 
 async def test_batches_without_a_transaction_that_is_open_are_refused(logs: Logs) -> None:
@@ -592,7 +592,7 @@ async def test_a_failed_write_leaves_the_log_as_it_was_and_takes_it_offline_unle
 ) -> None:
     logs.create(LogConfig())
     logs.append(*in_sequence(5))
-    await logs.insist_on_same_when_durable()
+    await logs.assert_same_when_durable()
     world, _ = logs.worlds
     log = world.orders
     before = state_of(log)
@@ -615,7 +615,7 @@ async def test_a_failed_write_leaves_the_log_as_it_was_and_takes_it_offline_unle
         assert not log.is_offline
         assert state_of(log) == before
         logs.append(*in_sequence(4, first=40))
-        await logs.insist_on_same_when_durable()
+        await logs.assert_same_when_durable()
         return
     assert log.is_offline
     with pytest.raises(StorageError, match="offline"):
@@ -749,8 +749,8 @@ async def test_logs_are_the_same_whatever_comes(logs: Logs, seed: int, is_durabl
                 for world in logs.worlds:
                     world.clock.time_ms += 100
             case 6:
-                await logs.insist_on_same_when_durable() if is_durable else logs.insist_on_same()
+                await logs.assert_same_when_durable() if is_durable else logs.assert_same()
     assert together_count > ROUNDS_COUNT // 4
     for log in logs.both:
         await log.flushed()
-    logs.insist_on_same()
+    logs.assert_same()

@@ -95,7 +95,7 @@ def remembered(world: LogWorld) -> dict[int, tuple[int, int, bool]]:
     return {producer.producer_id: essence(producer) for producer in found}
 
 
-def insist_on_a_marker_behind_every_decided_transaction(log: PartitionLog, open_ids: set[int]) -> None:
+def require_a_marker_after_every_decided_transaction(log: PartitionLog, open_ids: set[int]) -> None:
     """A marker is never dropped before its data: behind the last data of each producer comes one, unless it is open."""
     undecided: set[int] = set()
     for batch in batches(log):
@@ -118,5 +118,5 @@ async def test_a_log_says_the_same_before_and_after_every_pass(world: LogWorld, 
         if is_invisible:
             assert after == before
             assert replayed(world) == remembered(world)
-            insist_on_a_marker_behind_every_decided_transaction(world.orders, history.open)
+            require_a_marker_after_every_decided_transaction(world.orders, history.open)
         before = after

@@ -364,14 +364,16 @@ class Transactions:
         guard = None
         if header.is_transactional:
             producer = header.producer_id, header.producer_epoch, header.base_sequence
-            begun = log.begin_verification(*producer, transaction_version_2=is_version_2, in_this_step=in_this_step)
-            if isinstance(begun, ErrorCode):
-                return begun
-            if begun is not None and not is_confirmed:
-                if begun is ANSWERED_AT_ONCE:
-                    begun = log.keep_verification(*producer)
-                return type(begun)
-            guard = begun
+            verification = log.begin_verification(
+                *producer, transaction_version_2=is_version_2, in_this_step=in_this_step
+            )
+            if isinstance(verification, ErrorCode):
+                return verification
+            if verification is not None and not is_confirmed:
+                if verification is ANSWERED_AT_ONCE:
+                    verification = log.keep_verification(*producer)
+                return type(verification)
+            guard = verification
         return log.append(batch, now_ms=NOW_MS, guard=guard)
 
 

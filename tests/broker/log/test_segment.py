@@ -312,10 +312,10 @@ def test_a_segment_is_full_by_size_by_offsets_by_index_and_by_age(segment: Segme
         age_ms=st.integers(0, 60),
     ),
     interval_bytes=st.integers(0, 600),
-    asks_before=st.booleans(),
+    asks_first=st.booleans(),
 )
 def test_what_is_known_of_the_room_that_is_left_is_what_looking_would_find(
-    batches: list[tuple[int, int, int]], limits: SegmentLimits, interval_bytes: int, asks_before: bool
+    batches: list[tuple[int, int, int]], limits: SegmentLimits, interval_bytes: int, asks_first: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
         patched.setattr("fencepost.broker.log.segment.MAX_RELATIVE_OFFSET", 8_000)
@@ -329,7 +329,7 @@ def test_what_is_known_of_the_room_that_is_left_is_what_looking_would_find(
             last_offset = knowing.next_offset + delta
             looking._room_limits = None
             has_room = looking.has_room_for(size_bytes, last_offset, timestamp_ms, limits)
-            if asks_before:
+            if asks_first:
                 assert knowing.has_room_for(size_bytes, last_offset, timestamp_ms, limits) is has_room
             for segment in (knowing, looking):
                 end = (segment.size_bytes, segment.next_offset)

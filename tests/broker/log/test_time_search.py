@@ -48,12 +48,12 @@ async def send_large(one: Served, codec: Codec, *, count: int = COUNT) -> Partit
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("asked_ms", [NOW_MS - 1, -3])
+@pytest.mark.parametrize("requested_ms", [NOW_MS - 1, -3])
 async def test_no_step_is_long_while_a_batch_of_many_records_is_searched(
-    one: Served, codec: Codec, asked_ms: int
+    one: Served, codec: Codec, requested_ms: int
 ) -> None:
     await send_large(one, codec)
-    searching = asyncio.ensure_future(one.broker.call(list_offsets((0, asked_ms))))
+    searching = asyncio.ensure_future(one.broker.call(list_offsets((0, requested_ms))))
     steps = await steps_until_done(searching)
     found = (await searching).topics[0].partitions[0]
     assert (found.error_code, found.offset, found.timestamp) == (ErrorCode.NONE, COUNT - 1, NOW_MS - 1)

@@ -39,9 +39,9 @@ def answers(reply: bytes | str | None, version: int = BY_NAME) -> list[Partition
 
 
 def base_offsets(reply: bytes | str | None, version: int = BY_NAME) -> dict[int, int]:
-    told = answers(reply, version)
-    assert {answer.error_code for answer in told} == {ErrorCode.NONE}
-    return {answer.index: answer.base_offset for answer in told}
+    replied = answers(reply, version)
+    assert {answer.error_code for answer in replied} == {ErrorCode.NONE}
+    return {answer.index: answer.base_offset for answer in replied}
 
 
 def errors(reply: bytes | str | None, version: int = BY_NAME) -> dict[int, int]:
@@ -72,11 +72,11 @@ async def test_only_the_first_request_for_a_topic_is_decoded(one: Served, versio
         batches = [(partition, batch(bytes(number * 90))) for partition in partitions]
         frame = produce_frame_of_several(batches, version=version, correlation_id=-number)
         reply = await one.produce(frame)
-        told = base_offsets(reply, version)
+        replied = base_offsets(reply, version)
         assert isinstance(reply, bytes)
         assert int.from_bytes(reply[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True) == -number
-        assert list(told) == list(partitions)
-    assert told == {1: 3, 2: 4, 0: 3}
+        assert list(replied) == list(partitions)
+    assert replied == {1: 3, 2: 4, 0: 3}
     assert one.known_count == 4
 
 
@@ -88,10 +88,10 @@ async def test_a_partition_that_was_not_asked_for_before_is_learnt(one: Served) 
 
 async def test_a_partition_may_come_twice_in_a_request(one: Served) -> None:
     batches = [(0, batch()), (1, batch()), (0, batch())]
-    told = [[(answer.index, answer.base_offset) for answer in answers(reply)] for reply in [
+    replied = [[(answer.index, answer.base_offset) for answer in answers(reply)] for reply in [
         await one.produce(produce_frame_of_several(batches)) for _ in range(2)
     ]]  # fmt: skip
-    assert told == [[(0, 0), (1, 0), (0, 1)], [(0, 2), (1, 1), (0, 3)]]
+    assert replied == [[(0, 0), (1, 0), (0, 1)], [(0, 2), (1, 1), (0, 3)]]
     assert one.known_count == 1
 
 
@@ -250,8 +250,8 @@ async def test_each_partition_gets_the_answer_of_the_coordinator(one: Served, is
     said = [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.PRODUCER_FENCED]
     partitions = [TopicPartition("orders", partition) for partition in range(3)]
     one.broker.verifier.answers = [dict(zip(partitions, said, strict=True))]
-    told = errors(await one.produce(transactional_frame(1)), BY_ID)
-    assert told == {0: ErrorCode.NONE, 1: ErrorCode.TRANSACTION_ABORTABLE, 2: ErrorCode.INVALID_PRODUCER_EPOCH}
+    replied = errors(await one.produce(transactional_frame(1)), BY_ID)
+    assert replied == {0: ErrorCode.NONE, 1: ErrorCode.TRANSACTION_ABORTABLE, 2: ErrorCode.INVALID_PRODUCER_EPOCH}
     assert one.known_count == 1
     assert one.broker.services.produce_verifications == {}
 

@@ -13,7 +13,7 @@ import pytest
 from fencepost.broker.requests.api import CloseConnection
 from fencepost.broker.requests.long_polls import MAX_ANSWERED_BEFORE_WRITER, LongPoll, LongPolls, PendingReply
 
-Told = tuple[object, BaseException | None]
+Reply = tuple[object, BaseException | None]
 
 
 class Waiting(LongPoll[str]):
@@ -21,7 +21,7 @@ class Waiting(LongPoll[str]):
 
     def __init__(self) -> None:
         self.answer: str | None = None
-        self.asked_count = 0
+        self.poll_count = 0
         self.wake: Callable[[], None] = lambda: None
         self.is_watching = False
 
@@ -29,7 +29,7 @@ class Waiting(LongPoll[str]):
         self.wake, self.is_watching = wake, True
 
     def poll(self) -> str | None:
-        self.asked_count += 1
+        self.poll_count += 1
         return self.answer
 
     def end(self) -> None:
@@ -46,7 +46,7 @@ class Client:
 
     def __init__(self, polls: LongPolls, *, order: list[Client] | None = None) -> None:
         self.waiting = Waiting()
-        self.told: list[Told] = []
+        self.replies: list[Reply] = []
         self._order = order
         self.pending = PendingReply(polls, self.waiting, self._reply)
         self.pending.begin()
@@ -59,7 +59,7 @@ class Client:
     def _replied(self, reply: object, error: BaseException | None) -> None:
         if self._order is not None:
             self._order.append(self)
-        self.told.append((reply, error))
+        self.replies.append((reply, error))
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ async def turn() -> None:
 async def test_a_woken_poll_is_answered_in_the_next_turn(polls: LongPolls) -> None:
     client = Client(polls)
     client.waiting.happens()
-    assert not client.told
+    assert not client.replies
     await turn()
-    assert client.told == [([b"news"], None)]
+    assert client.replies == [([b"news"], None)]
     assert not client.waiting.is_watching
 
 
@@ -84,9 +84,9 @@ async def test_the_first_woken_polls_are_answered_at_once(polls: LongPolls) -> N
     client = Client(polls)
     client.waiting.happens()
     polls.answer_first_woken()
-    assert client.told == [([b"news"], None)]
+    assert client.replies == [([b"news"], None)]
     await turn()
-    assert len(client.told) == 1
+    assert len(client.replies) == 1
 
 
 async def test_only_a_few_woken_polls_are_answered_at_once(polls: LongPolls) -> None:
@@ -105,10 +105,10 @@ async def test_a_poll_that_is_woken_often_is_polled_once(polls: LongPolls) -> No
     for _ in range(5):
         client.waiting.happens(None)
     await turn()
-    assert (client.waiting.asked_count, client.told) == (1, [])
+    assert (client.waiting.poll_count, client.replies) == (1, [])
     client.waiting.happens()
     await turn()
-    assert (client.waiting.asked_count, client.told) == (2, [([b"news"], None)])
+    assert (client.waiting.poll_count, client.replies) == (2, [([b"news"], None)])
 
 
 async def test_polls_that_are_woken_by_polls_are_answered_in_the_next_turn(polls: LongPolls) -> None:
@@ -116,9 +116,9 @@ async def test_polls_that_are_woken_by_polls_are_answered_in_the_next_turn(polls
     first.pending.on_reply = lambda *_: second.waiting.happens()
     first.waiting.happens()
     await turn()
-    assert not second.told
+    assert not second.replies
     await turn()
-    assert second.told
+    assert second.replies
 
 
 async def test_a_poll_whose_client_is_gone_is_not_polled(polls: LongPolls) -> None:
@@ -127,7 +127,7 @@ async def test_a_poll_whose_client_is_gone_is_not_polled(polls: LongPolls) -> No
     client.pending.cancel()
     client.pending.cancel()
     await turn()
-    assert (client.waiting.asked_count, client.told, client.waiting.is_watching) == (0, [], False)
+    assert (client.waiting.poll_count, client.replies, client.waiting.is_watching) == (0, [], False)
 
 
 async def test_what_cannot_be_answered_ends_the_wait_with_its_reason(polls: LongPolls) -> None:
@@ -138,11 +138,11 @@ async def test_what_cannot_be_answered_ends_the_wait_with_its_reason(polls: Long
 
     pending = PendingReply(polls, waiting, refuse)
     pending.begin()
-    told: list[Told] = []
-    pending.on_reply = lambda reply, error: told.append((reply, error))
+    replies: list[Reply] = []
+    pending.on_reply = lambda reply, error: replies.append((reply, error))
     waiting.happens()
     await turn()
-    ((reply, error),) = told
+    ((reply, error),) = replies
     assert reply is None
     assert isinstance(error, CloseConnection)
     assert not waiting.is_watching
@@ -161,13 +161,13 @@ async def test_a_wait_that_cannot_begin_leaves_nothing_behind(polls: LongPolls) 
 
 
 async def test_a_poll_runs_in_the_context_of_its_request_and_not_of_its_waker(polls: LongPolls) -> None:
-    who = ContextVar("who", default="nobody")
-    who.set("the one who waits")
+    name = ContextVar("who", default="nobody")
+    name.set("the one who waits")
     waiting = Waiting()
     asked_as: list[str] = []
-    pending = PendingReply(polls, waiting, lambda: asked_as.append(who.get()))
+    pending = PendingReply(polls, waiting, lambda: asked_as.append(name.get()))
     pending.begin()
-    who.set("who woke it")
+    name.set("who woke it")
     waiting.happens()
     polls.answer_first_woken()
     waiting.happens()

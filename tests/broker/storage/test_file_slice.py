@@ -47,13 +47,13 @@ def test_a_reply_is_sendable_in_portions_that_end_with_each_piece() -> None:
 
 def test_a_read_failure_is_reported_before_it_is_raised() -> None:
     part = FileSlice(CountedFile(CONTENT, fails_from=150), 0, 250)
-    told: list[StorageError] = []
-    part.failed = told.append
+    reported: list[StorageError] = []
+    part.failed = reported.append
     pieces = part.pieces()
     assert next(pieces) == CONTENT[:100]
     with pytest.raises(StorageError, match="Input/output error") as raised:
         next(pieces)
-    assert told == [raised.value]
+    assert reported == [raised.value]
 
 
 def test_a_file_that_ends_before_the_slice_does_is_an_error() -> None:

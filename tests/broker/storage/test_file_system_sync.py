@@ -186,12 +186,12 @@ async def test_where_there_are_many_syncs_the_rest_is_written_while_they_go_on(
     assert len(system.files_synced) == 4 * REFUSED_BEFORE_WRITE_BACK
 
 
-@pytest.mark.parametrize("told", ["", "Dirty: 0 kB\n", "Dirty: many kB\nWriteback: 0 kB\n"])
+@pytest.mark.parametrize("text", ["", "Dirty: 0 kB\n", "Dirty: many kB\nWriteback: 0 kB\n"])
 async def test_an_unreadable_amount_of_unwritten_bytes_counts_as_large(
-    disk: LocalDisk, system: System, tmp_path: Path, told: str
+    disk: LocalDisk, system: System, tmp_path: Path, text: str
 ) -> None:
     files = written(disk, tmp_path, "a", "b")
-    system.memory_path.write_text(told)
+    system.memory_path.write_text(text)
     await disk.sync(files)
     assert sorted(system.files_synced) == ["a", "b"]
 

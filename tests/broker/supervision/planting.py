@@ -78,9 +78,9 @@ def logged(place: Place, concerns: TopicPartition | str | None = None, *, times:
     """Insists on one line of the log about a failure of this place, or on so many, and on nobody else's."""
     with capture_logs() as lines:
         yield lines
-    told = [line for line in lines if line["event"] == "background_work_failed"]
-    assert [line["work"] for line in told] == [place.name] * times, told
-    for line in told:
+    logged_lines = [line for line in lines if line["event"] == "background_work_failed"]
+    assert [line["work"] for line in logged_lines] == [place.name] * times, logged_lines
+    for line in logged_lines:
         assert line["policy"] == place.policy.value
         assert line["exc_info"] is not None or line["failures"] > 1
         if isinstance(concerns, TopicPartition):

@@ -242,11 +242,11 @@ async def test_a_deadline_that_fails_is_not_the_last(harness: Harness, error: Ba
     shard.decide_deadline = raising(error)  # type: ignore[method-assign]
     failed = {runtime.DECISION.name, runtime.DEADLINE.name}
     with pytest.MonkeyPatch.context() as patch:
-        told: list[str] = []
-        patch.setattr(type(runtime.DEADLINE), "_log", lambda place, *_: told.append(place.name))
+        logged_lines: list[str] = []
+        patch.setattr(type(runtime.DEADLINE), "_log", lambda place, *_: logged_lines.append(place.name))
         await harness.runtime.execute(0, lambda _: say("a"))
         await asyncio.sleep(0.02)
-        assert set(told) == failed
+        assert set(logged_lines) == failed
     again = await harness.active()
     assert again is not shard
     again.deadline_ms = harness.clock.milliseconds

@@ -126,13 +126,13 @@ async def test_a_timer_of_syncs_that_fails_comes_again(
 @unforeseen
 async def test_a_watcher_that_fails_harms_neither_the_log_nor_the_others(world: LogWorld, error: BaseException) -> None:
     log = world.create()
-    told: list[str] = []
+    notified: list[str] = []
     log.add_watcher(raising(error))
-    log.add_watcher(lambda: told.append("moved"))
+    log.add_watcher(lambda: notified.append("moved"))
     with logged(waiters.WATCHER):
         append(log)
         await log.flushed()
-    assert told == ["moved"]
+    assert notified == ["moved"]
     assert not log.is_offline
 
 

@@ -130,10 +130,10 @@ async def test_a_waiting_request_that_fails_gets_an_error_and_the_others_are_pol
         broken.waiting.happens()
         sound.waiting.happens()
         await asyncio.sleep(0.01)
-    assert len(broken.told) == len(sound.told) == 1
+    assert len(broken.replies) == len(sound.replies) == 1
     if step == "poll":
-        assert isinstance(broken.told[0][1], type(error))
-    assert sound.told == [([b"news"], None)]
+        assert isinstance(broken.replies[0][1], type(error))
+    assert sound.replies == [([b"news"], None)]
 
 
 @plants(long_polls.POLL)
@@ -146,7 +146,7 @@ async def test_a_listener_that_fails_does_not_keep_others_from_being_notified(er
         broken.waiting.happens()
         sound.waiting.happens()
         await asyncio.sleep(0.01)
-    assert sound.told == [([b"news"], None)]
+    assert sound.replies == [([b"news"], None)]
 
 
 @plants(long_polls.POLL_TIME_OUT)

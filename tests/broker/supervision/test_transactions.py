@@ -33,7 +33,7 @@ from tests.broker.hosting.test_peers import ask, other_node
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.broker.transaction.test_remote_markers import NEAR, Sending
 from tests.broker.transaction.test_remote_verification import OUT_0 as ASKED
-from tests.broker.transaction.test_remote_verification import Asking, id_of
+from tests.broker.transaction.test_remote_verification import RemoteVerification, id_of
 from tests.broker.transaction.test_service import ID, OK, OUT_0, OUT_1, Broker
 from tests.support.memory_topics import in_page_cache
 
@@ -142,11 +142,11 @@ async def test_producers_that_keep_fencing_each_other_are_waited_for_within_boun
 async def test_a_reelection_that_fails_is_held_again(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_reload, "FIRST_PAUSE_S", 0.001)
     partition = TopicPartition(TRANSACTION_STATE_TOPIC, 1)
-    stood: list[TopicPartition] = []
-    elections = CoordinatorReload(raising(error, times=2, then=lambda name, _: stood.append(name)))
+    reloaded: list[TopicPartition] = []
+    elections = CoordinatorReload(raising(error, times=2, then=lambda name, _: reloaded.append(name)))
     with logged(coordinator_reload.REELECTION, partition, times=2):
         elections.refused(partition, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-        await until(lambda: stood == [partition])
+        await until(lambda: reloaded == [partition])
     elections.close()
 
 
@@ -202,7 +202,7 @@ async def test_a_task_that_fails_while_sending_markers_leaves_no_waiter_behind(
 async def test_a_verification_that_fails_leaves_no_waiter_behind(
     error: BaseException, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asking = Asking()
+    remote = RemoteVerification()
 
     async def fail(_: object) -> None:
         raise type(error)(*error.args)
@@ -210,17 +210,17 @@ async def test_a_verification_that_fails_leaves_no_waiter_behind(
     monkeypatch.setattr(
         remote_verification._NodeVerificationQueue, step, fail if step == "_verify_all" else raising(error)
     )
-    queue = asking.verifier._queue(2)
+    queue = remote.verifier._queue(2)
     with logged(remote_verification.REMOTE_VERIFICATION, "node 2"):
         question: Any = type("Question", (), {"transactional_id": id_of(2), "producer_epoch": 0, "producer_id": 1})()
         monkeypatch.setattr(remote_verification, "AddPartitionsToTxnRequest", lambda **_: object())
         task = asyncio.ensure_future(queue.verify(question, [ASKED]))
         if step == "_answer":
-            await until(lambda: asking.peers.sent)
-            asking.peers.sent[0].answer(object())
+            await until(lambda: remote.peers.sent)
+            remote.peers.sent[0].answer(object())
         async with asyncio.timeout(5):
             assert await task == {ASKED: ErrorCode.UNKNOWN_SERVER_ERROR}
-    await asking.verifier.close()
+    await remote.verifier.close()
 
 
 @plants(peers.CONNECTING)

@@ -78,7 +78,7 @@ IDENTITIES = [
     Identity(RESERVED, -1),  # left by a fence of version 1
     Identity(RESERVED, PRODUCER_ID),  # on its way to the next producer id
 ]
-ASKERS = [
+REQUESTING_PRODUCERS = [
     Producer(producer_id, epoch)
     for producer_id in (PRODUCER_ID, EARLIER_ID, FOREIGN_ID)
     for epoch in (0, 1, 3, 4, 5, 6, EXHAUSTED - 1, EXHAUSTED, RESERVED)
@@ -159,12 +159,12 @@ def moved(metadata: TransactionMetadata, state: TransactionState, **changes: obj
 
 
 def ended(
-    cell: Cell, outcome: TransactionState, version: TransactionVersion, *, owner_asked: bool
+    cell: Cell, outcome: TransactionState, version: TransactionVersion, *, requested_by_owner: bool
 ) -> TransactionMetadata | None:
     """The Prepare record; None when a producer id is needed and none is at hand."""
     before = cell.before
     assert before is not None
-    if version is V1 and owner_asked:
+    if version is V1 and requested_by_owner:
         return moved(before, outcome, client_transaction_version=V1)
     next_id = -1
     if version is V2 and before.producer_epoch >= EXHAUSTED:
@@ -219,7 +219,7 @@ def expected_of_init(cell: Cell, expected: Producer | None) -> Outcome:
     if before.state is ONGOING and expected not in (None, before.producer):
         return Outcome(FENCED)  # not in Kafka, where a zombie that is refused aborts its successor's transaction
     if before.state is ONGOING:
-        fence = ended(cell, PREPARE_ABORT, cell.server, owner_asked=False)
+        fence = ended(cell, PREPARE_ABORT, cell.server, requested_by_owner=False)
         return Outcome(LOADING) if fence is None else Outcome(CONCURRENT, after=fence, records=1)
     producer = before.producer
     if expected is not None and expected == cell.identity.last:
@@ -250,7 +250,7 @@ def expected_of_init(cell: Cell, expected: Producer | None) -> Outcome:
 @either_version
 @every_cell
 def test_init_producer_id(state: TransactionState | None, identity: Identity, version: TransactionVersion) -> None:
-    for expected in (None, *ASKERS):
+    for expected in (None, *REQUESTING_PRODUCERS):
         for has_id in (True, False):
             cell = Cell(state, identity, version, has_id=has_id)
             outcome = expected_of_init(cell, expected)
@@ -297,7 +297,7 @@ def expected_of_add(cell: Cell, producer: Producer, version: TransactionVersion)
 @either_version
 @every_cell
 def test_add_partitions(state: TransactionState | None, identity: Identity, version: TransactionVersion) -> None:
-    for producer in ASKERS:
+    for producer in REQUESTING_PRODUCERS:
         cell = Cell(state, identity, V2)
         outcome = expected_of_add(cell, producer, version)
         assert outcome.error in cell.allowed(ApiKey.ADD_PARTITIONS_TO_TXN, 3)
@@ -315,7 +315,7 @@ def test_add_partitions(state: TransactionState | None, identity: Identity, vers
 
 @every_cell
 def test_verification(state: TransactionState | None, identity: Identity) -> None:
-    for producer in ASKERS:
+    for producer in REQUESTING_PRODUCERS:
         cell = Cell(state, identity, V2)
         before = cell.before
         in_it = not_in_it = OK
@@ -376,7 +376,7 @@ def expected_of_end(cell: Cell, producer: Producer, version: TransactionVersion,
         return Outcome(found)
     if found is DONE:
         return Outcome(OK, before.producer)
-    prepared = ended(cell, PREPARE_COMMIT if committed else PREPARE_ABORT, version, owner_asked=True)
+    prepared = ended(cell, PREPARE_COMMIT if committed else PREPARE_ABORT, version, requested_by_owner=True)
     if prepared is None:
         return Outcome(LOADING)
     after = completed(prepared)
@@ -389,7 +389,7 @@ def expected_of_end(cell: Cell, producer: Producer, version: TransactionVersion,
 def test_end_txn(
     state: TransactionState | None, identity: Identity, committed: bool, version: TransactionVersion
 ) -> None:
-    for producer in ASKERS:
+    for producer in REQUESTING_PRODUCERS:
         for has_id in (True, False):
             cell = Cell(state, identity, V2, has_id=has_id)
             outcome = expected_of_end(cell, producer, version, committed=committed)
@@ -417,7 +417,7 @@ def test_time_out(state: TransactionState | None, identity: Identity, version: T
     if state is not ONGOING:
         assert after == cell.before
         return
-    fence = ended(cell, PREPARE_ABORT, version, owner_asked=False)
+    fence = ended(cell, PREPARE_ABORT, version, requested_by_owner=False)
     assert fence is not None
     assert after == fence._replace(last_update_ms=due_ms)
     assert cell.driver.shard.take_prepared() == [TRANSACTIONAL_ID]

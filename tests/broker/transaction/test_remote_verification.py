@@ -38,7 +38,7 @@ def id_of(node_id: int, number: int = 0) -> str:
     return found[number]
 
 
-class Asking:
+class RemoteVerification:
     """The verifier of node 1; partition n of `__transaction_state` is led by node n, partition 0 by nobody."""
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ class Asking:
 
 
 @pytest.fixture
-async def asking() -> AsyncIterator[Asking]:
-    asking = Asking()
-    await asking.service.start()
-    asking.topics.add(TRANSACTION_STATE_TOPIC, PARTITION_COUNT)
-    yield asking
-    await asking.verifier.close()
-    await asking.service.close()
+async def remote() -> AsyncIterator[RemoteVerification]:
+    remote = RemoteVerification()
+    await remote.service.start()
+    remote.topics.add(TRANSACTION_STATE_TOPIC, PARTITION_COUNT)
+    yield remote
+    await remote.verifier.close()
+    await remote.service.close()
 
 
 def answer(request: SentRequest, error: ErrorCode = OK) -> AddPartitionsToTxnResponse:
@@ -110,30 +110,32 @@ def ids(request: SentRequest) -> list[str]:
     return [transaction.transactional_id for transaction in request.message.transactions]
 
 
-async def test_a_local_coordinator_is_called_directly(asking: Asking) -> None:
-    assert await asking.ask(id_of(1)) == {OUT_0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
-    assert asking.peers.sent == []
+async def test_a_local_coordinator_is_called_directly(remote: RemoteVerification) -> None:
+    assert await remote.ask(id_of(1)) == {OUT_0: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert remote.peers.sent == []
 
 
-async def test_only_a_coordinator_here_confirms_at_once(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_a_coordinator_here_confirms_at_once(
+    remote: RemoteVerification, monkeypatch: pytest.MonkeyPatch
+) -> None:
     confirmed: list[object] = []
 
     def is_partition_confirmed(*about: object) -> bool:
         confirmed.append(about)
         return True
 
-    monkeypatch.setattr(asking.service, "is_partition_confirmed", is_partition_confirmed)
-    confirming = [asking.verifier.is_confirmed(id_of(coordinator), 7, 3, OUT_0) for coordinator in (0, 1, 2)]
+    monkeypatch.setattr(remote.service, "is_partition_confirmed", is_partition_confirmed)
+    confirming = [remote.verifier.is_confirmed(id_of(coordinator), 7, 3, OUT_0) for coordinator in (0, 1, 2)]
     assert confirming == [False, True, False]
     assert confirmed == [(id_of(1), 7, 3, OUT_0)]
-    asking.topics.remove(TRANSACTION_STATE_TOPIC)
-    assert not asking.verifier.is_confirmed(id_of(1), 7, 3, OUT_0)
+    remote.topics.remove(TRANSACTION_STATE_TOPIC)
+    assert not remote.verifier.is_confirmed(id_of(1), 7, 3, OUT_0)
 
 
-async def test_a_remote_coordinator_gets_requests_in_the_newest_version(asking: Asking) -> None:
-    asked = asking.ask(id_of(2), OUT_1, OUT_0, add=False)
+async def test_a_remote_coordinator_gets_requests_in_the_newest_version(remote: RemoteVerification) -> None:
+    asked = remote.ask(id_of(2), OUT_1, OUT_0, add=False)
     await turns()
-    (request,) = asking.peers.sent
+    (request,) = remote.peers.sent
     assert (request.node_id, request.version) == (2, 5)
     (transaction,) = request.message.transactions
     assert (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch) == (id_of(2), 7, 3)
@@ -143,27 +145,29 @@ async def test_a_remote_coordinator_gets_requests_in_the_newest_version(asking: 
     assert await asked == dict.fromkeys((OUT_0, OUT_1), ErrorCode.TRANSACTION_ABORTABLE)
 
 
-async def test_without_a_leader_or_a_topic_the_coordinator_is_not_available(asking: Asking) -> None:
-    assert await asking.ask(id_of(0)) == {OUT_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    asking.table.unregister(2)
-    assert await asking.ask(id_of(2)) == {OUT_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    asking.topics.remove(TRANSACTION_STATE_TOPIC)
-    assert await asking.ask(id_of(1)) == {OUT_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+async def test_without_a_leader_or_a_topic_the_coordinator_is_not_available(remote: RemoteVerification) -> None:
+    assert await remote.ask(id_of(0)) == {OUT_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    remote.table.unregister(2)
+    assert await remote.ask(id_of(2)) == {OUT_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    remote.topics.remove(TRANSACTION_STATE_TOPIC)
+    assert await remote.ask(id_of(1)) == {OUT_0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
-async def test_questions_gather_while_one_is_under_way_and_nodes_do_not_wait_for_each_other(asking: Asking) -> None:
-    first = asking.ask(id_of(2, 0))
+async def test_questions_gather_while_one_is_under_way_and_nodes_do_not_wait_for_each_other(
+    remote: RemoteVerification,
+) -> None:
+    first = remote.ask(id_of(2, 0))
     await turns()
-    others = [asking.ask(id_of(2, number), add=number % 2 == 0) for number in (1, 2, 3)]
-    elsewhere = asking.ask(id_of(3))
+    others = [remote.ask(id_of(2, number), add=number % 2 == 0) for number in (1, 2, 3)]
+    elsewhere = remote.ask(id_of(3))
     await turns()
-    assert [request.node_id for request in asking.peers.sent] == [2, 3]
-    asking.peers.sent[1].answer(answer(asking.peers.sent[1]))
+    assert [request.node_id for request in remote.peers.sent] == [2, 3]
+    remote.peers.sent[1].answer(answer(remote.peers.sent[1]))
     assert await elsewhere == {OUT_0: OK}
-    asking.peers.sent[0].answer(answer(asking.peers.sent[0]))
+    remote.peers.sent[0].answer(answer(remote.peers.sent[0]))
     assert await first == {OUT_0: OK}
     await turns()
-    batch = asking.peers.sent[2]
+    batch = remote.peers.sent[2]
     assert ids(batch) == [id_of(2, number) for number in (1, 2, 3)]
     assert [transaction.verify_only for transaction in batch.message.transactions] == [True, False, True]
     batch.answer(answer(batch))
@@ -175,46 +179,46 @@ async def test_questions_gather_while_one_is_under_way_and_nodes_do_not_wait_for
     [(3, 4, ErrorCode.INVALID_PRODUCER_EPOCH), (3, 3, ErrorCode.NETWORK_EXCEPTION)],
 )
 async def test_a_newer_question_about_a_transaction_takes_the_place_of_the_one_that_waits(
-    asking: Asking, earlier_epoch: int, later_epoch: int, earlier_outcome: ErrorCode
+    remote: RemoteVerification, earlier_epoch: int, later_epoch: int, earlier_outcome: ErrorCode
 ) -> None:
-    under_way = asking.ask(id_of(2, 1))
+    under_way = remote.ask(id_of(2, 1))
     await turns()
-    earlier = asking.ask(id_of(2), epoch=earlier_epoch)
+    earlier = remote.ask(id_of(2), epoch=earlier_epoch)
     await turns()
-    later = asking.ask(id_of(2), OUT_1, epoch=later_epoch)
+    later = remote.ask(id_of(2), OUT_1, epoch=later_epoch)
     assert await earlier == {OUT_0: earlier_outcome}
-    asking.peers.sent[0].answer(answer(asking.peers.sent[0]))
+    remote.peers.sent[0].answer(answer(remote.peers.sent[0]))
     await under_way
     await turns()
-    (transaction,) = asking.peers.sent[1].message.transactions
+    (transaction,) = remote.peers.sent[1].message.transactions
     assert transaction.producer_epoch == later_epoch
-    asking.peers.sent[1].answer(answer(asking.peers.sent[1]))
+    remote.peers.sent[1].answer(answer(remote.peers.sent[1]))
     assert await later == {OUT_1: OK}
 
 
-async def test_an_older_question_is_refused_while_a_newer_one_waits(asking: Asking) -> None:
-    asking.ask(id_of(2, 1))
+async def test_an_older_question_is_refused_while_a_newer_one_waits(remote: RemoteVerification) -> None:
+    remote.ask(id_of(2, 1))
     await turns()
-    newer = asking.ask(id_of(2), epoch=4)
+    newer = remote.ask(id_of(2), epoch=4)
     await turns()
-    assert await asking.ask(id_of(2), OUT_1, epoch=3) == {OUT_1: ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert await remote.ask(id_of(2), OUT_1, epoch=3) == {OUT_1: ErrorCode.INVALID_PRODUCER_EPOCH}
     assert not newer.done()
 
 
-async def test_epochs_of_two_producer_ids_are_not_compared(asking: Asking) -> None:
-    asking.ask(id_of(2, 1))
+async def test_epochs_of_two_producer_ids_are_not_compared(remote: RemoteVerification) -> None:
+    remote.ask(id_of(2, 1))
     await turns()
-    exhausted = asking.ask(id_of(2), producer_id=7, epoch=32766)
+    exhausted = remote.ask(id_of(2), producer_id=7, epoch=32766)
     await turns()
-    rotated = asking.ask(id_of(2), producer_id=8, epoch=0)
+    rotated = remote.ask(id_of(2), producer_id=8, epoch=0)
     assert await exhausted == {OUT_0: ErrorCode.NETWORK_EXCEPTION}
     assert not rotated.done()
 
 
-async def test_a_question_that_got_lost_is_a_network_exception(asking: Asking) -> None:
-    asked = asking.ask(id_of(2))
+async def test_a_question_that_got_lost_is_a_network_exception(remote: RemoteVerification) -> None:
+    asked = remote.ask(id_of(2))
     await turns()
-    asking.peers.sent[0].lose()
+    remote.peers.sent[0].lose()
     assert await asked == {OUT_0: ErrorCode.NETWORK_EXCEPTION}
 
 
@@ -228,39 +232,39 @@ async def test_a_question_that_got_lost_is_a_network_exception(asking: Asking) -
     ],
 )
 async def test_an_error_of_the_whole_request_is_that_of_every_partition(
-    asking: Asking, error: ErrorCode, add: bool, expected: ErrorCode
+    remote: RemoteVerification, error: ErrorCode, add: bool, expected: ErrorCode
 ) -> None:
-    asked = asking.ask(id_of(2), add=add)
+    asked = remote.ask(id_of(2), add=add)
     await turns()
-    asking.peers.sent[0].answer(AddPartitionsToTxnResponse(error_code=error))
+    remote.peers.sent[0].answer(AddPartitionsToTxnResponse(error_code=error))
     assert await asked == {OUT_0: expected}
 
 
-async def test_what_an_answer_leaves_out_has_not_been_confirmed(asking: Asking) -> None:
-    asked = asking.ask(id_of(2))
+async def test_what_an_answer_leaves_out_has_not_been_confirmed(remote: RemoteVerification) -> None:
+    asked = remote.ask(id_of(2))
     await turns()
-    asking.peers.sent[0].answer(AddPartitionsToTxnResponse())
+    remote.peers.sent[0].answer(AddPartitionsToTxnResponse())
     assert await asked == {OUT_0: ErrorCode.NETWORK_EXCEPTION}
-    asked = asking.ask(id_of(2))
+    asked = remote.ask(id_of(2))
     await turns()
-    asking.peers.sent[1].answered.set_exception(TypeError("a bug"))
+    remote.peers.sent[1].answered.set_exception(TypeError("a bug"))
     assert await asked == {OUT_0: ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
-async def test_a_verification_without_a_waiter_is_not_sent(asking: Asking) -> None:
-    under_way = asking.ask(id_of(2, 1))
+async def test_a_verification_without_a_waiter_is_not_sent(remote: RemoteVerification) -> None:
+    under_way = remote.ask(id_of(2, 1))
     await turns()
-    gone = asking.ask(id_of(2))
+    gone = remote.ask(id_of(2))
     await turns()
     gone.cancel()
     await turns()
-    asking.peers.sent[0].answer(answer(asking.peers.sent[0]))
+    remote.peers.sent[0].answer(answer(remote.peers.sent[0]))
     await under_way
     await turns()
-    assert len(asking.peers.sent) == 1
+    assert len(remote.peers.sent) == 1
 
 
-async def test_an_empty_transactional_id_is_refused_without_asking(asking: Asking) -> None:
-    asking.table.place(TopicPartition(TRANSACTION_STATE_TOPIC, 0), 2)  # where the empty id hashes to
-    assert await asking.ask("") == {OUT_0: ErrorCode.INVALID_REQUEST}
-    assert asking.peers.sent == []
+async def test_an_empty_transactional_id_is_refused_without_asking(remote: RemoteVerification) -> None:
+    remote.table.place(TopicPartition(TRANSACTION_STATE_TOPIC, 0), 2)  # where the empty id hashes to
+    assert await remote.ask("") == {OUT_0: ErrorCode.INVALID_REQUEST}
+    assert remote.peers.sent == []

@@ -604,8 +604,8 @@ async def test_partitions_that_refuse_their_markers_are_logged_in_one_line(monke
     with capture_logs() as lines:
         await broker.end(producer)
         await broker.reaches(COMPLETE_COMMIT)
-    told = [line for line in lines if line["event"] == "marker_refused"]
-    assert [(line["attempt"], line["partition"], line["partitions"]) for line in told] == [(1, 0, 2), (10, 0, 2)]
+    refusals = [line for line in lines if line["event"] == "marker_refused"]
+    assert [(line["attempt"], line["partition"], line["partitions"]) for line in refusals] == [(1, 0, 2), (10, 0, 2)]
     await broker.service.close()
 
 

@@ -11,7 +11,7 @@ from tests.compat.aiokafka import crashes, groups, records, transactions
 from tests.compat.python_checks import Check, main
 
 
-def of_its_own_loop(check: Callable[[Check], Coroutine[Any, Any, None]]) -> Callable[[Check], None]:
+def in_new_loop(check: Callable[[Check], Coroutine[Any, Any, None]]) -> Callable[[Check], None]:
     @functools.wraps(check)
     def run(context: Check) -> None:
         asyncio.run(check(context))
@@ -21,7 +21,7 @@ def of_its_own_loop(check: Callable[[Check], Coroutine[Any, Any, None]]) -> Call
 
 main(
     [
-        of_its_own_loop(check)
+        in_new_loop(check)
         for check in (
             records.produce_and_consume,
             records.compression,

@@ -52,7 +52,7 @@ class Reporter:
             if reason is None:
                 chosen.append(item)
             else:
-                self._tell(check, "skipped", reason)
+                self._report(check, "skipped", reason)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = chosen
 
@@ -64,9 +64,9 @@ class Reporter:
         elif report.failed:
             self._ended[check] = ("failed", f"{report.when}: {report.longreprtext}")
         if report.when == "teardown":
-            self._tell(check, *self._ended.get(check, ("passed", "")))
+            self._report(check, *self._ended.get(check, ("passed", "")))
 
-    def _tell(self, check: str, outcome: str, detail: str) -> None:
+    def _report(self, check: str, outcome: str, detail: str) -> None:
         seconds = round(self._spent_s.get(check, 0.0), 3)
         self._lines.write(json.dumps({"check": check, "outcome": outcome, "seconds": seconds, "detail": detail}) + "\n")
 

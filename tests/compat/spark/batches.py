@@ -123,7 +123,7 @@ def batch_from_sink_to_source(check: Check) -> None:
 def batch_isolation(check: Check) -> None:
     topic = create_topic(check, "topic", 1)
 
-    def begun(name: str, value: str) -> Any:
+    def open_transaction(name: str, value: str) -> Any:
         identity = {"bootstrap.servers": check.bootstrap, "transactional.id": check.name(name), "log_level": 0}
         producer = ck.Producer(identity)
         producer.init_transactions(TIMEOUT_S)
@@ -132,10 +132,10 @@ def batch_isolation(check: Check) -> None:
         producer.flush(TIMEOUT_S)
         return producer
 
-    begun("commits", "committed").commit_transaction(TIMEOUT_S)
-    begun("aborts", "aborted").abort_transaction(TIMEOUT_S)
+    open_transaction("commits", "committed").commit_transaction(TIMEOUT_S)
+    open_transaction("aborts", "aborted").abort_transaction(TIMEOUT_S)
     produce(check, topic, ["plain"])
-    lingering = begun("lingers", "open")
+    lingering = open_transaction("lingers", "open")
     committed = read(check, subscribe=topic, kafka__isolation_level="read_committed")
     check.equal("committed", values_of(committed), ["committed", "plain"])
     uncommitted = read(check, subscribe=topic, kafka__isolation_level="read_uncommitted")

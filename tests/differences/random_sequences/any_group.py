@@ -52,7 +52,7 @@ FIRST_LIST_BY_STATE, FIRST_LIST_BY_TYPE = 4, 5
 FIRST_FETCH_OF_GROUPS: Final = 8
 FIRST_FETCH_OF_ALL: Final = 2
 FIRST_BY_ID: Final = 10
-LAST_IN_A_TRANSACTION_BEGUN: Final = 4  # version of TxnOffsetCommit; later ones add the group to the transaction
+LAST_FOR_AN_ADDED_GROUP: Final = 4  # version of TxnOffsetCommit; later ones add the group to the transaction
 BUSY: Final = (ErrorCode.CONCURRENT_TRANSACTIONS,)
 
 
@@ -142,7 +142,7 @@ class AnyGroup:
     # Its offsets
 
     def fetch_offsets(
-        self, asker: str, wanted: Sequence[Wanted], member_id: str | None = None, member_epoch: int = -1
+        self, requester: str, wanted: Sequence[Wanted], member_id: str | None = None, member_epoch: int = -1
     ) -> None:
         version = self._steps.version(OffsetFetchRequest)
         is_all = version >= FIRST_FETCH_OF_ALL and self._steps.happens(0.2)
@@ -158,7 +158,7 @@ class AnyGroup:
             group = OffsetFetchRequestGroup(self._group, member_id, member_epoch, None if is_all else by_id)
             request = OffsetFetchRequest(groups=[group], require_stable=is_stable)
         what = "all offsets" if is_all else "the offsets"
-        self._steps.ask(f"{asker} fetches {what}{' that are stable' if is_stable else ''}", request, version)
+        self._steps.ask(f"{requester} fetches {what}{' that are stable' if is_stable else ''}", request, version)
 
     def commit_in_transaction(
         self, committer: str, topic: str, partition: int, member_id: str, epoch: int, instance: str | None = None
@@ -166,12 +166,12 @@ class AnyGroup:
         """One offset, in a transaction of its own that is committed or aborted, and over when this returns."""
         if self._producer is None:
             self._exchange.find_coordinator(self._transactional_id, TRANSACTION)
-            begun = self._exchange.call(InitProducerIdRequest(self._transactional_id, TIMEOUT_MS), 4, retry=BUSY)
-            self._producer = begun.producer_id, begun.producer_epoch
+            producer = self._exchange.call(InitProducerIdRequest(self._transactional_id, TIMEOUT_MS), 4, retry=BUSY)
+            self._producer = producer.producer_id, producer.producer_epoch
         transaction = (self._transactional_id, *self._producer)
         self._exchange.call(AddOffsetsToTxnRequest(*transaction, self._group), 3, retry=BUSY)
         lowest = 0 if self._steps.happens(0.2) else 3
-        version = self._steps.version(TxnOffsetCommitRequest, lowest=lowest, highest=LAST_IN_A_TRANSACTION_BEGUN)
+        version = self._steps.version(TxnOffsetCommitRequest, lowest=lowest, highest=LAST_FOR_AN_ADDED_GROUP)
         offset = self._random.randint(0, 99)
         committed = [TxnOffsetCommitRequestPartition(partition, offset)]
         request = TxnOffsetCommitRequest(

@@ -130,7 +130,7 @@ class _Run:
 
     def idle(self) -> list[Member]:
         """Those of which no request waits."""
-        return [member for member in self.members if not self.waiting.has_begun(member.name)]
+        return [member for member in self.members if not self.waiting.is_waiting_for_reply(member.name)]
 
     def generation(self, member: Member) -> int:
         """Mostly the one that a member was told."""
@@ -232,9 +232,9 @@ class _Run:
         if self.waiting.state() != JOINING:
             return
         for member in list(self.members):
-            if not self.waiting.has_begun(member.name):
+            if not self.waiting.is_waiting_for_reply(member.name):
                 self.join(member)
-            if member.member_id and member.generation < 0 and not self.waiting.has_begun(member.name):
+            if member.member_id and member.generation < 0 and not self.waiting.is_waiting_for_reply(member.name):
                 self.join(member)
 
     def join(self, member: Member, *, is_plain: bool = False) -> None:
@@ -244,9 +244,11 @@ class _Run:
         if is_odd_type:
             request.protocol_type = "connect"
         words = self.words(member_id=member_id, generation=member.generation, instance=member.instance, member=member)
-        who = "anew" if not member.member_id else "again"
+        kind_of_join = "anew" if not member.member_id else "again"
         instance = "" if member.instance is None else f" as {member.instance}"
-        description = f"{member.name}{instance} joins {who} with {'+'.join(member.protocols)} {member.user_data}{words}"
+        description = (
+            f"{member.name}{instance} joins {kind_of_join} with {'+'.join(member.protocols)} {member.user_data}{words}"
+        )
         if is_odd_type:
             description += ", of another type"
         situation = self.steps.situation(description)
@@ -301,7 +303,7 @@ class _Run:
             return
         for _ in range(2):  # who joined first may have been answered before the last one joined
             for member in list(self.members):
-                if member.member_id and not self.waiting.has_begun(member.name):
+                if member.member_id and not self.waiting.is_waiting_for_reply(member.name):
                     self.join(member, is_plain=True)
         self.await_end_of(JOINING)
         self.all_sync()
@@ -340,7 +342,7 @@ class _Run:
         # The leader comes last, or the others would not have to wait; now and then it is the other way round.
         idle = [member for member in self.idle() if member.generation >= 0]
         for member in sorted(idle, key=lambda member: bool(member.roster) ^ self.steps.happens(0.2)):
-            if not self.waiting.has_begun(member.name):
+            if not self.waiting.is_waiting_for_reply(member.name):
                 self.sync(member)
 
     def sync(self, member: Member) -> None:
@@ -392,7 +394,7 @@ class _Run:
         member = self.member()
         if member is None:
             return
-        if self.waiting.state() == SYNCING and self.waiting.has_begun(member.name):
+        if self.waiting.state() == SYNCING and self.waiting.is_waiting_for_reply(member.name):
             return  # Kafka would never answer its sync
         described = self.exchange.call(DescribeGroupsRequest([self.group]), 5).groups[0]
         if member.name in self.leaders and len(described.members) > 2:
@@ -440,9 +442,9 @@ class _Run:
     def commit(self) -> None:
         member = self.member()
         member_id, generation, instance, words = "", -1, None, ""
-        who = "a stranger"
+        kind_of_join = "a stranger"
         if member is not None and not self.steps.happens(0.1):
-            who = member.name
+            kind_of_join = member.name
             member_id, generation, instance = self.member_id(member), self.generation(member), self.instance(member)
             words = self.words(member_id=member_id, generation=generation, instance=instance, member=member)
         lowest = FIRST_STATIC_COMMIT if instance is not None else 0
@@ -457,7 +459,7 @@ class _Run:
             group_instance_id=instance,
             topics=[OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(partition, offset)])],
         )
-        self.steps.ask(f"{who} commits {offset} of {partition}{words}", request, version)
+        self.steps.ask(f"{kind_of_join} commits {offset} of {partition}{words}", request, version)
 
     def fetch_offsets(self) -> None:
         wanted = [Wanted(topic, self.topic_ids[topic], list(range(PARTITIONS_COUNT))) for topic in self.topics]
@@ -470,15 +472,15 @@ class _Run:
             self.as_any.fetch_offsets(f"{member.name}{words}", wanted, member_id, generation)
 
     def commit_in_transaction(self) -> None:
-        member_id, generation, instance, who = "", -1, None, "a stranger"
+        member_id, generation, instance, kind_of_join = "", -1, None, "a stranger"
         member = self.member()
         if member is not None and not self.steps.happens(0.2):
             member_id, generation, instance = self.member_id(member), self.generation(member), self.instance(member)
-            who = member.name
-            who += self.words(member_id=member_id, generation=generation, instance=instance, member=member)
+            kind_of_join = member.name
+            kind_of_join += self.words(member_id=member_id, generation=generation, instance=instance, member=member)
         partition = self.random.randrange(PARTITIONS_COUNT)
         self.as_any.commit_in_transaction(
-            who, self.random.choice(self.topics), partition, member_id, generation, instance
+            kind_of_join, self.random.choice(self.topics), partition, member_id, generation, instance
         )
 
     def delete_offsets(self) -> None:

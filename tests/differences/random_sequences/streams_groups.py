@@ -351,8 +351,8 @@ class _Run:
     def commit_in_transaction(self) -> None:
         member = self.random.choice(self.members)
         epoch = member.epoch + self.random.choice((0, 0, 0, -1, 1))
-        who = f"{member.base} in epoch {epoch}"
-        self.as_any.commit_in_transaction(who, self.topic, 0, member.member_id, epoch)
+        member_name = f"{member.base} in epoch {epoch}"
+        self.as_any.commit_in_transaction(member_name, self.topic, 0, member.member_id, epoch)
 
     def delete_offsets(self) -> None:
         topics = [OffsetDeleteRequestTopic(self.topic, [OffsetDeleteRequestPartition(0)])]

@@ -20,7 +20,7 @@ PATIENCE_S: Final = 0.1
 
 
 @dataclass
-class _Begun:
+class _WaitingRequest:
     pending: Pending
     who: str
     waits_in: str
@@ -33,38 +33,40 @@ class Waiting:
     def __init__(self, exchange: Exchange, group_id: str) -> None:
         self._exchange = exchange
         self._group_id = group_id
-        self._partial_send: list[_Begun] = []
+        self._waiting: list[_WaitingRequest] = []
 
     def begin(self, who: str, situation: str, request: Any, version: int, then: Callable[[Any], None]) -> None:
         """Send a JoinGroup or SyncGroup of somebody; `then` gets its reply once there is one."""
         pending = self._exchange.begin(situation, request, version)
-        self._partial_send.append(_Begun(pending, who, STATES_THAT_LET_WAIT[type(request)], then))
+        self._waiting.append(_WaitingRequest(pending, who, STATES_THAT_LET_WAIT[type(request)], then))
         pending.connection.has_reply(PATIENCE_S)
         self.settle()
 
-    def has_begun(self, who: str) -> bool:
+    def is_waiting_for_reply(self, who: str) -> bool:
         """Whether a request of this one still waits."""
-        return any(begun.who == who for begun in self._partial_send)
+        return any(waiting.who == who for waiting in self._waiting)
 
     def settle(self) -> None:
         """Finish all that must have been answered, in the order in which it was asked."""
         for _ in range(ATTEMPTS):
-            state = self.state() if self._partial_send else ""
+            state = self.state() if self._waiting else ""
             due = [
-                begun for begun in self._partial_send if begun.waits_in != state or begun.pending.connection.has_reply()
+                waiting
+                for waiting in self._waiting
+                if waiting.waits_in != state or waiting.pending.connection.has_reply()
             ]
-            if all(begun.pending.connection.has_reply() for begun in due):
+            if all(waiting.pending.connection.has_reply() for waiting in due):
                 self._finish(due)
                 if not due:
                     return
             else:
                 time.sleep(PAUSE_S)
-        self._finish(self._partial_send)
+        self._finish(self._waiting)
 
-    def _finish(self, answered: list[_Begun]) -> None:
-        self._partial_send = [begun for begun in self._partial_send if begun not in answered]
-        for begun in answered:
-            begun.then(self._exchange.finish(begun.pending))
+    def _finish(self, answered: list[_WaitingRequest]) -> None:
+        self._waiting = [waiting for waiting in self._waiting if waiting not in answered]
+        for waiting in answered:
+            waiting.then(self._exchange.finish(waiting.pending))
 
     def state(self) -> str:
         """Of the group, as a classic one; one that everybody has left is soon empty, and until then not looked at."""

@@ -192,8 +192,8 @@ def isolation(fetching: Fetching, name: str) -> None:
 
 def sessions(fetching: Fetching, filled: str, other: str) -> None:
     topic, ask, forgotten = fetching.topic, fetching.ask, fetching.forgotten
-    begun = ask("session: begun", topic(filled, at(9), at(5, partition=1)), session_epoch=NEW_SESSION)
-    session_id = getattr(begun, "session_id", 0)
+    opened = ask("session: begun", topic(filled, at(9), at(5, partition=1)), session_epoch=NEW_SESSION)
+    session_id = getattr(opened, "session_id", 0)
     ask("session: the same session begun again", topic(filled, at(9)), session_id=12_345, session_epoch=NEW_SESSION)
     ask("session: without news", session_id=session_id, session_epoch=1)
     ask("session: with another topic", topic(other, at(0)), session_id=session_id, session_epoch=2)

@@ -50,7 +50,7 @@ class WriteTxnMarkers:
         message = WriteTxnMarkersRequest(markers=[marker])
         return Call(self, "WriteTxnMarkers", message, 2 if version is None else version, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         return together(
             [
                 PartitionOutcome(TopicPartition(topic.name, partition.partition_index), name_of(partition.error_code))
@@ -73,7 +73,7 @@ class DescribeTransactions:
         message = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         return Call(self, "DescribeTransactions", message, 0, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         state = response.transaction_states[0]
         if state.error_code:
             return [name_of(state.error_code)]
@@ -96,7 +96,7 @@ class ListTransactions:
         arguments.finish()
         return Call(self, "ListTransactions", message, 2, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         if response.error_code:
             return [name_of(response.error_code)]
         lines = sorted(
@@ -119,7 +119,7 @@ class DescribeProducers:
         to = partitions[0] if named_node is None else named_node
         return Call(self, "DescribeProducers", DescribeProducersRequest(topics=topics), 0, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         lines = []
         for topic in response.topics:
             for partition in topic.partitions:
@@ -128,9 +128,9 @@ class DescribeProducers:
                 for producer in sorted(partition.active_producers, key=lambda producer: producer.producer_id):
                     start = producer.current_txn_start_offset
                     opened = f"transaction open since offset {start}" if start >= 0 else "no open transaction"
-                    who = f"producer {producer.producer_id} epoch {producer.producer_epoch}"
+                    producer_name = f"producer {producer.producer_id} epoch {producer.producer_epoch}"
                     last = f"last sequence {producer.last_sequence} coordinator epoch {producer.coordinator_epoch}"
-                    lines.append(f"{who} {last}, {opened}")
+                    lines.append(f"{producer_name} {last}, {opened}")
         return lines or ["none"]
 
 
@@ -153,7 +153,7 @@ class CreateTopic:
         )
         return Call(self, "CreateTopic", CreateTopicsRequest(topics=[topic]), 5, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         return [name_of(response.topics[0].error_code)]
 
 
@@ -167,7 +167,7 @@ class DeleteTopic:
         party.stage.topics.pop(name, None)
         return Call(self, "DeleteTopic", DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 4, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         return [name_of(response.responses[0].error_code)]
 
 
@@ -179,7 +179,7 @@ class Metadata:
         arguments.finish()
         return Call(self, "Metadata", MetadataRequest(topics=None), 9, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         lines = sorted(
             f"{topic.name} with {len(topic.partitions)} partitions" + (", internal" if topic.is_internal else "")
             for topic in response.topics

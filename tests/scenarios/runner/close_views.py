@@ -10,7 +10,7 @@ from fencepost.broker.transaction.state_machine import TransactionState
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import iterate_batches, read_records
 from fencepost.protocol.stored.transaction_state import decode_transaction_log_key, decode_transaction_log_value
-from tests.scenarios.runner.views import fetch_once, files, stored_batches, tell_batch
+from tests.scenarios.runner.views import describe_batch, fetch_once, files, stored_batches
 from tests.simulation.client import SimulatedClient
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.loop import START_MS
@@ -26,7 +26,7 @@ async def fetch(
     found = await fetch_once(client, address, topic_partition, isolation=isolation, offset=offset)
     if found.error_code:
         return [ErrorCode(found.error_code).name]
-    lines = [tell_batch(batch, topic_partition.topic) for batch in iterate_batches(found.records or b"")]
+    lines = [describe_batch(batch, topic_partition.topic) for batch in iterate_batches(found.records or b"")]
     lines += [
         f"aborted: producer {entry.producer_id} from offset {entry.first_offset}"
         for entry in found.aborted_transactions or ()
@@ -34,17 +34,17 @@ async def fetch(
     return lines or ["nothing"]
 
 
-def tell_transaction_state(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
+def describe_transaction_state(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
     """Every field of each record of a partition of `__transaction_state`. Times count from when the world began."""
     return [
-        _tell_all_fields(record.key, record.value)
+        _all_fields(record.key, record.value)
         for batch in stored_batches(disk, topic_partition)
         for record in read_records(batch)
         if record.key is not None
     ] or ["empty"]
 
 
-def _tell_all_fields(key: bytes, value: bytes | None) -> str:
+def _all_fields(key: bytes, value: bytes | None) -> str:
     transactional_id = decode_transaction_log_key(key)
     if value is None:
         return f"{transactional_id}: no value"
@@ -63,18 +63,18 @@ def _tell_all_fields(key: bytes, value: bytes | None) -> str:
         "epoch": stored.producer_epoch,
         "time-out": f"{stored.transaction_timeout_ms} ms",
         "partitions": partitions or "none",
-        "started": _tell_time(stored.transaction_start_timestamp_ms),
-        "updated": _tell_time(stored.transaction_last_update_timestamp_ms),
+        "started": _time_text(stored.transaction_start_timestamp_ms),
+        "updated": _time_text(stored.transaction_last_update_timestamp_ms),
         "client's version": stored.client_transaction_version,
     }
     return f"{transactional_id}: " + ", ".join(f"{name} {value}" for name, value in fields.items())
 
 
-def _tell_time(timestamp_ms: int) -> str:
+def _time_text(timestamp_ms: int) -> str:
     return "never" if timestamp_ms < 0 else f"{(timestamp_ms - START_MS) / 1000:.1f} s"
 
 
-def tell_last_record_in_bytes(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
+def describe_last_record_in_bytes(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
     """Key and value of the last record of a partition, in hexadecimal."""
     batches = stored_batches(disk, topic_partition)
     if not batches:
@@ -86,7 +86,7 @@ def tell_last_record_in_bytes(disk: SimulatedDisk, topic_partition: TopicPartiti
     ]
 
 
-def tell_snapshot(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
+def describe_snapshot(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
     """Every producer in the newest `.snapshot` of a partition."""
     found = list(files(disk, topic_partition, ".snapshot"))
     if not found:
@@ -96,18 +96,18 @@ def tell_snapshot(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[
         return [f"corrupt: {producers.reason}"]
     lines = []
     for producer in producers:
-        told = f"producer {producer.producer_id} epoch {producer.producer_epoch}"
+        line = f"producer {producer.producer_id} epoch {producer.producer_epoch}"
         if producer.recent_batches:
             newest = producer.recent_batches[-1]
-            told += f" last sequence {newest.last_sequence} at offset {newest.last_offset}"
-            told += f", batches remembered {len(producer.recent_batches)}"
+            line += f" last sequence {newest.last_sequence} at offset {newest.last_offset}"
+            line += f", batches remembered {len(producer.recent_batches)}"
         start = producer.current_transaction_first_offset
         opened = f"transaction open since offset {start}" if start >= 0 else "no open transaction"
-        lines.append(f"{told}, coordinator epoch {producer.coordinator_epoch}, {opened}")
+        lines.append(f"{line}, coordinator epoch {producer.coordinator_epoch}, {opened}")
     return lines or ["no producers"]
 
 
-def tell_transaction_index_in_bytes(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
+def describe_transaction_index_in_bytes(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
     """The newest `.txnindex` of a partition, in hexadecimal."""
     found = list(files(disk, topic_partition, ".txnindex"))
     return [found[-1][1].hex() or "empty"] if found else ["none"]

@@ -45,7 +45,7 @@ class Request(Protocol):
         """The request that the words stand for. Raises ArgumentError."""
         ...
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         """The answer in words; the party draws its conclusions from it."""
         ...
 
@@ -101,7 +101,7 @@ class Party:
     async def ask(self, call: Call) -> list[str]:
         """Send a request and tell its answer."""
         self.last[call.api] = call
-        return self._told(call, await self._answer(call))
+        return self._described(call, await self._answer(call))
 
     async def send(self, call: Call) -> None:
         """Send a request and go on while it is decided on; `receive` tells the answer."""
@@ -115,7 +115,7 @@ class Party:
         if not self._under_way:
             raise ArgumentError(f"{self.name} waits for no answer")
         call, task = self._under_way.pop(0)
-        return self._told(call, await task)
+        return self._described(call, await task)
 
     async def give_up(self) -> None:
         """Break its connections, and with them what is under way."""
@@ -124,8 +124,8 @@ class Party:
             await task
         self._under_way.clear()
 
-    def _told(self, call: Call, response: Any) -> list[str]:
-        return [DISCONNECTED] if response is None else call.request.tell(self, call, response)
+    def _described(self, call: Call, response: Any) -> list[str]:
+        return [DISCONNECTED] if response is None else call.request.describe(self, call, response)
 
     async def _answer(self, call: Call) -> Any:
         """The response; None when there is none."""

@@ -66,7 +66,7 @@ async def _perform(performance: Performance, plant: Plant | None) -> None:
     performance.operation_count = sum(machine.operation_count for machine in stage.machines.values())
     stage.plant = None
     if plant is None:
-        _insist_that_all_faults_came(stage)
+        _require_all_faults(stage)
     await _heal(stage)
     await _end_what_is_open(stage, invariants)
     performance.violations = [
@@ -74,7 +74,7 @@ async def _perform(performance: Performance, plant: Plant | None) -> None:
     ]
 
 
-def _insist_that_all_faults_came(stage: Stage) -> None:
+def _require_all_faults(stage: Stage) -> None:
     for machine in stage.machines.values():
         for fault in machine.faults.armed:
             raise TranscriptError(f"this never came about: {fault}")

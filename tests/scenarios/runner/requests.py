@@ -111,7 +111,7 @@ class TransactionalRequest(ABC):
     @abstractmethod
     def message(self, transactional_id: str, identity: Identity, version: int, arguments: Arguments) -> Any: ...
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         return [name_of(response.error_code)]
 
 
@@ -137,7 +137,7 @@ class InitProducerId:
         )
         return Call(self, "InitProducerId", message, version, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         if response.error_code:
             return [name_of(response.error_code)]
         identity = Identity(response.producer_id, response.producer_epoch)
@@ -178,7 +178,7 @@ class AddPartitionsToTxn:
             )
         return Call(self, "AddPartitionsToTxn", message, version, to, identity)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         if response.error_code:
             return [name_of(response.error_code)]
         topics = response.results_by_topic_v3_and_below
@@ -226,7 +226,7 @@ class EndTxn(TransactionalRequest):
             committed=outcome == "commit",
         )
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         if response.error_code:
             return [name_of(response.error_code)]
         if response.producer_id == -1:
@@ -292,7 +292,7 @@ class Produce:
             is_control=is_control,
         )
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         outcomes = []
         for topic in response.responses:
             for partition in topic.partition_responses:
@@ -338,7 +338,7 @@ class TxnOffsetCommit:
         to = leader if named_node is None else named_node
         return Call(self, "TxnOffsetCommit", message, version, to, identity)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         return together(_offset_outcomes(response.topics))
 
 
@@ -363,7 +363,7 @@ class OffsetCommit:
         to = leader if named_node is None else named_node
         return Call(self, "OffsetCommit", message, 8, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         return together(_offset_outcomes(response.topics))
 
 
@@ -387,7 +387,7 @@ class OffsetFetch:
         to = leader if named_node is None else named_node
         return Call(self, "OffsetFetch", message, 8, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         group = response.groups[0]
         if group.error_code:
             return [name_of(group.error_code)]
@@ -418,7 +418,7 @@ class FindCoordinator:
         )
         return Call(self, "FindCoordinator", message, 4, to)
 
-    def tell(self, party: Party, call: Call, response: Any) -> list[str]:
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         coordinator = response.coordinators[0]
         if coordinator.error_code:
             return [name_of(coordinator.error_code)]

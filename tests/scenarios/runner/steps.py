@@ -363,12 +363,12 @@ async def read(stage: Stage, isolation: str, partitions: str, offset: str) -> li
     for name in names:
         reading = await _reading(stage, parse_partition(name), level, int(offset or 0))
         if reading is None:
-            told = DISCONNECTED
+            line = DISCONNECTED
         elif reading.error:
-            told = reading.error.name
+            line = reading.error.name
         else:
-            told = " ".join(str(delivered.record) for delivered in reading.delivered) or "nothing"
-        lines.append(told if len(names) == 1 else f"{name}: {told}")
+            line = " ".join(str(delivered.record) for delivered in reading.delivered) or "nothing"
+        lines.append(line if len(names) == 1 else f"{name}: {line}")
     return lines
 
 
@@ -396,12 +396,12 @@ async def _reading(stage: Stage, topic_partition: TopicPartition, level: int, of
 
 @step(r"log of (?P<what>\S+?)(?: on broker (?P<node>\d+))?")
 async def log(stage: Stage, what: str, node: str) -> list[str]:
-    return _partition_lines(stage, what, node, views.tell_log)
+    return _partition_lines(stage, what, node, views.describe_log)
 
 
 @step(r"\.txnindex of (?P<what>\S+?)(?: on broker (?P<node>\d+))?")
 async def transaction_index(stage: Stage, what: str, node: str) -> list[str]:
-    return _partition_lines(stage, what, node, views.tell_transaction_index)
+    return _partition_lines(stage, what, node, views.describe_transaction_index)
 
 
 @step(r"(?P<isolation>read_committed|read_uncommitted) fetches (?P<partition>\S+)(?: from (?P<offset>\d+))?")
@@ -426,10 +426,10 @@ async def look_closely(stage: Stage, what: str, partition: str) -> list[str]:
 
 
 _CLOSE_VIEWS = {
-    "all fields": close_views.tell_transaction_state,
-    "last record": close_views.tell_last_record_in_bytes,
-    "newest snapshot": close_views.tell_snapshot,
-    ".txnindex": close_views.tell_transaction_index_in_bytes,
+    "all fields": close_views.describe_transaction_state,
+    "last record": close_views.describe_last_record_in_bytes,
+    "newest snapshot": close_views.describe_snapshot,
+    ".txnindex": close_views.describe_transaction_index_in_bytes,
 }
 
 
@@ -445,15 +445,19 @@ async def segments(stage: Stage, partition: str) -> list[str]:
     return [" ".join(f"from {offset}" for offset, _ in found) or "none"]
 
 
-def _partition_lines(stage: Stage, what: str, node: str, tell: Callable[[Any, TopicPartition], list[str]]) -> list[str]:
+def _partition_lines(
+    stage: Stage, what: str, node: str, describe: Callable[[Any, TopicPartition], list[str]]
+) -> list[str]:
     """Of one partition; or of all that have anything, of an internal topic without a partition number."""
     if what not in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
         topic_partition = parse_partition(what)
-        return tell(stage.machine(int(node) if node else stage.leader_id(topic_partition)).broker.disk, topic_partition)
+        return describe(
+            stage.machine(int(node) if node else stage.leader_id(topic_partition)).broker.disk, topic_partition
+        )
     disk = stage.machine(_node(node)).broker.disk
     lines = []
     for index in range(int(stage.settings["transaction.state.log.num.partitions"])):
-        lines += [line for line in tell(disk, TopicPartition(what, index)) if line != "empty"]
+        lines += [line for line in describe(disk, TopicPartition(what, index)) if line != "empty"]
     return lines or ["empty"]
 
 

@@ -135,12 +135,14 @@ def stored_batches(disk: SimulatedDisk, topic_partition: TopicPartition) -> list
     return batches
 
 
-def tell_log(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
+def describe_log(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
     """Each batch of a partition in words."""
-    return [tell_batch(batch, topic_partition.topic) for batch in stored_batches(disk, topic_partition)] or ["empty"]
+    return [describe_batch(batch, topic_partition.topic) for batch in stored_batches(disk, topic_partition)] or [
+        "empty"
+    ]
 
 
-def tell_batch(batch: RecordBatch, topic: str) -> str:
+def describe_batch(batch: RecordBatch, topic: str) -> str:
     """A batch in words: offsets, records, who wrote it."""
     header = batch.header
     offsets = f"{header.base_offset}"
@@ -149,9 +151,9 @@ def tell_batch(batch: RecordBatch, topic: str) -> str:
     marker = read_end_transaction_marker(batch)
     if marker is not None:
         outcome = "COMMIT" if marker.committed else "ABORT"
-        who = f"producer {header.producer_id} epoch {header.producer_epoch}"
-        return f"{offsets} {outcome} {who} coordinator epoch {marker.coordinator_epoch}"
-    records = " ".join(_tell_record(record, topic) for record in read_records(batch)) or "(no records left)"
+        producer_name = f"producer {header.producer_id} epoch {header.producer_epoch}"
+        return f"{offsets} {outcome} {producer_name} coordinator epoch {marker.coordinator_epoch}"
+    records = " ".join(_record_text(record, topic) for record in read_records(batch)) or "(no records left)"
     if header.producer_id < 0:
         return f"{offsets} {records}"
     kind = "transactional" if header.is_transactional else "idempotent"
@@ -159,15 +161,15 @@ def tell_batch(batch: RecordBatch, topic: str) -> str:
     return f"{offsets} {records} ({kind}, producer {header.producer_id} epoch {header.producer_epoch}{sequence})"
 
 
-def _tell_record(record: Record, topic: str) -> str:
+def _record_text(record: Record, topic: str) -> str:
     if topic == TRANSACTION_STATE_TOPIC and record.key is not None:
-        return _tell_transaction(record.key, record.value)
+        return _transaction_text(record.key, record.value)
     if topic == CONSUMER_OFFSETS_TOPIC and record.key is not None:
-        return _tell_offset(record.key, record.value)
+        return _offset_text(record.key, record.value)
     return str(KeyValue(record.key, record.value))
 
 
-def _tell_transaction(key: bytes, value: bytes | None) -> str:
+def _transaction_text(key: bytes, value: bytes | None) -> str:
     transactional_id = decode_transaction_log_key(key)
     if value is None:
         return f"{transactional_id}: forgotten"
@@ -177,25 +179,25 @@ def _tell_transaction(key: bytes, value: bytes | None) -> str:
         f"{topic.topic}-{index}" for topic in stored.transaction_partitions or () for index in topic.partition_ids
     )
     state = TransactionState(stored.transaction_status).display_name
-    told = f"{transactional_id}: {state} producer {stored.producer_id} epoch {stored.producer_epoch}"
+    line = f"{transactional_id}: {state} producer {stored.producer_id} epoch {stored.producer_epoch}"
     if stored.next_producer_id >= 0:
-        told += f" next producer {stored.next_producer_id}"
-    return f"{told} with {' '.join(partitions)}" if partitions else told
+        line += f" next producer {stored.next_producer_id}"
+    return f"{line} with {' '.join(partitions)}" if partitions else line
 
 
-def _tell_offset(key: bytes, value: bytes | None) -> str:
+def _offset_text(key: bytes, value: bytes | None) -> str:
     where = decode_offset_commit_key(key)
     if where is None:
         return "group"
-    told = f"{where.group} {where.topic}-{where.partition}"
+    line = f"{where.group} {where.topic}-{where.partition}"
     if value is None:
-        return f"{told} forgotten"
+        return f"{line} forgotten"
     stored = decode_offset_commit_value(value)
     assert stored is not None, "a version that this broker does not write"
-    return f"{told}={stored.offset}"
+    return f"{line}={stored.offset}"
 
 
-def tell_transaction_index(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
+def describe_transaction_index(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[str]:
     """Each entry of the `.txnindex` files of a partition in words."""
     return [
         f"producer {entry.producer_id} offsets {entry.first_offset} to {entry.last_offset}, "

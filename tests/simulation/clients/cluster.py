@@ -81,7 +81,7 @@ class Cluster:
     async def learn(self, topic: str) -> None:
         """Ask for a topic's partitions and who leads them. Raises Disconnected."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        response = await self._ask_anybody(request, METADATA_VERSION)
+        response = await self._ask_any_broker(request, METADATA_VERSION)
         nodes = {node.node_id: NodeAddress(node.node_id, node.host, node.port) for node in response.brokers}
         for described in response.topics:
             if described.error_code:
@@ -141,7 +141,7 @@ class Cluster:
         known = self._coordinators.get((kind, key))
         if known is not None:
             return known
-        response = await self._ask_anybody(
+        response = await self._ask_any_broker(
             FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), FIND_COORDINATOR_VERSION
         )
         (found,) = response.coordinators
@@ -154,5 +154,5 @@ class Cluster:
         """One of the nodes that it has heard of first."""
         return self.chance.choice(self._bootstrap)
 
-    async def _ask_anybody(self, message: Any, version: int) -> Any:
+    async def _ask_any_broker(self, message: Any, version: int) -> Any:
         return await self.send(self.any_node(), message, version, channel="bootstrap")

@@ -32,7 +32,7 @@ from fencepost.protocol.messages.group_offsets import (
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.cluster import EARLIEST, GROUP, Cluster
 from tests.simulation.clients.producer import GroupMembership
-from tests.simulation.clients.sending import insist_on_success
+from tests.simulation.clients.sending import raise_its_failure
 
 SESSION_TIMEOUT_MS: Final = 6_000
 REBALANCE_TIMEOUT_MS: Final = 8_000
@@ -99,7 +99,7 @@ class GroupMember:
                 await self._cluster.back_off()
         if self._heartbeats is None:
             self._heartbeats = asyncio.get_running_loop().create_task(self._beat())
-            self._heartbeats.add_done_callback(insist_on_success)
+            self._heartbeats.add_done_callback(raise_its_failure)
 
     async def leave(self) -> None:
         """Leave, so that others need not wait until the session has timed out; tries once."""

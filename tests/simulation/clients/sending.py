@@ -119,7 +119,7 @@ class BatchSender:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._task = self._loop.create_task(self._send_for_ever())
-        self._task.add_done_callback(insist_on_success)
+        self._task.add_done_callback(raise_its_failure)
 
     def queue(self, batch: Batch) -> None:
         """Send it, as soon as may be."""
@@ -200,7 +200,7 @@ class BatchSender:
             task = self._loop.create_task(self._exchange(address, batches))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            task.add_done_callback(insist_on_success)
+            task.add_done_callback(raise_its_failure)
 
     async def _exchange(self, address: NodeAddress, batches: Sequence[Batch]) -> None:
         answers: dict[TopicPartition, tuple[ErrorCode, int]] = {}
@@ -301,7 +301,7 @@ class BatchSender:
             self._failed(Reaction.BUMP, "DELIVERY_TIMED_OUT")
 
 
-def insist_on_success(task: asyncio.Task[None]) -> None:
+def raise_its_failure(task: asyncio.Task[None]) -> None:
     """What a task of the model raises is a mistake in the model. Raises it, for the loop to note."""
     if not task.cancelled():
         task.result()

@@ -122,11 +122,11 @@ def produce_is_answered_before_the_disk_has_it() -> AbstractContextManager[Any]:
 # What lies beside the log
 
 
-def aborted_transactions_are_not_told() -> AbstractContextManager[Any]:
+def aborted_transactions_are_not_listed() -> AbstractContextManager[Any]:
     return patch.object(TransactionIndex, "collect", lambda self, fetch_offset, upper_offset, into: True)
 
 
-def aborted_transactions_that_began_before_the_fetch_are_not_told() -> AbstractContextManager[Any]:
+def aborted_transactions_that_began_before_the_fetch_are_not_listed() -> AbstractContextManager[Any]:
     original = TransactionIndex.collect
 
     def collect(self: TransactionIndex, fetch_offset: int, upper_offset: int, into: list[Any]) -> bool:

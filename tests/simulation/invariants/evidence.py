@@ -185,8 +185,8 @@ class Evidence:
                 self._unrecovered[node_id] = None
             if node_id in self._unrecovered and not self._has_unopened(broker):
                 del self._unrecovered[node_id]
-                for tell in self.on_restarted:
-                    tell(broker)
+                for observe in self.on_restarted:
+                    observe(broker)
         self._take_answers()
 
     def _disk_changed(self, broker: SimulatedBroker, operation: Operation) -> None:
@@ -330,8 +330,8 @@ class Evidence:
             self.transactions.rebuild(self.of_topic(topic))
         elif topic == CONSUMER_OFFSETS_TOPIC:
             self.offsets.rebuild(history)
-        for tell in self.on_rewound:
-            tell(history)
+        for observe in self.on_rewound:
+            observe(history)
 
     def _append(self, history: PartitionHistory, batch: StoredBatch) -> None:
         history.append(batch)
@@ -341,8 +341,8 @@ class Evidence:
             self.transactions.append(history, batch)
         elif topic == CONSUMER_OFFSETS_TOPIC:
             self.offsets.append(history, batch)
-        for tell in self.on_appended:
-            tell(history, batch)
+        for observe in self.on_appended:
+            observe(history, batch)
 
     def _take_answers(self) -> None:
         entries = self.world.trace.entries
@@ -361,8 +361,8 @@ class Evidence:
             ]
             for exchange in sorted(answered, key=lambda exchange: exchange.answered_s or 0.0):
                 self.order += 1
-                for tell in self.on_answered:
-                    tell(exchange)
+                for observe in self.on_answered:
+                    observe(exchange)
 
     # Files
 

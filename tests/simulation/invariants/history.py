@@ -48,8 +48,8 @@ class PartitionTransaction:
 
     def __str__(self) -> str:
         end = "open" if self.marker is None else str(self.marker)
-        who = f"producer {self.producer_id} epoch {self.producer_epoch}"
-        return f"transaction of {who} from offset {self.first_offset}, {end}"
+        producer_name = f"producer {self.producer_id} epoch {self.producer_epoch}"
+        return f"transaction of {producer_name} from offset {self.first_offset}, {end}"
 
 
 class PartitionHistory:

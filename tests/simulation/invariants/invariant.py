@@ -130,7 +130,7 @@ class Invariants:
         self._ask(self._settled)
         return self.violations
 
-    def insist(self) -> None:
+    def require_no_violation(self) -> None:
         """Raises InvariantViolated if anything was found."""
         if self.violations:
             raise InvariantViolated(self.violations)

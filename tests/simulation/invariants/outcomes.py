@@ -153,8 +153,8 @@ def _commits(batch: StoredBatch, group_id: str, topic_partition: TopicPartition,
         if key is None or record.value is None:
             continue
         value = decode_offset_commit_value(record.value)
-        is_asked_for = (key.group, key.topic, key.partition) == (group_id, *topic_partition)
-        if is_asked_for and value is not None and value.offset == offset:
+        is_requested = (key.group, key.topic, key.partition) == (group_id, *topic_partition)
+        if is_requested and value is not None and value.offset == offset:
             return True
     return False
 

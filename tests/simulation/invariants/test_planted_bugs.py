@@ -140,7 +140,7 @@ async def a_zombie_comes_back(stage: Stage) -> None:
     await successor.end()
 
 
-async def a_zombie_writes_where_nobody_has(stage: Stage) -> None:
+async def a_zombie_writes_to_an_empty_partition(stage: Stage) -> None:
     """So that only the coordinator knows that it is one."""
     zombie, successor = stage.producer(version=1, name="zombie"), stage.producer(version=1, name="successor")
     await zombie.initialize()
@@ -189,7 +189,7 @@ async def clean_restart_of_two_producers(stage: Stage) -> None:
     await stage.broker.start()
 
 
-async def nobody_registers_the_partition(stage: Stage) -> None:
+async def the_partition_is_never_added(stage: Stage) -> None:
     producer = stage.producer(version=1)
     await producer.initialize()
     await producer.send(OUT_0, b"hanging")
@@ -244,7 +244,7 @@ def test_every_invariant_has_its_number() -> None:
 
 
 def test_1_a_fetch_reply_does_not_list_aborted_transactions() -> None:
-    assert_caught(1, bugs.aborted_transactions_are_not_told, two_transactions)
+    assert_caught(1, bugs.aborted_transactions_are_not_listed, two_transactions)
 
 
 def test_1_a_consumer_gets_records_of_an_open_transaction() -> None:
@@ -323,7 +323,7 @@ def test_13_a_transaction_begins_while_the_one_before_is_open_in_a_partition() -
 
 
 def test_14_a_batch_opens_a_transaction_of_which_the_coordinator_does_not_know() -> None:
-    assert_caught(14, bugs.transactions_are_not_verified, nobody_registers_the_partition)
+    assert_caught(14, bugs.transactions_are_not_verified, the_partition_is_never_added)
 
 
 def test_15_the_rebuilt_index_of_aborted_transactions_is_empty() -> None:
@@ -367,7 +367,7 @@ def test_20_two_transactions_share_an_epoch() -> None:
 
 
 def test_21_a_fetch_from_the_middle_of_an_aborted_transaction_delivers_its_rest() -> None:
-    assert_caught(21, bugs.aborted_transactions_that_began_before_the_fetch_are_not_told, a_long_transaction_aborts)
+    assert_caught(21, bugs.aborted_transactions_that_began_before_the_fetch_are_not_listed, a_long_transaction_aborts)
 
 
 def test_22_the_cleaner_drops_a_marker_before_its_data() -> None:
@@ -391,7 +391,7 @@ def test_22_the_cleaner_keeps_the_wrong_record_of_a_key() -> None:
 
 
 def test_23_a_produce_is_answered_with_what_only_coordinators_say() -> None:
-    assert_caught(23, bugs.produce_says_what_the_coordinator_said, a_zombie_writes_where_nobody_has)
+    assert_caught(23, bugs.produce_says_what_the_coordinator_said, a_zombie_writes_to_an_empty_partition)
 
 
 def test_24_a_coordinator_loads_for_ever() -> None:

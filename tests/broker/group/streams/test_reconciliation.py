@@ -75,9 +75,9 @@ def test_a_member_waits_for_what_others_have() -> None:
     assert (waiting.member_epoch, waiting.state) == (3, MemberState.UNRELEASED_PARTITIONS)
     assert waiting.assigned.active == {"x": {0: 3}}
     # It has had its answer, so the epoch before counts no more.
-    told = moved(waiting, TaskAssignment({"x": TWO}), epoch=3, held=held)
-    assert told == replace(waiting, previous_member_epoch=3)
-    assert moved(told, TaskAssignment({"x": TWO}), epoch=3, held=held) is told
+    repeated = moved(waiting, TaskAssignment({"x": TWO}), epoch=3, held=held)
+    assert repeated == replace(waiting, previous_member_epoch=3)
+    assert moved(repeated, TaskAssignment({"x": TWO}), epoch=3, held=held) is repeated
     assert moved(waiting, TaskAssignment({"x": TWO}), epoch=3).assigned.active == {"x": {0: 3, 1: 3}}
 
 

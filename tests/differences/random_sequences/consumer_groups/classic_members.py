@@ -97,7 +97,7 @@ class ClassicMembers:
         self.join_as_classic(member)
 
     def idle(self) -> list[ClassicMember]:
-        return [member for member in self.members if not self.waiting.has_begun(member.name)]
+        return [member for member in self.members if not self.waiting.is_waiting_for_reply(member.name)]
 
     def go_on_as_classic(self) -> None:
         """One of these members does what comes next, or something else."""

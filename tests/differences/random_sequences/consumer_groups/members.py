@@ -165,7 +165,7 @@ class Members:
             instance = None if instance is not None else INSTANCES[0]
             words = f", as instance {instance}"
         request = ConsumerGroupHeartbeatRequest(self.around.group, member_id, epoch, instance, **fields)
-        reply = self.steps.ask(f"{who(member)} {what}{words}", request, member.version)
+        reply = self.steps.ask(f"{name_of(member)} {what}{words}", request, member.version)
         if member_id != member.member_id or self.steps.happens(0.04):
             return reply  # or it is lost
         self.take_in(member, epoch, reply, owned)
@@ -241,7 +241,7 @@ class Members:
             }
         request = ConsumerGroupHeartbeatRequest(self.around.group, member.member_id, epoch, member.instance, **fields)
         reply = self.exchange.call(request, FIRST_WITH_REGEX)
-        self.exchange.note(self.steps.situation(f"{who(member)} wants what matches a pattern"), 1, reply.error_code)
+        self.exchange.note(self.steps.situation(f"{name_of(member)} wants what matches a pattern"), 1, reply.error_code)
         self.take_in(member, epoch, reply, None)
         if reply.error_code:
             return
@@ -303,6 +303,6 @@ class Members:
             self.members.remove(member)
 
 
-def who(member: Member) -> str:
+def name_of(member: Member) -> str:
     """What to call a member."""
     return member.member_id if member.instance is None else f"{member.member_id} as {member.instance}"

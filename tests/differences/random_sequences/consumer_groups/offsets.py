@@ -15,7 +15,7 @@ from fencepost.protocol.messages.group_offsets import (
 )
 from tests.differences.random_sequences.any_group import AnyGroup, Wanted
 from tests.differences.random_sequences.consumer_groups.classic_members import ClassicMember, ClassicMembers
-from tests.differences.random_sequences.consumer_groups.members import STRANGER, Member, Members, who
+from tests.differences.random_sequences.consumer_groups.members import STRANGER, Member, Members, name_of
 from tests.differences.random_sequences.consumer_groups.surroundings import Surroundings
 
 FIRST_COMMIT_WITH_EPOCHS: Final = 9
@@ -44,7 +44,7 @@ class Offsets:
         member = self.random.choice(known)
         epoch = member.epoch if isinstance(member, Member) else member.generation
         change = self.random.choice((0, 0, 0, 0, -1, -1, -2, 1))
-        name = who(member) if isinstance(member, Member) else member.name
+        name = name_of(member) if isinstance(member, Member) else member.name
         return f"{name} in epoch {epoch + change}", member.member_id, epoch + change, member.instance
 
     def commit(self) -> None:

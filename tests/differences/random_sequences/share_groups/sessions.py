@@ -132,7 +132,7 @@ class Sessions:
         description = f"{member.base} fetches in session epoch {epoch} {listed(named)}: {what}"
         if forgotten:
             description += f", forgets {listed(forgotten)}"
-        self._ask_fetch(member, description + _told(acknowledged), request, version, acknowledged)
+        self._ask_fetch(member, description + _described(acknowledged), request, version, acknowledged)
         if request.share_session_epoch == member.session_epoch:
             return
         member.session = [place for place in member.session if place not in forgotten]
@@ -263,7 +263,7 @@ class Sessions:
         if self.steps.happens(0.5):
             version = self.steps.version(ShareFetchRequest)
             request = self._fetch_request(member, CLOSE, list(acknowledged), acknowledged)
-            description = f"{member.base} closes its session{_told(acknowledged)}"
+            description = f"{member.base} closes its session{_described(acknowledged)}"
             self._ask_fetch(member, description, request, version, acknowledged)
         else:
             self._acknowledge(member, CLOSE, acknowledged)
@@ -336,7 +336,9 @@ class Sessions:
         request.max_wait_ms = request.max_bytes = request.max_records = 0
         if self.steps.happens(0.2):
             request.max_records = 1
-        description = f"{member.base} renews in session epoch {epoch}, wanting {request.max_records}{_told(renewed)}"
+        description = (
+            f"{member.base} renews in session epoch {epoch}, wanting {request.max_records}{_described(renewed)}"
+        )
         self._ask_fetch(member, description, request, FIRST_WITH_RENEWAL, {})
 
     def _acknowledge(self, member: Member, epoch: int, acknowledged: dict[Place, list[Said]]) -> None:
@@ -351,7 +353,7 @@ class Sessions:
             epoch,
             topics=[ShareAcknowledgeTopic(self._topic_id(base), partitions) for base, partitions in topics.items()],
         )
-        what = f"{member.base} in session epoch {epoch}{_told(acknowledged)}"
+        what = f"{member.base} in session epoch {epoch}{_described(acknowledged)}"
         if version >= FIRST_WITH_RENEWAL and self.steps.happens(0.2):
             request.is_renew_ack = True
             what += ", renewing"
@@ -443,6 +445,6 @@ class Sessions:
         return sorted(said) if self.steps.happens(0.8) else said
 
 
-def _told(acknowledged: dict[Place, list[Said]]) -> str:
+def _described(acknowledged: dict[Place, list[Said]]) -> str:
     words = [f"{one} of {place}" for place, said in acknowledged.items() for one in said]
     return f", acknowledges {', '.join(words)}" if words else ""
