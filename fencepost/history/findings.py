@@ -73,14 +73,14 @@ def began(transaction: Transaction) -> Proof:
 def commit_reply_or_request(transaction: Transaction) -> Proof:
     """Proof of the commit's outcome for its client; proofs of what others saw stand beside it."""
     if transaction.outcome is TransactionOutcome.COMMITTED:
-        return Proof(transaction.end_line, f"{transaction.client} is told that it is committed")
-    return Proof(transaction.commit_line, f"{transaction.client} asks for the commit and is not told the outcome")
+        return Proof(transaction.end_line, f"{transaction.client} gets the acknowledgement of the commit")
+    return Proof(transaction.commit_line, f"{transaction.client} requests the commit and gets no outcome")
 
 
 def committed(transaction: Transaction) -> Proof | None:
     """Proof that a transaction is committed: its client's line or, if it never knew, what another client saw."""
     if transaction.outcome is TransactionOutcome.COMMITTED:
-        return Proof(transaction.end_line, f"{transaction.client} is told that it is committed")
+        return Proof(transaction.end_line, f"{transaction.client} gets the acknowledgement of the commit")
     if transaction.evidence_line:
         return Proof(transaction.evidence_line, f"{transaction.evidence}: so it is committed")
     return None

@@ -44,7 +44,7 @@ class GroupOffsets:
             transaction = next(iter(transactions)) if len(transactions) == 1 else None
             if transaction is None or not 0 < transaction.commit_line < fetched.line:
                 continue
-            what = f"{fetched.client} is told the committed offset {fetched.offset} of {fetched.partition}"
+            what = f"{fetched.client} fetches the committed offset {fetched.offset} of {fetched.partition}"
             if not transaction.offsets_seen_line:
                 transaction.offsets_seen_line, transaction.offsets_seen = fetched.line, what
             if not 0 < transaction.evidence_line < fetched.line:
@@ -88,7 +88,7 @@ class GroupOffsets:
         )
         return transaction, finding(
             Anomaly.ABORTED_READ if is_aborted else Anomaly.DIRTY_READ,
-            f"{fetched.client} is told an offset of {transaction}, which is "
+            f"{fetched.client} fetches an offset of {transaction}, which is "
             + ("aborted" if is_aborted else "not committed"),
             _offset_sent(culprit),
             end,
@@ -208,5 +208,5 @@ def _offset_sent(commit: OffsetCommit) -> Proof:
 def _fetched_proof(fetched: FetchedOffset) -> Proof:
     offset = "no offset" if fetched.offset is None else f"offset {fetched.offset}"
     return Proof(
-        fetched.line, f"{fetched.client} is told {offset} of {fetched.partition} for group {fetched.group_id!r}"
+        fetched.line, f"{fetched.client} fetches {offset} of {fetched.partition} for group {fetched.group_id!r}"
     )

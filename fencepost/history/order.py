@@ -107,8 +107,7 @@ def _reordered_pair(partition: Partition, earlier: Send, later: Send) -> Anomaly
     if is_cycle:
         anomaly = Anomaly.WRITE_CYCLE
         summary = (
-            f"{transactions[0]} wrote before {transactions[1]} by the order of time, "
-            f"and after it by the offsets of {partition}"
+            f"{transactions[0]} wrote before {transactions[1]} in time, and after it by the offsets of {partition}"
         )
     else:
         anomaly = Anomaly.NONMONOTONIC_SEND

@@ -58,8 +58,8 @@ def _aborted_read(transaction: Transaction, send: Send, line: int, reader: Clien
 
 def _dirty_read(transaction: Transaction, send: Send, line: int, reader: Client) -> AnomalyFinding:
     if transaction.commit_line:
-        what = "before its commit is asked for"
-        commit = Proof(transaction.commit_line, f"{transaction.client} asks for the commit only here")
+        what = "before its commit is requested"
+        commit = Proof(transaction.commit_line, f"{transaction.client} requests the commit only here")
     else:
         what = "which is never committed"
         commit = None
@@ -81,7 +81,7 @@ def find_foreign_reads(history: History) -> Iterator[AnomalyFinding]:
         yield finding(
             Anomaly.FOREIGN_READ,
             f'{read.client} reads "{read.value}" at offset {read.offset} of {read.partition}, '
-            + ("which nobody sent" if send is None else "before it is sent"),
+            + ("which no client sent" if send is None else "before it is sent"),
             Proof(read.line, f'{read.client} reads "{read.value}"'),
             None if send is None else sent(send),
         )

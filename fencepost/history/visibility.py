@@ -188,7 +188,7 @@ def _missing_in_polls(run: Run, visible: _VisibleOffsets, missing: Missing) -> I
             missing.sends.add(send)
             yield finding(
                 Anomaly.LOST_WRITE,
-                f'"{send.value}" is acknowledged, and nobody ever reads it; {run.client} comes past its offset',
+                f'"{send.value}" is acknowledged, and no client ever reads it; {run.client} comes past its offset',
                 sent(send),
                 acknowledged(send),
                 None if transaction is None else committed(transaction),
