@@ -1,11 +1,12 @@
 """The demonstration: 336,776 flights through an exactly-once application and PySpark, compared with the file.
 
-    ./scripts/demo [--limit N] [--bootstrap HOST:PORT] [--output DIR]
+    ./scripts/demo [--limit N] [--bootstrap HOST:PORT] [--output DIR] [--picture FILE]
 
 The broker and the application run as processes of their own. Once a third of the flights is through, the application
 is killed with kill -9, in the middle of a transaction, and started again; at two thirds the broker is. Then Spark reads
 what was committed. Everything stays in ./demo-output/flights until the next run: the broker's data, the logs, Spark's
-figures and timeline.png. The exit code is 1 on any difference.
+figures, picture.svg and report.html. The exit code is 1 on any difference. `./scripts/demo --picture docs/demo.svg`
+renews the picture in the documentation.
 """
 
 from __future__ import annotations
@@ -20,19 +21,32 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from scripts.pipeline import verdict
-from scripts.pipeline.flights import FLIGHT_COUNT, FLIGHTS_TOPIC, create_topics, load, read_flights, reference_figures
+from scripts.pipeline.flights import (
+    DEPARTURES_TOPIC,
+    FLIGHT_COUNT,
+    FLIGHTS_TOPIC,
+    Flight,
+    create_topics,
+    load,
+    read_flights,
+    reference_figures,
+)
 from scripts.pipeline.flights_application import FLIGHTS_PER_TRANSACTION, TRANSACTIONAL_ID
-from scripts.pipeline.timeline import Timeline, connected, draw
+from scripts.pipeline.readers import CountingReader
+from scripts.pipeline.report import PICTURE, Report, write_report
+from scripts.pipeline.timeline import Timeline
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +56,7 @@ DOWN_TIME_S = 0.5
 MOMENTS_LIMIT = 200  # looks at the application, until one finds it in the middle of a transaction
 APPLICATION_TIMEOUT_S = 300.0
 SPARK_TIMEOUT_S = 600.0
+REQUEST_TIMEOUT_MS = 2_000
 
 
 class DemonstrationError(RuntimeError):
@@ -50,10 +65,18 @@ class DemonstrationError(RuntimeError):
 
 class Application:
     """The consume-transform-produce application as a process of its own; `flights` is the last progress that it
-    reported."""
+    reported. `on_step` is called with the name and the time of each of its steps, in a thread."""
 
-    def __init__(self, bootstrap_servers: str, log_path: Path, *, flights_per_transaction: int) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        log_path: Path,
+        *,
+        flights_per_transaction: int,
+        on_step: Callable[[str, float], None],
+    ) -> None:
         self.flights = 0
+        self._on_step = on_step
         self.log_path = log_path
         self._command = [
             *(sys.executable, "-m", "scripts.pipeline.flights_application"),
@@ -95,7 +118,23 @@ class Application:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                self.flights = json.loads(line)["flights"]
+                step = json.loads(line)
+                self.flights = step["flights"]
+                self._on_step(step["step"], step["at_s"])
+
+
+@contextmanager
+def connected(bootstrap_servers: str) -> Iterator[Any]:
+    """An administration client that gives up soon. Raises KafkaError when no broker answers."""
+    administration = KafkaAdminClient(
+        bootstrap_servers=bootstrap_servers,
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+        bootstrap_timeout_ms=REQUEST_TIMEOUT_MS,
+    )
+    try:
+        yield administration
+    finally:
+        administration.close()
 
 
 class Demonstration:
@@ -111,7 +150,7 @@ class Demonstration:
         broker: BrokerProcess | None,
         bootstrap_servers: str,
     ) -> None:
-        self.timeline = Timeline(bootstrap_servers)
+        self.timeline = Timeline(lambda: (self._source_count, self._uncommitted.count, self._committed.count))
         self.durations_s: dict[str, float] = {}
         self._console = console
         self._output = output
@@ -120,8 +159,14 @@ class Demonstration:
         self._broker = broker
         self._bootstrap_servers = bootstrap_servers
         self._application = Application(
-            bootstrap_servers, output / "application.log", flights_per_transaction=flights_per_transaction
+            bootstrap_servers,
+            output / "application.log",
+            flights_per_transaction=flights_per_transaction,
+            on_step=self._application_stepped,
         )
+        self._source_count = 0
+        self._uncommitted = CountingReader(bootstrap_servers, DEPARTURES_TOPIC, "read_uncommitted")
+        self._committed = CountingReader(bootstrap_servers, DEPARTURES_TOPIC, "read_committed")
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -140,13 +185,14 @@ class Demonstration:
                 spark = self._run_spark()
         finally:
             self.stop()
-        draw(self.timeline, self._output / "timeline.png")
         return self._judge(spark)
 
     def stop(self) -> None:
         """Ends what still runs of it; the broker is the caller's."""
-        self.timeline.stop()
         self._application.kill()
+        self.timeline.stop()
+        self._uncommitted.stop()
+        self._committed.stop()
 
     def _say(self, text: str) -> None:
         self._console.print(f"[dim]{self.timeline.now_s:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True)
@@ -156,18 +202,24 @@ class Demonstration:
         task = self._progress.add_task("loading flights", total=self._flight_count)
         began_at_s = time.monotonic()
         create_topics(self._bootstrap_servers)
-        count = load(
-            self._bootstrap_servers,
-            self._progress.track(read_flights(self._limit), task_id=task, total=self._flight_count),
-        )
+        self.timeline.began("broker", 0.0)
+        self._uncommitted.start()
+        self._committed.start()
+        self.timeline.start()
+        flights = self._progress.track(read_flights(self._limit), task_id=task, total=self._flight_count)
+        count = load(self._bootstrap_servers, self._counted(flights))
         self.durations_s["loading"] = time.monotonic() - began_at_s
         self._say(f"{count:,} flights loaded into the topic {FLIGHTS_TOPIC}")
+
+    def _counted(self, flights: Iterable[Flight]) -> Iterator[Flight]:
+        for flight in flights:
+            yield flight
+            self._source_count += not flight.is_cancelled
 
     def run_application(self) -> None:
         """Runs the application until it is through, killing it once and the broker once. Raises DemonstrationError."""
         task = self._progress.add_task("consume, transform, produce", total=self._flight_count)
         began_at_s = time.monotonic()
-        self.timeline.start()
         self._start_application("application started")
         is_application_killed, is_broker_killed = False, self._broker is None
         restarts_count = 0
@@ -177,6 +229,7 @@ class Demonstration:
             self._progress.update(task, completed=self._application.flights)
             share = self._application.flights / self._flight_count
             if self._application.exit_code is not None:
+                self.timeline.ended("application")
                 restarts_count += 1
                 if restarts_count > RESTARTS_LIMIT:
                     raise DemonstrationError(f"the application ends again and again; see {self._application.log_path}")
@@ -191,16 +244,25 @@ class Demonstration:
         self._application.kill()  # it has ended: this reads its last words
         self._progress.update(task, completed=self._application.flights)
         self.durations_s["consume, transform, produce"] = time.monotonic() - began_at_s
-        self.timeline.mark("application done")
+        self.timeline.ended("application")
+        self._uncommitted.catch_up()
+        self._committed.catch_up()
         self.timeline.stop()
         self._say(f"the application has committed its way through {self._application.flights:,} flights")
         if not (is_application_killed and is_broker_killed):
             raise DemonstrationError("the application was through before anything could be killed")
 
     def _start_application(self, label: str) -> None:
+        self.timeline.began("application")
         self._application.start()
-        self.timeline.mark(label)
         self._say(label)
+
+    def _application_stepped(self, step: str, at_s: float) -> None:
+        at_s = self.timeline.since_began_s(at_s)
+        if step == "ready":
+            self.timeline.former_producers_fenced(at_s)
+        else:
+            self.timeline.transaction_ended(step, at_s)
 
     def _kill_application(self) -> None:
         with connected(self._bootstrap_servers) as administration:
@@ -213,7 +275,9 @@ class Demonstration:
                 self._application.resume()
                 time.sleep(random.uniform(0.001, 0.01))
             self._application.kill()
-            self.timeline.mark("application: kill -9", is_failure=True)
+            self.timeline.ended("application", is_killed=True)
+            if state == "Ongoing":
+                self.timeline.transaction_cut_off()
         self._say(
             f"[red]application: kill -9[/red] after {self._application.flights:,} flights; "
             f"its transaction is left {state}"
@@ -229,13 +293,13 @@ class Demonstration:
         assert self._broker is not None
         self._broker.kill()
         killed_at_s = time.monotonic()
-        self.timeline.mark("broker: kill -9", is_failure=True)
+        self.timeline.ended("broker", is_killed=True)
         self._say(f"[red]broker: kill -9[/red] after {self._application.flights:,} flights")
         time.sleep(DOWN_TIME_S)
         restarted_at_s = time.monotonic()
         self._broker.start()
         self.durations_s["broker's recovery"] = time.monotonic() - restarted_at_s
-        self.timeline.mark("broker restarted")
+        self.timeline.began("broker")
         self._say(
             f"broker restarted on its data, ready in {time.monotonic() - restarted_at_s:.2f} s; "
             f"{time.monotonic() - killed_at_s:.2f} s after the kill"
@@ -244,6 +308,7 @@ class Demonstration:
     def _run_spark(self) -> dict[str, Any]:
         self._progress.add_task("PySpark", total=None)
         began_at_s = time.monotonic()
+        self.timeline.began("Spark")
         log_path = self._output / "spark.log"
         command = [
             *(sys.executable, str(ROOT / "scripts" / "pipeline" / "flights_summary.py")),
@@ -260,6 +325,7 @@ class Demonstration:
             log.write(printed)
         if process.returncode != 0:
             raise DemonstrationError(f"the Spark job failed; see {log_path}")
+        self.timeline.ended("Spark")
         self.durations_s["PySpark"] = time.monotonic() - began_at_s
         self._say("Spark has read the output and written its figures")
         result: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
@@ -269,35 +335,40 @@ class Demonstration:
         flights = list(read_flights(self._limit))
         expected = reference_figures(flights)
         parquet = verdict.read_parquet(Path(spark["figures"]))
-        checks = verdict.check(
+        found = verdict.check(
             expected=expected,
             parquet=parquet,
             topic=verdict.read_topic(self._bootstrap_servers),
             counts=spark["counts"],
             cancelled_count=sum(flight.is_cancelled for flight in flights),
         )
+        self.timeline.ended("broker")
         self._console.print(verdict.carrier_table(expected, parquet))
-        for one in checks:
+        for one in found.checks:
             sign = "[green]ok[/green]   " if one.holds else "[red]WRONG[/red]"
             self._console.print(f"{sign} {one.statement}: {one.found}", highlight=False, soft_wrap=True)
         self._console.print(self._timings())
-        self._console.print(f"Picture of the run: {self._output / 'timeline.png'}", highlight=False, soft_wrap=True)
-        is_right = all(one.holds for one in checks)
-        if is_right:
-            self._console.print(
-                "[bold green]Exactly once: no difference between what Spark read and the file.[/bold green]"
-            )
-        else:
-            self._console.print("[bold red]There are differences; see the lines marked WRONG.[/bold red]")
-        return is_right
+        report_path = write_report(Report(self.timeline.record, found, self._timing_rows()), self._output)
+        self._console.print(f"Report with a picture of the run: {report_path}", highlight=False, soft_wrap=True)
+        colour = "green" if found.holds else "red"
+        self._console.print(
+            f"[bold {colour}]{found.headline}: {found.figures}.[/bold {colour}]", highlight=False, soft_wrap=True
+        )
+        return found.holds
+
+    def _timing_rows(self) -> list[tuple[str, str, str]]:
+        """(step, seconds, rate)."""
+        events = {"loading": self._flight_count, "consume, transform, produce": 2 * self._flight_count}
+        rows = [
+            (step, f"{duration_s:.2f}", f"{events[step] / duration_s:,.0f} events/s" if step in events else "")
+            for step, duration_s in self.durations_s.items()
+        ]
+        return [*rows, ("all", f"{self.timeline.now_s:.2f}", "")]
 
     def _timings(self) -> Table:
         table = Table("step", "seconds", "", title="Timings", title_justify="left")
-        events = {"loading": self._flight_count, "consume, transform, produce": 2 * self._flight_count}
-        for step, duration_s in self.durations_s.items():
-            rate = f"{events[step] / duration_s:,.0f} events/s" if step in events else ""
-            table.add_row(step, f"{duration_s:.2f}", rate)
-        table.add_row("all", f"{self.timeline.now_s:.2f}", "")
+        for row in self._timing_rows():
+            table.add_row(*row)
         return table
 
 
@@ -322,6 +393,7 @@ def main() -> int:
     parser.add_argument(
         "--bootstrap", metavar="HOST:PORT", help="use this broker, which must be fresh and is not killed"
     )
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="also write the picture there, if all is right")
     options = parser.parse_args()
     console = Console()
     # That the broker goes away is part of the plan; kafka-python would report each attempt to reach it.
@@ -344,7 +416,11 @@ def main() -> int:
                 broker=broker,
                 bootstrap_servers=options.bootstrap or (broker.bootstrap if broker else ""),
             )
-            return 0 if demonstration.run() else 1
+            if not demonstration.run():
+                return 1
+            if options.picture is not None:
+                shutil.copyfile(output / PICTURE, options.picture)
+            return 0
     except KeyboardInterrupt:
         console.print("stopped")
         return 130

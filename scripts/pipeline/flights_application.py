@@ -6,7 +6,13 @@ Each batch of flights is one transaction over several partitions of both topics,
 Cancelled flights are written too, in a transaction of their own that is aborted; the offsets that the batch's other
 transaction commits lead past them. Killed at any moment and started again, it goes on where the last committed
 transaction ended: its transactional id fences the former instance and aborts what that left open. It ends when it has
-committed its way to the end that the input had at the start, and reports its progress as one JSON object per line.
+committed its way to the end that the input had at the start. Each step is one JSON object on a line of standard output:
+
+    {"step": "ready" | "committed" | "aborted", "flights": N, "at_s": T}
+
+ready:    former instances are fenced, and a transaction that they left open is aborted.
+flights:  how many flights have been dealt with since the topic began.
+at_s:     seconds since 1970.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,11 +35,13 @@ TIMEOUT_S = 60.0
 
 
 class FlightsApplication:
-    """One instance of the application. `report` is told after every commit how many flights have been dealt with since
-    the topic began.
+    """One instance of the application. It calls `report` with each step and the number of flights that have been dealt
+    with since the topic began.
     """
 
-    def __init__(self, bootstrap_servers: str, flights_per_transaction: int, report: Callable[[int], None]) -> None:
+    def __init__(
+        self, bootstrap_servers: str, flights_per_transaction: int, report: Callable[[str, int], None]
+    ) -> None:
         self._report = report
         self._flights_per_transaction = flights_per_transaction
         common = {
@@ -66,8 +75,9 @@ class FlightsApplication:
         new instance leaves.
         """
         _until_settled(lambda: self._producer.init_transactions(TIMEOUT_S))
-        self._consumer.subscribe([FLIGHTS_TOPIC])
         self._find_start_and_end()
+        self._report("ready", self._flights)
+        self._consumer.subscribe([FLIGHTS_TOPIC])
         while any(self._positions[partition] < end for partition, end in self._end_offsets.items()):
             messages = self._consumer.consume(self._flights_per_transaction, timeout=1.0)
             batch = [message for message in messages if message.error() is None]
@@ -81,7 +91,10 @@ class FlightsApplication:
             low, high = self._consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)
             self._positions[partition.partition] = partition.offset if partition.offset >= 0 else low
             self._end_offsets[partition.partition] = high
-        self._report(sum(self._positions.values()))
+
+    @property
+    def _flights(self) -> int:
+        return sum(self._positions.values())
 
     def _process(self, batch: Sequence[Message]) -> None:
         flights = [Flight(**json.loads(message.value())) for message in batch]
@@ -96,6 +109,7 @@ class FlightsApplication:
                 # Aborting drops what was not sent yet, and these are meant to reach the log.
                 self._producer.flush(TIMEOUT_S)
                 _until_settled(lambda: self._producer.abort_transaction(TIMEOUT_S))
+                self._report("aborted", self._flights)
             self._producer.begin_transaction()
             self._write([flight for flight in flights if not flight.is_cancelled])
             progress = [TopicPartition(FLIGHTS_TOPIC, partition, offset) for partition, offset in offsets.items()]
@@ -107,10 +121,11 @@ class FlightsApplication:
                 raise
             print(f"transaction aborted, its flights are read again: {failure.args[0]}", file=sys.stderr, flush=True)
             _until_settled(lambda: self._producer.abort_transaction(TIMEOUT_S))
+            self._report("aborted", self._flights)
             self._rewind()
             return
         self._positions.update(offsets)
-        self._report(sum(self._positions.values()))
+        self._report("committed", self._flights)
 
     def _write(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
@@ -168,8 +183,8 @@ def main() -> int:
     parser.add_argument("--flights-per-transaction", type=int, metavar="N", default=FLIGHTS_PER_TRANSACTION)
     options = parser.parse_args()
 
-    def report(flights: int) -> None:
-        print(json.dumps({"flights": flights}), flush=True)
+    def report(step: str, flights: int) -> None:
+        print(json.dumps({"step": step, "flights": flights, "at_s": time.time()}), flush=True)
 
     FlightsApplication(options.bootstrap, options.flights_per_transaction, report).run()
     return 0

@@ -149,9 +149,14 @@ def newest_figures(folder: Path) -> Path:
     return max(complete, key=lambda batch: int(batch.name.removeprefix("batch=")))
 
 
-def count_events(session: SparkSession, bootstrap_servers: str, isolation_level: str) -> dict[str, dict[str, int]]:
-    """By topic, what a batch query at this isolation level sees: `events`, and how many different `flights` they
-    belong to.
+def count_events(session: SparkSession, bootstrap_servers: str, isolation_level: str) -> dict[str, int]:
+    """What a batch query at this isolation level sees.
+
+    departures, arrivals:                  events in these topics.
+    departures_flights, arrivals_flights:  the different flights that these events belong to.
+    flights:                               the different flights in either topic, without the cancelled ones.
+    cancelled:                             the different flights of which an event says that they never left.
+    torn:                                  flights with an event in one of the topics only; a transaction writes both.
     """
     events = (
         session.read.format("kafka")
@@ -162,15 +167,29 @@ def count_events(session: SparkSession, bootstrap_servers: str, isolation_level:
         .option("endingOffsets", "latest")
         .load()
     )
-    identifier = F.get_json_object(F.col("value").cast("string"), "$.identifier")
-    rows = (
-        events.groupBy("topic", identifier.alias("identifier"))
-        .agg(F.count("*").alias("events"))
-        .groupBy("topic")
-        .agg(F.sum("events").alias("events"), F.count("*").alias("flights"))
-        .collect()
+    is_departure = F.col("topic") == "departures"
+    event = F.from_json(F.col("value").cast("string"), EVENT_SCHEMA)
+    row = (
+        events.select("topic", event.alias("event"))
+        .groupBy("event.identifier")
+        .agg(
+            F.count_if(is_departure).alias("departures"),
+            F.count_if(~is_departure).alias("arrivals"),
+            # A flight that left may have no time of arrival: it was diverted.
+            F.count_if(is_departure & F.col("event.time").isNull()).alias("cancelled"),
+        )
+        .agg(
+            F.sum("departures").alias("departures"),
+            F.sum("arrivals").alias("arrivals"),
+            F.count_if(F.col("departures") > 0).alias("departures_flights"),
+            F.count_if(F.col("arrivals") > 0).alias("arrivals_flights"),
+            F.count_if(F.col("cancelled") == 0).alias("flights"),
+            F.count_if(F.col("cancelled") > 0).alias("cancelled"),
+            F.count_if((F.col("departures") > 0) != (F.col("arrivals") > 0)).alias("torn"),
+        )
+        .collect()[0]
     )
-    return {row["topic"]: {"events": row["events"], "flights": row["flights"]} for row in rows}
+    return {name: count or 0 for name, count in row.asDict().items()}
 
 
 def main() -> int:

@@ -1,9 +1,10 @@
-"""Compares what Spark made of the application's output with what the data set says, figure by figure."""
+"""The verdict on a run: what Spark read of the application's output against what the data set says."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,42 @@ class Check:
     statement: str
     holds: bool
     found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the checker found in the committed output, in flights.
+
+    expected: flights that left, by the data set.
+    lost:     not there, neither departure nor arrival.
+    doubled:  events that are there once more than once.
+    torn:     with a departure or an arrival only, though a transaction writes both.
+    dirty:   cancelled flights that are visible, though only aborted transactions wrote them.
+    checks:   everything that must hold.
+    """
+
+    expected: int
+    lost: int
+    doubled: int
+    torn: int
+    dirty: int
+    checks: Sequence[Check]
+
+    @property
+    def holds(self) -> bool:
+        return all(check.holds for check in self.checks) and not (self.lost or self.doubled or self.torn or self.dirty)
+
+    @property
+    def headline(self) -> str:
+        return "Exactly once" if self.holds else "NOT exactly once"
+
+    @property
+    def figures(self) -> str:
+        """The figures in one line."""
+        return (
+            f"lost {self.lost:,}, doubled {self.doubled:,}, torn {self.torn:,}, "
+            f"aborted yet visible {self.dirty:,}, of {self.expected:,} flights"
+        )
 
 
 def read_parquet(folder: Path) -> Figures:
@@ -78,12 +115,12 @@ def check(
     expected: Figures,
     parquet: Figures,
     topic: Figures,
-    counts: dict[str, dict[str, dict[str, int]]],
+    counts: Mapping[str, Mapping[str, int]],
     cancelled_count: int,
-) -> list[Check]:
-    """All that must hold.
+) -> Verdict:
+    """Check all that must hold.
 
-    counts: by isolation level and topic, the `events` that Spark read and the number of different `flights` among them.
+    counts: by isolation level, what `flights_summary.count_events` returned.
     """
     departed = sum(carrier_day.flights for carrier_day in expected.values())
     checks = []
@@ -96,25 +133,35 @@ def check(
                 f"{len(different)} differ" + "".join(f", {carrier} on {day}" for carrier, day in different[:3]),
             )
         )
-    for topic_name in (DEPARTURES_TOPIC, ARRIVALS_TOPIC):
-        committed = counts["read_committed"][topic_name]
+    committed, uncommitted = counts["read_committed"], counts["read_uncommitted"]
+    for name in (DEPARTURES_TOPIC, ARRIVALS_TOPIC):
+        events, flights = committed[name], committed[f"{name}_flights"]
         checks.append(
             Check(
-                f"{topic_name}: every flight that left is committed exactly once ({departed:,})",
-                committed == {"events": departed, "flights": departed},
-                f"{committed['events']:,} events of {committed['flights']:,} flights",
+                f"{name}: every flight that left is committed exactly once ({departed:,})",
+                events == flights == departed,
+                f"{events:,} events of {flights:,} flights",
             )
         )
-        uncommitted = counts["read_uncommitted"][topic_name]
+        events, flights = uncommitted[name], uncommitted[f"{name}_flights"]
         checks.append(
             Check(
-                f"{topic_name}: the {cancelled_count:,} cancelled flights are in the log, in aborted transactions",
-                uncommitted["flights"] == departed + cancelled_count
-                and uncommitted["events"] >= uncommitted["flights"],
-                f"{uncommitted['events']:,} events of {uncommitted['flights']:,} flights read uncommitted",
+                f"{name}: the {cancelled_count:,} cancelled flights are in the log, in aborted transactions",
+                flights == departed + cancelled_count and events >= flights,
+                f"{events:,} events of {flights:,} flights read uncommitted",
             )
         )
-    return checks
+    lost = max(0, departed - committed["flights"])
+    doubled = sum(committed[name] - committed[f"{name}_flights"] for name in (DEPARTURES_TOPIC, ARRIVALS_TOPIC))
+    torn, dirty = committed["torn"], committed["cancelled"]
+    checks.append(
+        Check(
+            "each flight's departure and arrival are visible together, and no cancelled flight's are",
+            torn == dirty == 0,
+            f"{torn:,} flights with one of the two, {dirty:,} cancelled ones",
+        )
+    )
+    return Verdict(departed, lost, doubled, torn, dirty, tuple(checks))
 
 
 def carrier_table(expected: Figures, found: Figures) -> Table:

@@ -16,6 +16,7 @@ from scripts.pipeline import verdict
 from scripts.pipeline.demo import Demonstration
 from scripts.pipeline.flights import create_topics, load, read_flights, reference_figures
 from scripts.pipeline.flights_summary import count_events, newest_figures, summarize
+from scripts.pipeline.timeline import COMMITTED, CUT_OFF
 from tests.support.broker_process import ROOT, BrokerProcess
 
 FLIGHTS = 3_000
@@ -49,14 +50,22 @@ def test_spark_counts_every_flight_once_though_application_and_broker_were_kille
     demonstration.run_application()
     flights = list(read_flights(FLIGHTS))
     counts = {level: count_events(spark, broker.bootstrap, level) for level in ("read_committed", "read_uncommitted")}
-    checks = verdict.check(
+    found = verdict.check(
         expected=reference_figures(flights),
         parquet=verdict.read_parquet(summarize(spark, broker.bootstrap, tmp_path / "spark")),
         topic=verdict.read_topic(broker.bootstrap),
         counts=counts,
         cancelled_count=sum(flight.is_cancelled for flight in flights),
     )
-    assert [one for one in checks if not one.holds] == []
+    assert [one for one in found.checks if not one.holds] == []
+    assert found.holds
+    record = demonstration.timeline.record
+    assert [life.is_killed for life in record.lives if life.actor in ("application", "broker")].count(True) == 2
+    assert record.count(COMMITTED) > 0
+    assert all(one.fenced_s is not None for one in record.transactions if one.outcome == CUT_OFF)
+    # The two readers saw what Spark saw.
+    assert record.samples[-1].source == record.samples[-1].committed == found.expected
+    assert record.samples[-1].uncommitted == counts["read_uncommitted"]["departures"]
 
 
 def test_figures_grow_from_the_checkpoint_and_a_micro_batch_run_again_changes_nothing(

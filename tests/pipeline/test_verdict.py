@@ -11,16 +11,38 @@ from scripts.pipeline import verdict
 from scripts.pipeline.flights import FLIGHT_COUNT, CarrierDay, read_flights, reference_figures
 
 EXPECTED = {("AA", "2013-01-01"): CarrierDay(2, 10), ("UA", "2013-01-01"): CarrierDay(1, -3)}
-COUNTS = {
-    "read_committed": {"departures": {"events": 3, "flights": 3}, "arrivals": {"events": 3, "flights": 3}},
-    "read_uncommitted": {"departures": {"events": 5, "flights": 4}, "arrivals": {"events": 4, "flights": 4}},
+COUNTS: dict[str, dict[str, int]] = {
+    "read_committed": {
+        "departures": 3,
+        "departures_flights": 3,
+        "arrivals": 3,
+        "arrivals_flights": 3,
+        "flights": 3,
+        "cancelled": 0,
+        "torn": 0,
+    },
+    "read_uncommitted": {
+        "departures": 5,
+        "departures_flights": 4,
+        "arrivals": 4,
+        "arrivals_flights": 4,
+        "flights": 3,
+        "cancelled": 1,
+        "torn": 0,
+    },
 }
 
 
-def wrong_statements(**changes: Any) -> list[str]:
+def judged(**changes: Any) -> verdict.Verdict:
     arguments: dict[str, Any] = {"expected": EXPECTED, "parquet": EXPECTED, "topic": EXPECTED, "counts": COUNTS}
-    checks = verdict.check(**{**arguments, **changes}, cancelled_count=1)
-    return [check.statement for check in checks if not check.holds]
+    return verdict.check(**{**arguments, **changes}, cancelled_count=1)
+
+
+def wrong_statements(**changes: Any) -> list[str]:
+    found = judged(**changes)
+    wrong = [check.statement for check in found.checks if not check.holds]
+    assert found.holds is not bool(wrong)
+    return wrong
 
 
 def test_a_correct_result_passes() -> None:
@@ -44,18 +66,28 @@ def test_any_difference_in_a_figure_is_wrong(result: str, figures: verdict.Figur
 
 @pytest.mark.parametrize("topic", ["departures", "arrivals"])
 @pytest.mark.parametrize(
-    ("level", "found"),
-    [
-        ("read_committed", {"events": 4, "flights": 3}),
-        ("read_committed", {"events": 2, "flights": 2}),
-        ("read_uncommitted", {"events": 3, "flights": 3}),
-    ],
+    ("level", "events", "flights"),
+    [("read_committed", 4, 3), ("read_committed", 2, 2), ("read_uncommitted", 3, 3)],
     ids=["an event twice", "a flight lost", "cancelled flights not in the log"],
 )
-def test_a_lost_or_repeated_event_is_wrong(topic: str, level: str, found: dict[str, int]) -> None:
+def test_a_lost_or_repeated_event_is_wrong(topic: str, level: str, events: int, flights: int) -> None:
     counts = copy.deepcopy(COUNTS)
-    counts[level][topic] = found
+    counts[level] |= {topic: events, f"{topic}_flights": flights}
     assert len(wrong_statements(counts=counts)) == 1
+
+
+@pytest.mark.parametrize("figure", ["torn", "cancelled"])
+def test_a_torn_flight_and_a_cancelled_one_that_is_visible_are_wrong(figure: str) -> None:
+    counts = copy.deepcopy(COUNTS)
+    counts["read_committed"][figure] = 1
+    assert len(wrong_statements(counts=counts)) == 1
+
+
+def test_the_figures_say_what_was_lost_doubled_torn_and_visible() -> None:
+    counts = copy.deepcopy(COUNTS)
+    counts["read_committed"] |= {"departures": 4, "arrivals": 7, "flights": 1, "torn": 2, "cancelled": 1}
+    found = judged(counts=counts)
+    assert (found.lost, found.doubled, found.torn, found.dirty) == (2, 5, 2, 1)
 
 
 def test_the_data_set_has_the_flights_and_the_cancellations_that_it_is_known_for() -> None:
