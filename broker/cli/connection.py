@@ -82,8 +82,14 @@ def kafka_errors(bootstrap: str) -> Iterator[None]:
             f"`fencepost serve --listener {bootstrap.split(',')[0]} --data-dir DIRECTORY`, "
             "or name another with --bootstrap"
         ) from None
-    from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError, KafkaTimeoutError
-
+    try:
+        from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError, KafkaTimeoutError
+    except ModuleNotFoundError:
+        # As in the image of the broker alone.
+        raise click.ClickException(
+            "kafka-python is not installed here, and this command needs it; run it where "
+            "all of Fencepost is installed, with --bootstrap"
+        ) from None
     try:
         yield
     except (KafkaConnectionError, KafkaTimeoutError) as error:

@@ -49,6 +49,12 @@ class Dockerfile:
         return dict(pairs)
 
     @property
+    def base_images(self) -> list[str]:
+        """What the stages are built on, arguments filled in."""
+        values = dict(pair.split("=", 1) for pair in self.all("ARG"))
+        return [re.sub(r"\$(\w+)", lambda name: values[name[1]], line.split()[0]) for line in self.all("FROM")]
+
+    @property
     def copied(self) -> list[str]:
         """What is copied from the build context."""
         return [

