@@ -11,11 +11,11 @@ from pathlib import Path
 import pyspark
 
 from fencepost.soak.single_instance import alone_in
+from fencepost.spark import IVY_SETTINGS
 
 PACKAGE = Path(__file__).resolve().parents[1]
 IS_CHECKOUT = (PACKAGE.parent / "pyproject.toml").exists()
 CACHE = PACKAGE.parent / ".cache" if IS_CHECKOUT else Path.home() / ".cache" / "fencepost"
-IVY_SETTINGS = Path(__file__).with_name("ivysettings.xml")
 KAFKA_CLIENTS_VERSION = "4.3.0"
 FETCH_TIMEOUT_S = 180
 

@@ -8,7 +8,8 @@ again: the checkpoint holds the offsets read and the sums so far, and writing a 
 DIR/figures/batch=N holds all figures as of micro-batch N as Parquet, and a batch that runs again overwrites its own
 folder; the topic `carrier-days` gets one record per carrier and day, keyed by them, with totals and not increments.
 
-The job needs nothing but pyspark. The last line it prints is one JSON object: where the figures are, what was counted.
+Under spark-submit the job needs nothing but pyspark. The last line that it prints is one JSON object: where the figures
+are, what was counted.
 """
 
 from __future__ import annotations
@@ -23,23 +24,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-
-from fencepost.soak.kafka_jars import IVY_SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EVENT_SCHEMA = "identifier LONG, day STRING, carrier STRING, number INT, airport STRING, time INT, delay_minutes LONG"
 OFFSETS_PER_TRIGGER = 400_000
-
-
-def scala_version() -> str:
-    """The Scala version that the installed pyspark was built for, for example "2.13", read off its own jars."""
-    jars = Path(pyspark.__file__).parent / "jars"
-    for jar in jars.glob("spark-sql_*.jar"):
-        return jar.name.removeprefix("spark-sql_").split("-")[0]
-    raise FileNotFoundError(f"no Spark jars in {jars}")
 
 
 def spark_session(name: str, *, driver_memory: str = "1g", cores: int = 2) -> SparkSession:
@@ -55,15 +45,16 @@ def spark_session(name: str, *, driver_memory: str = "1g", cores: int = 2) -> Sp
     )
     resolving: AbstractContextManager[None] = nullcontext()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        from fencepost.spark import IVY_SETTINGS, kafka_connector
+
         resolving = _alone_in_ivy()
         # Spark binds to the machine's host name otherwise, which need not resolve.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        connector = f"org.apache.spark:spark-sql-kafka-0-10_{scala_version()}:{pyspark.__version__}"
         builder = (
             builder.master(f"local[{cores}]")
             .config("spark.driver.memory", driver_memory)
-            .config("spark.jars.packages", connector)
+            .config("spark.jars.packages", kafka_connector())
             .config("spark.jars.ivy", str(ROOT / ".cache" / "ivy"))
             .config("spark.jars.ivySettings", os.environ.get("FENCEPOST_IVY_SETTINGS", str(IVY_SETTINGS)))
             .config("spark.ui.enabled", "false")

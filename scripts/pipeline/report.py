@@ -43,7 +43,7 @@ def html(report: Report, picture: str) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     counts = {outcome: report.record.count(outcome) for outcome in (COMMITTED, ABORTED, CUT_OFF)}
-    return template.render(
+    page: str = template.render(
         verdict=report.verdict,
         counts=counts,
         timings=report.timings,
@@ -53,3 +53,4 @@ def html(report: Report, picture: str) -> str:
         versions=f"Fencepost {version('fencepost')}, PySpark {version('pyspark')}, "
         f"confluent-kafka {version('confluent-kafka')}, Python {platform.python_version()}",
     )
+    return page

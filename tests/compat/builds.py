@@ -89,6 +89,20 @@ def build_kafka_python_2(client: Client) -> Sequence[str]:
     return [str(python), "-m", "tests.compat.kafka_python"]
 
 
+def build_spark_4_0(client: Client) -> Sequence[str]:
+    """The program of spark in an environment of its own, with the PySpark that requirements.txt pins."""
+    python = client.cache / "environment" / "bin" / "python"
+    requirements = client.folder / "requirements.txt"
+
+    def build(cache: Path) -> None:
+        call([sys.executable, "-m", "venv", "--clear", str(cache / "environment")], cwd=cache)
+        install = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+        fetch([str(python), "-m", "pip", *install, "--requirement", str(requirements)], cwd=cache)
+
+    build_once(client, [requirements], build)
+    return [str(python), "-m", "tests.compat.spark"]
+
+
 def build_kafka_python_tests(client: Client) -> Sequence[str]:
     """The program that runs the tests of kafka-python's source distribution, which source.txt pins."""
     sources = client.cache / "sources"

@@ -10,6 +10,7 @@ from tests.compat.builds import (
     build_node,
     build_python,
     build_rust,
+    build_spark_4_0,
 )
 from tests.compat.harness import Client
 from tests.compat.jvm import JVM_CLIENTS
@@ -40,6 +41,7 @@ CLIENTS = {
         Client("franz-go", tools=("go",), build=build_go),
         Client("sarama", tools=("go",), build=build_go),
         Client("kafka-go", tools=("go",), build=build_go),
+        Client("spark-4.0", tools=("java",), build=build_spark_4_0, is_long=True),
         Client("kafkajs", tools=("node", "npm"), build=build_node),
     )
 }

@@ -54,12 +54,14 @@ class Client:
     build:           returns the command that runs the program, building it into .cache/compat when it is not there;
                      raises BuildError and NotHereError. The command runs with the checkout as its working directory.
     broker_settings: what its broker is started with on top of COMMON_SETTINGS, under Kafka's names.
+    is_long:         it is only run by `./scripts/test --everything` and when it is named.
     """
 
     name: str
     tools: tuple[str, ...]
     build: Callable[[Client], Sequence[str]]
     broker_settings: Mapping[str, str] = field(default_factory=dict)
+    is_long: bool = False
 
     @property
     def folder(self) -> Path:

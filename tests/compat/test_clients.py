@@ -7,15 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.compat.clients import CLIENTS
 from tests.compat.harness import BUILD_TIMEOUT_S, RUN_TIMEOUT_S, Client, NotHereError, Report, fencepost, run
 
-CHECKS = [(name, check) for name, client in CLIENTS.items() for check in client.quick_checks()]
+
+def _parameters(name: str, *more: str) -> ParameterSet:
+    return pytest.param(name, *more, marks=pytest.mark.long if CLIENTS[name].is_long else pytest.mark.compat)
+
+
+CHECKS = [_parameters(name, check) for name, client in CLIENTS.items() for check in client.quick_checks()]
 # Checks mostly wait; two programs, each with a broker of its own, keep two cores busy.
 PROGRAMS_AT_ONCE = 2
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)]
+pytestmark = pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)
 
 Reports = Callable[[str], dict[str, Report]]
 
@@ -60,7 +66,7 @@ def test_check_passes(reports: Reports, client: str, check: str) -> None:
     assert report.outcome == "passed", report.detail
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", [_parameters(name) for name in CLIENTS])
 def test_what_passes_is_listed(reports: Reports, client: str) -> None:
     made = {report.check for report in reports(client).values() if report.outcome == "passed"}
     assert made <= set(CLIENTS[client].known_checks())

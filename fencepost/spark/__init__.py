@@ -1,0 +1,37 @@
+"""Spark's Kafka connector for the PySpark that is installed.
+
+    from fencepost.spark import kafka_connector
+
+    SparkSession.builder.config("spark.jars.packages", kafka_connector())
+
+Needs `pip install 'fencepost[spark]'`, which takes only versions of PySpark whose connector can be had.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["IVY_SETTINGS", "kafka_connector"]
+
+IVY_SETTINGS = Path(__file__).with_name("ivysettings.xml")
+"""Settings for `spark.jars.ivySettings`: packages come from Maven's central repository alone."""
+
+
+def kafka_connector() -> str:
+    """The coordinates of the connector that belongs to the installed PySpark.
+
+    That is `org.apache.spark:spark-sql-kafka-0-10_SCALA:VERSION`. A connector of another version than Spark's, or for
+    another version of Scala, fails when a query starts. Raises ImportError without PySpark.
+    """
+    import pyspark
+
+    return (
+        f"org.apache.spark:spark-sql-kafka-0-10_{_scala_version(Path(pyspark.__file__).parent)}:{pyspark.__version__}"
+    )
+
+
+def _scala_version(pyspark_folder: Path) -> str:
+    """The version of Scala that a PySpark was built for, such as "2.13", from the names of its jars."""
+    for jar in pyspark_folder.glob("jars/spark-sql_*.jar"):
+        return jar.name.removeprefix("spark-sql_").split("-")[0]
+    raise FileNotFoundError(f"no Spark jars in {pyspark_folder}")
