@@ -32,7 +32,7 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 def end(number: int, _: object) -> None:
     """Ends like an error, so that what was made for brokers is removed; their processes end here and now.
 
-    A broker that is just being started belongs to nobody yet who would stop it. All have sessions of their own, which
+    No object that would stop it owns a broker during its start. All have their own sessions, which
     end with no terminal.
     """
     for ending in ENDING_SIGNALS:

@@ -30,7 +30,7 @@ them.
 | 0 | done |
 | 1 | not done: the message says why, and what to do |
 | 2 | the options or the settings are wrong; nothing was tried |
-| 3 | `serve` was stopped by something unexpected, of which its last lines tell |
+| 3 | `serve` was stopped by an unexpected exception, which its last lines report |
 | 130 | `produce` was stopped with Ctrl-C before the end of its input |
 
 """

@@ -30,7 +30,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # What costs seconds to start is started in one of the processes of `pytest --dist loadgroup`, for all who share it.
+    # Servers that take seconds to start run in one of the processes of `pytest --dist loadgroup`, for all their tests.
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:

@@ -1,6 +1,6 @@
 """The rooms of the package: what lies flat, what handlers/ holds, and that no modules import each other in a circle.
 
-Who may import whom is the layers contract in pyproject.toml; this sees imports for types, too.
+The layers contract in pyproject.toml says which room may import which; this sees imports for types, too.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class PeerConnection(asyncio.Protocol):
 
     def _answer(self, frame: bytes) -> None:
         if not self._waiting:
-            raise DecodeError("a response that nobody asked for", position=0, expected="nothing")
+            raise DecodeError("a response without a request", position=0, expected="nothing")
         request = self._waiting[0]
         header_version = response_header_version(request.response_type.api_key, request.version)
         correlation_id, body_position = read_response_header(frame, header_version)

@@ -1,7 +1,7 @@
 """Application of a repair plan, in an order in which a crash at any moment leaves a state that the next repair
 continues.
 
-What is given up is durable in a file of its own before a log file changes. One rename replaces a log file as a whole.
+What is given up is durable in its own file before a log file changes. One rename replaces a log file as a whole.
 The broker's own recovery rebuilds, last, what is derived from the log.
 """
 
@@ -184,7 +184,7 @@ def _copied(file: LogFile, position: int, end_position: int) -> Iterator[memoryv
 
 
 async def _keep(disk: Disk, directory: str, path: str, edit: Edit) -> str:
-    """Copy what is cut out of a log file into a file of its own, durably; an identical one is reused."""
+    """Copy what is cut out of a log file into its own file, durably; an identical one is reused."""
     target = _free_name(disk, path, edit)
     if disk.exists(target):
         return target

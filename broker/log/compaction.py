@@ -238,7 +238,7 @@ class RetentionRules:
         if has_tombstone and not header.has_delete_horizon:
             return RetainedRecords(kept, self._now_ms + self._delete_retention_ms)
         if len(kept) == header.records_count:
-            while kept:  # freeing the memory of a million records is a step of its own, too
+            while kept:  # freeing the memory of a million records takes a separate step, too
                 del kept[-RECORDS_PER_STEP:]
                 yield
             return RetainedRecords(None)

@@ -49,7 +49,7 @@ class HeaderPlausibility:
     is_open:        the end of the log is unknown, so that a gap needs a batch behind it that confirms it.
     leader_epoch:   of the batch before; -1 when that is unknown.
     known_epochs:   the log's checkpoint of epochs and offsets.
-    greatest_epoch: the partition's leader epoch now, as far as is known.
+    greatest_epoch: the partition's leader epoch now, as known here.
     fault:          where and why the reading ended; None while it goes on.
     """
 

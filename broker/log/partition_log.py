@@ -357,7 +357,7 @@ class PartitionLog:
         transaction_version: int,
         now_ms: int,
     ) -> ErrorCode:
-        """Append the marker that ends a producer's transaction in this partition, and tell the observer.
+        """Append the marker that ends a producer's transaction in this partition, and notify the observer.
 
         A repeated marker is appended again and ends nothing.
         Returns NONE when it was appended. Refuses with INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; a new

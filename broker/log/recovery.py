@@ -57,7 +57,7 @@ class RecoveryRefusal(NamedTuple):
     position:        in that file; None for a whole file.
     expected_offset: that should be there: giving up loses records from it on.
     found_offset:    of a batch there; None when no header can be read.
-    end_offset:      of what is lost or given up from `expected_offset` on, as far as is known; there may be more.
+    end_offset:      of the known loss from `expected_offset` on; there may be more.
     lost_bytes:      of it, in this file and those behind it.
     is_missing:      whether the file is missing, so that nothing more than its content is given up.
     """
@@ -109,7 +109,7 @@ class LogRecovery:
 
     log_start_offset: as checkpointed; 0 when it never moved.
     recovery_point:   as checkpointed; after a clean stop also the log end offset.
-    leader_epoch:     of the partition, as far as is known outside its log.
+    leader_epoch:     of the partition, from sources outside its log.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class LogRecovery:
                     position=0,
                     lost_bytes=segment.size_bytes,
                     kept_as=self._lost_path(segment, 0),
-                    reason=f"readers were told that the log starts at offset {self._log_start_offset}, and it ends "
+                    reason=f"readers have seen the log start at offset {self._log_start_offset}, and it ends "
                     f"before; what it held is kept beside it",
                 )
         self._side_files.append(forget_segments(self._files.checksums, segments))

@@ -57,7 +57,7 @@ def is_unreadable(segment: Segment) -> bool:
 
 
 def unreadable_segment(files: PartitionFiles, end_offset: int, index_interval_bytes: int) -> Segment:
-    """Return the segment that stands for the whole log, which ended at `end_offset` as far as is known."""
+    """Return the segment that stands for the whole log, with `end_offset` as its last known end."""
     return Segment(
         files.disk,
         files.directory,

@@ -420,7 +420,7 @@ class SqliteMetadataStore:
             await self._copy()
 
     async def _copy(self) -> None:
-        """Write the copy on a thread of its own: no query waits for its sync. After a failure the next change writes it
+        """Write the copy on its own thread: no query waits for its sync. After a failure the next change writes it
         again."""
         self._is_copy_old = False
         try:

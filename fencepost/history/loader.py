@@ -306,7 +306,7 @@ class _Loader:
             run.partition.runs.append(run)
         for partition, records in self._by_partition(line["records"]).items():
             if partition not in by_partition:
-                raise _InvalidLine(f"records of {partition}, of which no range was to be read")
+                raise _InvalidLine(f"records of {partition}, outside the ranges of the final read")
             read(self.history, self._line, by_partition[partition], records)
 
     # Positions and offsets

@@ -24,7 +24,7 @@ from fencepost.protocol.api_keys import ApiKey
 from scripts.benchmarks.prepared_replies import API_KEY, LENGTH_BYTES, FetchReplies, PreparedReplies
 
 FILES_COUNT = 50
-"""As many as there are partitions of an internal topic."""
+"""Partitions of an internal topic."""
 STORING = frozenset(
     {ApiKey.PRODUCE.value, ApiKey.ADD_PARTITIONS_TO_TXN.value, ApiKey.END_TXN.value, ApiKey.OFFSET_COMMIT.value}
 )
@@ -39,7 +39,7 @@ class WaitingFetch(NamedTuple):
 
 
 class Store:
-    """What the connections have in common: files, replies, and the one batch that nobody has fetched yet."""
+    """What the connections have in common: files, replies, and the one batch that has not been fetched yet."""
 
     def __init__(self, directory: Path, *, is_synced: bool) -> None:
         self.is_synced = is_synced
@@ -70,7 +70,7 @@ class Store:
         waiting.send(self._fetch_replies.with_batch(waiting.frame, batch, offset))
 
     def fetch(self, frame: bytes, send: Callable[[bytes | bytearray], None]) -> None:
-        """Answer with what nobody has fetched, or as soon as there is something."""
+        """Answer with the unfetched batch, or as soon as there is one."""
         wait_s = self._fetch_replies.wait_s(frame)
         if self._unread is not None:
             batch, offset = self._unread

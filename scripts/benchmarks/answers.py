@@ -64,7 +64,7 @@ from fencepost.protocol.messages.transactions import (
 
 NODE_ID = 1
 SOME_OFFSET = 0x0123456789ABCDEF
-"""Stands in the reply to a Produce: whoever sends it puts the offset of the record there."""
+"""Placeholder in the reply to a Produce: the sender replaces it by the offset of the record."""
 HEARTBEAT_INTERVAL_MS = 5_000
 
 VERSIONS: dict[ApiKey, tuple[int, int]] = {

@@ -1,4 +1,4 @@
-"""Record batches in great numbers: the records are made once, each batch gets a header of its own."""
+"""Record batches in great numbers: the records are made once, each batch gets its own header."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A broker as processes of this machine: what they use, how they are stopped and killed.
 
-Each has a session of its own, as a service has. Linux shares processors between sessions first (autogroup, sched(7)):
+Each has its own session, as a service has. Linux shares processors between sessions first (autogroup, sched(7)):
 one process of a broker among the hundreds of threads of its clients would be one of hundreds.
 """
 
@@ -111,7 +111,7 @@ def resident_memory(process_id: int) -> ResidentMemory:
 
 
 def _own_cpu_s(process: psutil.Process) -> float:
-    """Linux tells a process's times in hundredths of a second, in which a broker answers some hundred requests; the
+    """Linux reports a process's times in hundredths of a second, in which a broker answers some hundred requests; the
     clock of its processor time (clock_getcpuclockid) counts nanoseconds."""
     if psutil.LINUX:
         return time.clock_gettime((~process.pid << 3) | 2)

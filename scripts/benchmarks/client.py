@@ -113,7 +113,7 @@ class Client:
         return self.receive()
 
     def pipeline(self, requests: Iterable[Any], *, in_flight_count: int = IN_FLIGHT_COUNT) -> Iterator[Any]:
-        """The replies to requests of which so many are under way at a time."""
+        """The replies to requests, with a bounded number in flight."""
         for request in requests:
             if len(self._expected) >= in_flight_count:
                 yield self.receive()
@@ -149,7 +149,7 @@ def connect(broker: Broker, *, timeout_s: float = 60.0) -> Client:
         except ConnectionRefusedError:
             broker.require_running()
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"nobody listened on {broker.address} for {timeout_s} s") from None
+                raise TimeoutError(f"nothing listened on {broker.address} for {timeout_s} s") from None
             time.sleep(RETRY_PAUSE_S)
 
 
@@ -169,7 +169,7 @@ def wait_until_answered(client: Client, request: Any, *, timeout_s: float = 60.0
 
 
 def error_of(reply: Any) -> ErrorCode:
-    """The first error in a reply, wherever it is told."""
+    """The first error in a reply, at any depth."""
     code = getattr(reply, "error_code", 0)
     for name in ("topics", "responses", "coordinators", "results_by_topic_v3_and_below"):
         for topic in getattr(reply, name, ()) or ():

@@ -1,4 +1,4 @@
-"""Clients in processes of their own: the same program drives every broker, and its work is not the broker's.
+"""Clients in their own processes: the same program drives every broker, and its work is not the broker's.
 
 A program prepares, prints `ready`, waits for `go`, measures and prints its result as one line of JSON. So the broker's
 processor time is taken around what is measured and nothing else.
@@ -20,7 +20,7 @@ from scripts.benchmarks.figures import Broker
 
 END_TIMEOUT_S = 30.0
 LONGEST_S = 900.0
-"""No program takes so long: one that does hangs, and is killed."""
+"""No program takes longer, unless it hangs; then it is killed."""
 
 
 class ClientFailedError(Exception):

@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def subjects(options: argparse.Namespace) -> list[Subject]:
-    """Who takes part, in the order of their turns."""
+    """The measured brokers, in the order of their turns."""
     taking_part: list[Subject] = [FencepostSubject(), fencepost_in_page_cache()]
     taking_part += [LimitSubject(), LimitSubject(is_synced=True)]
     if not options.alone:

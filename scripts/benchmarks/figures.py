@@ -71,7 +71,7 @@ class BrokerEndedError(Exception):
 
 
 class Broker(Protocol):
-    """A broker as a process, on a data directory of its own."""
+    """A broker as a process, on its own data directory."""
 
     @property
     def address(self) -> tuple[str, int]: ...
@@ -146,8 +146,8 @@ class Figure:
     needs_launches: whether it starts brokers of its own, so that one that only has an address is passed over.
     is_headline:    whether it belongs to the short table that is measured first.
     needs_java:     whether its clients do.
-    most_rounds:    for what takes so long that a few rounds must do.
-    in_the_way:     what keeps brokers, or this one, from its targets; told where one is missed.
+    most_rounds:    for cases that take so long that a few rounds must suffice.
+    in_the_way:     the cause that keeps brokers, or this one, from a target; reported where it is missed.
     """
 
     name: str

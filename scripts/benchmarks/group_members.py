@@ -1,6 +1,6 @@
 """Members of groups as light as can be, one connection each: they join, take what they get, and stay alive.
 
-They consume nothing. Like real clients they answer at once to what they are told, and otherwise wait for the next
+They consume nothing. Like real clients they act on replies at once, and otherwise wait for the next
 heartbeat: members of the consumer protocol as long as the broker says, those of the classic one as long as they like.
 """
 
@@ -172,7 +172,7 @@ class ClassicGroupMember(GroupMember):
         return True
 
     def _assignments(self, member_ids: list[str]) -> list[SyncGroupRequestAssignment]:
-        """Of a leader; others know of nobody."""
+        """Of a leader; other members know no members."""
         return [
             SyncGroupRequestAssignment(
                 member_id=member_id,

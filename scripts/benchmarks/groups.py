@@ -70,7 +70,7 @@ class _Fleet:
         self._settled = asyncio.Event()
 
     async def join(self, count: int) -> float:
-        """Let so many more join at once: how many seconds after the last of them all have their part."""
+        """Let `count` more join at once; seconds from the last join until all have their part."""
         clients = [await AsyncClient.connect(self._broker.address) for _ in range(count)]
         joining = [self._kind(client, GROUP, TOPIC, self._partition_count) for client in clients]
         self._members += joining
@@ -89,7 +89,7 @@ class _Fleet:
         return time.monotonic() - joined_at_s
 
     def _look(self) -> None:
-        """Settled: in one epoch everybody has a fair part, and nobody more than that."""
+        """Settled: in one epoch every member has a fair part, and none has more."""
         members = self._members
         fair_share = self._partition_count // len(members)
         parts = [member.partitions for member in members if len(member.partitions) in (fair_share, fair_share + 1)]
@@ -125,7 +125,7 @@ def measure_commits(round_: Round) -> Iterator[Sample]:
 
 
 async def _commit(broker: Broker, round_: Round) -> list[Sample]:
-    """Each group has one member on a connection of its own, which shows that it lives and commits all the time."""
+    """Each group has one member on its own connection, which shows that it lives and commits all the time."""
     groups_count, seconds = round_.sizes["groups"], round_.sizes["seconds"]
     round_.say(f"{groups_count:,} groups join")
     clients = [await AsyncClient.connect(broker.address) for _ in range(groups_count)]

@@ -1,4 +1,4 @@
-"""What may not keep the event loop: the operations of which the longest step is measured, by name.
+"""Operations that must not block the event loop: their longest steps are measured, by name.
 
 Each prepares what it needs and does, within `measured`, what counts. Others add theirs to `OPERATIONS`.
 """
@@ -186,7 +186,7 @@ def _describe_log_dirs(bench: Bench) -> None:
 
 
 def _describe_configs(bench: Bench) -> None:
-    """As many topics as an admin client may ask about at once."""
+    """Topics that an admin client may name in one request."""
     count = bench.sizes["partitions"] // 5
     topics = [CreatableTopic(name=f"topic-{n}", num_partitions=1, replication_factor=1) for n in range(count)]
     require_success(bench.client.call(CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)))

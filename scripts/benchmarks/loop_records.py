@@ -25,7 +25,7 @@ def _topic(bench: Bench, **configs: str) -> None:
 
 
 def _large_batch(bench: Bench, *, keys_count: int = 1) -> bytes:
-    """As many small records as are wanted, of different lengths, which is the slower case."""
+    """A batch of small records of different lengths, which is the slower case."""
     now_ms = time.time_ns() // 1_000_000
     records = [
         Record(offset, now_ms, b"%d" % (offset % keys_count), b"v" * (offset % 7))

@@ -42,5 +42,5 @@ def percentiles(case: str, what: str, values_ms: Sequence[float], wanted: Sequen
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that so many of a hundred are not above."""
+    """The smallest value that `percent` of a hundred values do not exceed."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

@@ -2,7 +2,7 @@
 
 A virtual machine gets memory that it touches for the first time, or again after it was free, from its host, and that
 takes several times as long as what is then done with it. On a machine that was just started nearly all memory is free,
-so whoever appends to a log pays for that, or not, by chance. Here the page cache is filled first, with a file of holes
+so an append to a log pays for that, or not, by chance. Here the page cache is filled first, with a file of holes
 that takes no room on the disk; what is needed is then taken from there. What is left free, and what logs that were
 deleted have given back since, is touched before each turn: within seconds a host may have taken it again.
 """

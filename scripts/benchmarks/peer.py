@@ -36,7 +36,7 @@ class PeerBroker:
         self._process_id = _listener(address)
 
     def require_running(self) -> None:
-        raise BrokerEndedError("nobody listens at {}:{}".format(*self.address))
+        raise BrokerEndedError("nothing listens at {}:{}".format(*self.address))
 
     def resident_bytes(self) -> int:
         return self.resident_memory().total_bytes

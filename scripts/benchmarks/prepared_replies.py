@@ -47,7 +47,7 @@ class PreparedReplies:
         self._key_ends: dict[bytes, set[int]] = {}
 
     def to(self, frame: bytes, api_key: int) -> bytearray:
-        """Raises KeyError for a request of which nothing is known, DecodeError."""
+        """Raises KeyError for an unknown request, DecodeError."""
         kind = frame[KIND]
         key = self._key(frame, kind)
         reply = self._learn(frame, kind, api_key) if key is None else self._replies[key]

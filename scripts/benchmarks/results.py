@@ -170,7 +170,7 @@ def machine() -> dict[str, Any]:
 
 
 def _python_build() -> str:
-    """Whoever built Python: compiled without profile-guided optimisation it is slower by a fifth."""
+    """How Python was built: without profile-guided optimisation it is slower by a fifth."""
     if sys.base_prefix == "/usr":
         return "the system's package"
     is_optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")

@@ -2,7 +2,7 @@
 
     ./scripts/demo [--limit N] [--bootstrap HOST:PORT] [--output DIR] [--picture FILE]
 
-The broker and the application run as processes of their own. Once a third of the flights is through, the application
+The broker and the application run as their own processes. Once a third of the flights is through, the application
 is killed with kill -9, in the middle of a transaction, and started again; at two thirds the broker is. Then Spark reads
 what was committed. Everything stays in ./demo-output/flights until the next run: the broker's data, the logs, Spark's
 figures, picture.svg and report.html. The exit code is 1 on any difference. `./scripts/demo --picture docs/demo.svg`
@@ -64,7 +64,7 @@ class DemonstrationError(RuntimeError):
 
 
 class Application:
-    """The consume-transform-produce application as a process of its own; `flights` is the last progress that it
+    """The consume-transform-produce application as its own process; `flights` is the last progress that it
     reported. `on_step` is called with the name and the time of each of its steps, in a thread."""
 
     def __init__(
@@ -138,7 +138,7 @@ def connected(bootstrap_servers: str) -> Iterator[Any]:
 
 
 class Demonstration:
-    """One run, step by step. `broker` is None where the broker is somebody else's, which is then not killed."""
+    """One run, step by step. `broker` is None where the broker belongs to another process; it is then not killed."""
 
     def __init__(
         self,

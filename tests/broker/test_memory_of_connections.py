@@ -201,7 +201,7 @@ async def test_connections_that_come_and_go_are_served_and_nothing_stays_counted
         assert memory.used_bytes + memory.spare_bytes <= memory.limit_bytes
         if not waiting.futures and not any(rest for _, rest in unsent.values()):
             break
-    assert not any(rest for _, rest in unsent.values()), "somebody waits for ever"
+    assert not any(rest for _, rest in unsent.values()), "a client waits for ever"
     for client, _ in unsent.values():
         assert client.connection.in_flight_count == 0
         client.connection.connection_lost(None)

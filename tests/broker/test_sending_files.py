@@ -55,7 +55,7 @@ class Server:
         return next(self._replies)
 
     def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> None:
-        """Each request has a reply of its own."""
+        """Each request has its own reply."""
 
     def connection_opened(self, connection: Connection) -> bool:
         self.connections.append(connection)

@@ -72,7 +72,7 @@ async def hosted(tmp_path: Path) -> AsyncIterator[Hosted]:
 
 @contextmanager
 def most_in_one_turn(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Callable[[], int]]:
-    """How often methods of the log directory are called at most between two turns of somebody else."""
+    """How often methods of the log directory are called at most between two turns of other work."""
     count = most = 0
 
     def counted(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -250,7 +250,7 @@ async def test_a_log_that_is_opened_while_a_checkpoint_is_written_stays_in_it(ho
 
 
 class Syncs:
-    """Records on which threads the system is told to wait for the device."""
+    """Records the threads on which syncs run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.threads: list[int] = []

@@ -1,6 +1,6 @@
 """How the program of each language is built: into .cache/compat, as the lock file beside it pins it.
 
-What asks a registry is a step of its own (`fetch`): without a network, and without the toolchain's own cache, the
+Downloads from a registry are a separate step (`fetch`): without a network, and without the toolchain's own cache, the
 client is left out. What compiles must succeed.
 """
 
@@ -76,7 +76,7 @@ def build_python(client: Client) -> Sequence[str]:
 
 
 def build_kafka_python_2(client: Client) -> Sequence[str]:
-    """The program of kafka_python in an environment of its own, with the release that requirements.txt pins."""
+    """The program of kafka_python in its own environment, with the release that requirements.txt pins."""
     python = client.cache / "environment" / "bin" / "python"
     requirements = client.folder / "requirements.txt"
 

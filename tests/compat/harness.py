@@ -153,7 +153,7 @@ class Oracle:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A broker that somebody else runs; it is not ours to restart."""
+    """A broker that another process runs; checks must not restart it."""
 
     bootstrap: str
 

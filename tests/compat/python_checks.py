@@ -108,7 +108,7 @@ class Check:
 
 
 class Thread:
-    """A function in a thread of its own, whose exception comes out where it is joined."""
+    """A function in its own thread, whose exception comes out where it is joined."""
 
     def __init__(self, function: Callable[[], Value]) -> None:
         self._function = function

@@ -18,7 +18,7 @@ def _parameters(name: str, *more: str) -> ParameterSet:
 
 
 CHECKS = [_parameters(name, check) for name, client in CLIENTS.items() for check in client.quick_checks()]
-# Checks mostly wait; two programs, each with a broker of its own, keep two cores busy.
+# Checks mostly wait; two programs, each with its own broker, keep two cores busy.
 PROGRAMS_AT_ONCE = 2
 
 pytestmark = pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)

@@ -20,7 +20,7 @@ REWRITE = "python -m tests.costs --write"
 
 
 def measure(name: str, directory: str) -> Counts:
-    """Run one replay on a broker of its own."""
+    """Run one replay on its own broker."""
 
     async def run() -> Counts:
         async with broker_with_a_client(directory) as client:

@@ -1,7 +1,7 @@
 """Fixed requests through a whole broker in this process, from the bytes of a frame to the bytes of the reply.
 
 The broker is the real one on a directory of the caller's, in the page cache: no other thread takes part. Clients are
-transports without sockets, whose bytes arrive when they are told to.
+transports without sockets, whose bytes arrive when the replay says so.
 """
 
 from __future__ import annotations
@@ -482,7 +482,7 @@ async def init_producer(client: Client, transactional_id: str | None) -> tuple[i
 
 
 async def find_coordinator(client: Client, key_type: int, key: str) -> None:
-    """Wait until it is there: the first who asks has its topic created."""
+    """Wait until the coordinator is loaded: the first request creates its topic."""
     while True:
         found = await client.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
         if found.coordinators[0].error_code == 0:

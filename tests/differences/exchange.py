@@ -70,7 +70,7 @@ class Answer(NamedTuple):
 
 @dataclass
 class Pending:
-    """A request that was sent on a connection of its own and may wait for others."""
+    """A request that was sent on its own connection and may wait for others."""
 
     connection: Connection
     situation: str
@@ -177,7 +177,7 @@ class Exchange:
         return reply
 
     def ask_bytes(self, situation: str, frame: bytes, *, version: int = 0, patience_s: float = SILENCE_S) -> None:
-        """Send a whole frame, on a connection of its own; what comes back is written down as it is, unless it is
+        """Send a whole frame, on its own connection; what comes back is written down as it is, unless it is
         longer than an error would be."""
         with Connection(self._host, self._port) as connection:
             try:
@@ -206,7 +206,7 @@ class Exchange:
         self._write_down(situation, request.api_key, version, written)
 
     def begin(self, situation: str, request: Any, version: int) -> Pending:
-        """Send a request that waits for others, on a connection of its own."""
+        """Send a request that waits for others, on its own connection."""
         pending = Pending(Connection(self._host, self._port), situation, schema_of(type(request)).api_key, version)
         pending.connection.send(request, version)
         self._pending.append(pending)

@@ -1,4 +1,4 @@
-"""A Fencepost process for a comparison, on a folder of its own, with the settings under which Kafka is asked, too."""
+"""A Fencepost process for a comparison, on its own folder, with the settings under which Kafka is asked, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images and the compose file refer to what exists and run what works, as far as that shows without an engine."""
+"""The images and the compose file: their files exist and their commands work, checked without an engine."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ main()
 
 
 def check_serve(arguments: list[str], environment: dict[str, str]) -> dict[str, str]:
-    """What clients are told for each listener, by the name of the listener's port."""
+    """The address that clients get for each listener, by the name of the listener's port."""
     assert arguments[0] == "serve"
     parameters = serve.make_context("serve", arguments[1:], **fencepost.context_settings).params
     assert parameters["data_dir"] in BROKER.all("VOLUME")
@@ -240,7 +240,7 @@ def test_the_health_check_finds_the_broker_and_notices_its_end(tmp_path: Path) -
             def health() -> int:
                 return subprocess.run(check, capture_output=True, check=False, timeout=20).returncode
 
-            # Found although nobody listens at the address that clients are told.
+            # Found although nothing listens at the advertised address.
             assert health() == 0
         finally:
             process.terminate()

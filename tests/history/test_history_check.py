@@ -116,7 +116,7 @@ def test_a_missing_file_gives_exit_code_2(tmp_path: Path, capsys: pytest.Capture
             [line("commit_offsets", "invoke", call=1, group_id="g", offsets=[["t", 0, None]])],
             "an offset to commit must be an integer",
         ),
-        ([*FINAL_READ[:1], line("final_read", "ok", call=9, records=[["t", 1, 0, "a"]])], "no range was to be read"),
+        ([*FINAL_READ[:1], line("final_read", "ok", call=9, records=[["t", 1, 0, "a"]])], "outside the ranges"),
     ],
 )
 def test_a_file_that_is_no_history_is_refused_with_the_reason(lines: list[bytes], reason: str) -> None:

@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        # Whoever asks for integration tests does not ask for hours.
+        # `-m integration` does not include tests that take hours.
         if "tests/integration/" in item.path.as_posix() and item.get_closest_marker("long") is None:
             item.add_marker(pytest.mark.integration)
 

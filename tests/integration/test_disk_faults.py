@@ -80,7 +80,7 @@ def cluster_id(broker: BrokerProcess) -> str:
 
 
 def write(broker: BrokerProcess, topic: str, *values: bytes) -> None:
-    """Each value in a batch of its own."""
+    """Each value in its own batch."""
     producer = Producer({**client(broker), "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value=value, partition=0)
@@ -528,7 +528,7 @@ def test_an_impossible_batch_header_stops_readers_at_that_batch_only(
     position = batch_positions(path)[6]
     overwrite(path, position + field_position, content)
     disk_broker.start()
-    # What precedes the damage may be read; the damage itself is told, over and over, never stepped over.
+    # Readers get what precedes the damage. Each read at the damage fails; none skips it.
     error, offsets = fetch_raw(disk_broker, "events", 0)
     assert offsets[:6] == list(range(6)) if error is ErrorCode.NONE else not offsets
     for _ in range(2):

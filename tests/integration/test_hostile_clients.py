@@ -1,6 +1,6 @@
 """Hostile and buggy clients: every request class of every version, by structure and by bytes, on real sockets.
 
-What they get is Kafka's error or a closed connection. The broker neither crashes nor logs a failure of its own, takes
+What they get is Kafka's error or a closed connection. The broker neither crashes nor logs an internal failure, takes
 no memory for what they only announce, and a witness that works beside them notices nothing.
 """
 

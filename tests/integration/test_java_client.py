@@ -47,5 +47,5 @@ def test_transactions_of_version_2_commit_abort_survive_a_crash_and_fence(own_br
     admin = KafkaAdminClient(bootstrap_servers=own_broker.bootstrap)
     description = admin.describe_transactions(["java"])["java"]
     admin.close()
-    # Every transaction has an epoch of its own in version 2: five sessions and transactions, and the fence.
+    # Every transaction has its own epoch in version 2: five sessions and transactions, and the fence.
     assert description.producer_epoch >= 5

@@ -195,7 +195,7 @@ def test_two_members_of_a_group_share_the_partitions_and_take_over_from_each_oth
 
 
 class PollingMember:
-    """A group member that polls in a thread of its own, as an application does.
+    """A group member that polls in its own thread, as an application does.
 
     Each poll is longer than a rebalance: when one ends in the middle of a join, kafka-python forgets the assignment
     that comes then, and stops its heartbeats.

@@ -18,7 +18,7 @@ from typing import Self
 class Exchange:
     """One request and its reply, without their length prefixes.
 
-    source:   who sent it, for example "confluent-kafka 2.16.1".
+    source:   the client that sent it, for example "confluent-kafka 2.16.1".
     response: None where the broker sends none (Produce with acks=0) or the connection ended before it came.
     """
 

@@ -45,7 +45,7 @@ _group_numbers = itertools.count()
 
 
 class Member:
-    """A member of a share group of its own that reads from the beginning of the session's topic."""
+    """The member of its own share group that reads from the beginning of the session's topic."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -35,7 +35,7 @@ _group_numbers = itertools.count()
 
 
 class Member:
-    """A member of a streams group of its own, whose application repartitions the session's topic and counts."""
+    """The member of its own streams group, whose application repartitions the session's topic and counts."""
 
     def __init__(self, session: Session, group_id: str | None = None) -> None:
         self.session = session

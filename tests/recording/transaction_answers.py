@@ -29,7 +29,7 @@ FAR = 90_000  # so far from any producer id that it is nobody's
 
 
 class Requester:
-    """One transactional producer that says exactly what it is told to."""
+    """One transactional producer that sends exactly the given requests."""
 
     def __init__(self, session: Session, transactional_id: str) -> None:
         self.session = session

@@ -20,7 +20,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class TranscriptFile(pytest.File):
-    """A file of its own for each scenario."""
+    """Its own file for each scenario."""
 
     def collect(self) -> Iterable[pytest.Item]:
         yield TranscriptItem.from_parent(self, name=self.path.stem)

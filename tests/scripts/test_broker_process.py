@@ -1,4 +1,4 @@
-"""What a broker under measurement uses, told by the machine finely enough for short runs."""
+"""Processor time and memory of a measured broker, fine enough for short runs."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ class SimulatedBroker:
         if self._node is not None or not self.died.is_set():
             self.crash_count += 1
         self._node = None
-        self.store.on_topics_changed.clear()  # nobody is left whom it could tell
+        self.store.on_topics_changed.clear()  # no listener is left
         self.died.set()
 
     def _before(self, operation: Operation) -> None:

@@ -1,4 +1,4 @@
-"""Several brokers that share metadata and placement: who leads what, and on whose disk that is.
+"""Several brokers that share metadata and placement: the leader of each partition, and the disk that holds it.
 
 A partition moves with all that its leader has written, synced or not, as if all brokers wrote to one storage. That
 storage is fenced: a broker that was deposed, and has not heard of it yet, can change nothing in the partition's
@@ -66,11 +66,11 @@ class BrokerCluster:
         return self.table.leader(topic_partition).node_id
 
     def holder_id(self, topic_partition: TopicPartition) -> int:
-        """The broker on whose disk a partition is, whether anybody leads it or not."""
+        """The broker on whose disk a partition is, with or without a leader."""
         return self._holders.get(topic_partition) or self._default_leader(topic_partition)
 
     def view(self, node_id: int) -> PlacementView | None:
-        """What a broker knows of who leads what; None while it is down."""
+        """The leaders that a broker knows; None while it is down."""
         return self._views.get(node_id) if self.brokers[node_id].is_running else None
 
     # What happens to partitions

@@ -1,4 +1,4 @@
-"""A client on a host of its own: it sends one message of the protocol and gets the response, as bytes on both ways."""
+"""A client on its own host: it sends one message of the protocol and gets the response, as bytes on both ways."""
 
 from __future__ import annotations
 

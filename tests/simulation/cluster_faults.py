@@ -84,7 +84,7 @@ class ClusterFaults:
             self._move(topic_partition)
 
     async def keep_in_the_dark(self) -> None:
-        """A broker does not hear who leads what, while that changes."""
+        """A broker does not get changes of placement."""
         brokers = [broker for broker in self._cluster.brokers.values() if broker.is_running]
         if self._in_the_dark or len(brokers) < 2:
             return
@@ -139,10 +139,10 @@ class ClusterFaults:
 
     @contextmanager
     def _darkness(self, broker: SimulatedBroker) -> Iterator[None]:
-        """A broker that runs does not hear who leads what."""
+        """A running broker does not get changes of placement."""
         view = self._cluster.view(broker.node_id)
         assert view is not None
-        self._happened(f"{broker.host} is not told who leads what")
+        self._happened(f"{broker.host} gets no changes of placement")
         self._in_the_dark.add(broker.node_id)
         view.pause_updates()
         if self._isolates:
@@ -151,7 +151,7 @@ class ClusterFaults:
         self._in_the_dark.discard(broker.node_id)
         view.catch_up()
         self._world.network.open_up(broker.host)
-        self._happened(f"{broker.host} is told who leads what")
+        self._happened(f"{broker.host} gets the changes of placement")
 
     async def separate(self) -> None:
         with self._between_two("cannot reach each other", "reach each other again") as (host, other):

@@ -1,6 +1,6 @@
 """What brokers send to one another, taken from the wire: it stands in the trace beside what clients send.
 
-Late repeats are told as events: their replies are read by nobody.
+Late repeats are reported as events: no client reads their replies.
 """
 
 from __future__ import annotations

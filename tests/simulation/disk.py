@@ -290,7 +290,7 @@ class SimulatedDisk:
         return _Running(self, kind, path, size_bytes)
 
     def require_alive(self) -> None:
-        """A dead process does nothing, whoever holds its objects. Raises Crash."""
+        """Raise Crash if the process is dead: objects of a dead process do nothing."""
         if self._process is not None and self._process.is_dead:
             raise Crash
 

@@ -1,4 +1,4 @@
-"""What brokers log, for those who look at a world instead of for a terminal."""
+"""Events that brokers log, for checkers of a world instead of for a terminal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What must come up somewhere in enough worlds, or they prove less than they seem to.
 
-A situation is recognised in what passed over the wire, in what brokers wrote and logged, or by whoever brought it about
+A situation is recognised in what passed over the wire, in what brokers wrote and logged, or by the fault that caused it
 (`World.reached`).
 """
 
@@ -57,7 +57,7 @@ _LOGGED: Final = {
     "unclean_stop_found": "a broker finds an unclean stop",
 }
 
-# Not all that a producer can be told: what clients that keep to the protocol never meet is left to the scenarios.
+# Not all replies that a producer can get: the scenarios have those that correct clients never get.
 _CODES: Final = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (ApiKey.PRODUCE,),
     ErrorCode.INVALID_PRODUCER_EPOCH: (ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT),

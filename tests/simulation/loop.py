@@ -30,7 +30,7 @@ MOST_FINALLY_BLOCKS = 50
 
 
 class Stuck(Exception):  # noqa: N818  # the end of a story, not an error of the loop
-    """Nothing is left that could happen: somebody waits for something that never comes."""
+    """No event is left: a task waits for something that never comes."""
 
 
 class Crash(BaseException):

@@ -3,7 +3,7 @@
 A connection is like TCP: bytes arrive in order or not at all, and after a cut nothing more arrives; what is lost breaks
 its connection. What TCP cannot rule out is a request that was sent on a connection that broke and is executed much
 later, while its sender has already sent it again elsewhere: `repeat_probability` makes the network keep requests and
-deliver them once more, later and out of order, on connections of their own whose replies nobody reads.
+deliver them once more, later and out of order, on their own connections whose replies nobody reads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SimulatedNetwork:
                         `losing`.
     repeat_probability: that a chunk, which is one request or a few, is delivered a second time up to `latest_repeat_s`
                         later. Only between hosts in `repeating`: pairs of (from, to).
-    on_sent, on_arrived: called with a connection, and what was sent on it by the one who opened it, or what has arrived
+    on_sent, on_arrived: called with a connection, and what its opener has sent on it, or what has arrived
                         there. on_repeated: with what is delivered once more.
     """
 
@@ -97,7 +97,7 @@ class SimulatedNetwork:
             await asyncio.sleep(self.latency(frozenset((source_host, host))))
             listener = self._listeners.get((host, port))
             if listener is None or listener.accepting is None or self.are_separate(source_host, host):
-                raise ConnectionRefusedError(f"nobody listens at {host}:{port}")
+                raise ConnectionRefusedError(f"nothing listens at {host}:{port}")
             self._next_port += 1
             connection = _Connection(self, source_host, host)
             self._pipes[connection] = None
@@ -313,7 +313,7 @@ class SimulatedTransport(asyncio.Transport):
         _outside(self._loop.call_at, self._arrival_s, self._arrive_next)
 
     def _arrive_next(self) -> None:
-        # Not bound to a timer of its own: of two that are due at the same moment, either may come first.
+        # Not bound to its own timer: of two that are due at the same moment, either may come first.
         deliver = self._on_the_way.popleft()
         other = self._connection.ends.get(1 - self._side)
         if other is not None:
@@ -381,7 +381,7 @@ class SimulatedTransport(asyncio.Transport):
             self._connection.cut()
 
     def break_off(self, error: Exception | None) -> None:
-        """The connection is over for this end; its protocol is told in a turn of its own."""
+        """The connection is over for this end; its protocol is notified in a separate turn."""
         if self._is_lost:
             return
         self._is_lost = self._is_closing = True

@@ -1,4 +1,4 @@
-"""What a seed decides before the world begins: the broker's settings, the topics, who takes part, what may go wrong.
+"""What a seed decides before the world begins: the broker's settings, the topics, the clients, the possible faults.
 
 Each world has only some of everything, so that rare combinations come up and no fault hides behind another.
 """

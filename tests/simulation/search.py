@@ -17,7 +17,7 @@ from tests.simulation.story import Outcome, run_seed
 SEEDS_PATH: Final = Path(__file__).with_name("seeds.txt")
 PROCESS_COUNT: Final = 2
 SEEDS_PER_PROCESS: Final = 100
-"""A process is replaced after so many worlds, which bounds what it can have collected."""
+"""A process is replaced after this number of worlds, which bounds its garbage."""
 
 
 @dataclass

@@ -263,7 +263,7 @@ class _Teller:
                 if stable_offset != end_offset:
                     return f"{topic_partition} is stable up to {stable_offset}, but ends at {end_offset}"
         except Disconnected as error:
-            return f"the witness is told: {error}"
+            return f"the witness gets: {error}"
         return ""
 
     async def _final_read(self, witness: Cluster, script: Script, stage: Stage) -> None:
@@ -316,7 +316,7 @@ class _Teller:
             raise Violation(f"{first.anomaly.value}: {first.summary}\n{report.text()}")
 
     def finish(self) -> None:
-        """Add up what can be told of the whole."""
+        """Add up the figures of the whole."""
         world, outcome = self._world, self._outcome
         if world is None:
             return

@@ -1,6 +1,6 @@
 """A few worlds with every commit, those that ever failed, and that a seed decides everything.
 
-Each in a process of its own, as for people: the order of sets follows PYTHONHASHSEED, which the entry point fixes.
+Each in its own process, as for people: the order of sets follows PYTHONHASHSEED, which the entry point fixes.
 `./scripts/test` lives through hundreds.
 """
 

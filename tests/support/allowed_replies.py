@@ -234,7 +234,7 @@ _SHARE_OFFSETS = (
     )
 )
 
-# Requests whose answer does not depend on the state of a transactional id that the asker names.
+# Requests whose answer does not depend on the state of a transactional id that the request names.
 STATELESS: Mapping[ApiKey, Codes] = {
     ApiKey.PRODUCE: PRODUCE,
     ApiKey.FETCH: OK
@@ -568,7 +568,7 @@ def allowed_errors(api: ApiKey, version: int, state_before: StateBefore | None =
     """The error codes that a reply may carry anywhere.
 
     state_before: of the transactional id that the request names, at the moment when the coordinator decides; ABSENT
-                  when the coordinator does not know the id, None when the asker does not know the state: then what any
+                  when the coordinator does not know the id, None when the caller does not know the state: then what any
                   state allows. A request that meets a transaction between Prepare and Complete, and InitProducerId in
                   Ongoing, wait for Complete and are decided again in whatever state they find; so for those all of it
                   is allowed.

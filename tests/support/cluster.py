@@ -99,8 +99,7 @@ class WatchedPeers(TcpPeers):
         self.interfere = interfere
 
     def lose_every(self, count: int) -> None:
-        """Break the connection with every so many-th request: by turns before the request and before the response
-        arrives."""
+        """Break the connection once in `count` requests: in turn before the request and before the reply arrives."""
         made = 0
 
         async def interfere(_: Any, proceed: Callable[[], Awaitable[Any]]) -> Any:
@@ -286,7 +285,7 @@ class Cluster:
         return int(response.topics[0].partitions[0].error_code)
 
     async def committed_offset(self, node_id: int = DATA) -> tuple[int, int]:
-        """Error and offset, of a reader that insists on what is stable."""
+        """Error and offset, of a reader with `require_stable`."""
         request = OffsetFetchRequest(
             groups=[
                 OffsetFetchRequestGroup(
@@ -319,7 +318,7 @@ class Cluster:
         return 0, list(_committed_values(answer.records or b"", aborted))
 
     async def values(self, name: TopicPartition, count: int, *, node_id: int = DATA) -> list[bytes]:
-        """The committed values of a partition, once there are so many."""
+        """The committed values of a partition, once there are `count`."""
         async with asyncio.timeout(TIMEOUT_S):
             while True:
                 error, values = await self.fetch(name, node_id=node_id)

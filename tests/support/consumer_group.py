@@ -74,7 +74,7 @@ class GroupWorld(ShardHarness):
         return group
 
     def crash(self) -> None:
-        """Go on with a shard that is loaded from the log; whoever waits for an answer gets none."""
+        """Go on with a shard that is loaded from the log; waiting members get no reply."""
         self.shard = self.replayed().shard
         self.waiting.clear()
 
@@ -92,7 +92,7 @@ class GroupWorld(ShardHarness):
 
 
 class ModelMember:
-    """A member that takes and gives up what it is told to, at once, and says so with its next heartbeat."""
+    """A member that takes and revokes partitions at once as assigned, and reports them with its next heartbeat."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class ClassicModelMember:
                 for topic in decode_assignment(answer.assignment).assigned_partitions
                 for partition in topic.partitions
             }
-            # Whoever is to give something up says so by joining again.
+            # A member that has to revoke partitions reports them by joining again.
             self._has_to_join = not self.owned <= assigned
             self.owned = assigned
 

@@ -1,7 +1,7 @@
 """A directory of every kind of log, as a clean stop or a kill -9 leaves it, and the judge of what a start makes of it.
 
 The judge knows nothing of single damages. It knows what was acknowledged, which partitions were damaged, and one rule:
-what is served is right, or somebody is told. What is not damaged is served as if nothing had happened.
+the broker serves right data, or reports the damage. It serves undamaged partitions as before.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def config_of(topic: str) -> LogConfig:
 
 
 class Acknowledged(NamedTuple):
-    """What a partition's writers and readers were told.
+    """The replies that a partition's writers and readers got.
 
     records:   by offset, all of them and those of transactions that were committed.
     producers: id, epoch and last sequence of each.

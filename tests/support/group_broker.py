@@ -132,7 +132,7 @@ class GroupBroker:
     # Requests
 
     async def call(self, request: Any, version: int | None = None) -> Any:
-        """The response as the client decodes it, at the highest version unless told."""
+        """The response as the client decodes it, at the highest version unless given."""
         api = APIS[request.api_key]
         version = api.maximum_version if version is None else version
         sent = memoryview(b"".join(encode_chunks(request, version)))

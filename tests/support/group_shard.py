@@ -49,7 +49,7 @@ class Waiting:
 
 
 class ShardHarness:
-    """Carries decisions out at once: records are appended to `log` and applied, answers are handed to who waits."""
+    """Carries decisions out at once: records are appended to `log` and applied, replies go to the waiters."""
 
     def __init__(
         self, config: GroupConfig | None = None, *, topics: MetadataImage | None = None, now_ms: int = 1_000_000

@@ -140,7 +140,7 @@ class HandlerBroker:
         return polled(outcome) if isinstance(outcome, LongPoll) else outcome
 
     async def call(self, request: Any, version: int | None = None) -> Any:
-        """The response as the client decodes it, at the highest version unless told; None when there is none."""
+        """The response as the client decodes it, at the highest version unless given; None when there is none."""
         api = APIS[request.api_key]
         version = api.maximum_version if version is None else version
         return self.received(await finished(self.start(request, version)), version)

@@ -67,7 +67,7 @@ class HostileConnection:
         return self._streams
 
     async def send(self, frame: RequestFrame) -> list[str]:
-        """Send a frame; what is wrong with the reply, when that can be told. Raises AssertionError."""
+        """Send a frame; the fault in the reply, if one is found. Raises AssertionError."""
         reader, writer = await self._open()
         try:
             writer.write(frame.content)

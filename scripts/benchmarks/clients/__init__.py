@@ -1,1 +1,1 @@
-"""Client programs that measure from processes of their own, the same for every broker, see `client_process.py`."""
+"""Client programs that measure from their own processes, the same for every broker, see `client_process.py`."""

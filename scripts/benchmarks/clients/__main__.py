@@ -1,6 +1,6 @@
 """Runs one client program: `python -m scripts.benchmarks.clients NAME JSON`.
 
-What it says and is told is in `client_process.py`.
+`client_process.py` describes its input and output.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ WARM_UP_RECORDS = 200
 
 
 def consume(*, host: str, port: int, topic: str, fetch_bytes: int, total_bytes: int) -> Generator[Any]:
-    """Seconds for reading so many bytes of partition 0 with one Fetch after another, and what was read.
+    """Seconds for reading `total_bytes` of partition 0 with one Fetch after another, and the bytes read.
 
     Of what arrives only the headers of the batches are looked at; at the end of the log it begins anew.
     """

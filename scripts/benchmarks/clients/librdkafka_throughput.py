@@ -26,7 +26,7 @@ def produce(
     connections: int,
     records: int,
 ) -> Generator[Any]:
-    """Seconds until `records` records are acknowledged by all replicas, given out in turns to so many producers.
+    """Seconds until `records` records are acknowledged by all replicas, given in turns to the producers.
 
     Batches are as full as `batch_bytes` allows, up to 5 ms after the first record.
     """
@@ -91,7 +91,7 @@ def payload(number: int, record_bytes: int) -> bytes:
 def consume(
     *, bootstrap: str, topic: str, partitions: int, connections: int, records: int, fetch_bytes: int
 ) -> Generator[Any]:
-    """Seconds until so many consumers have read `records` records of the topic, each a share of its own."""
+    """Seconds until the consumers have read `records` records of the topic, each its own share."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "bench-consume",
@@ -120,7 +120,7 @@ def consume(
     waiting = {number for number, count in enumerate(wanted) if count > 0}
     while waiting:
         for number in list(waiting):
-            # Several consumers take turns in one thread: what has arrived for one is taken, nobody waits for it.
+            # Several consumers take turns in one thread: what has arrived for one is taken, without a wait.
             messages = consumers[number].consume(10_000, 0.1 if len(waiting) == 1 else 0.005)
             for message in messages[:1]:
                 if message.error() is not None:

@@ -19,7 +19,7 @@ def transactions(
 ) -> Generator[Any]:
     """Transactions of one record to each of `per_transaction` partitions, one after another, by each producer.
 
-    Tells how many were committed within the time, and milliseconds of each commit.
+    Reports how many were committed within the time, and milliseconds of each commit.
     """
     clients = [_transactional(bootstrap, f"bench-{topic}-{number}") for number in range(producers)]
     for client in clients:
@@ -65,7 +65,7 @@ def _work(clients: list[Producer], topic: str, partitions: int, per_transaction:
 
 
 def loops(*, bootstrap: str, source: str, target: str, loops: int, per_loop: int) -> Generator[Any]:
-    """Consume, transform, produce: so many loops of so many records each, offsets committed with what was produced.
+    """Consume, transform, produce: loops of a number of records each, which commit offsets with the produced records.
 
     The source holds enough records in partition 0.
     """

@@ -1,4 +1,4 @@
-"""Asking whether a broker serves: what is no broker is told apart, and none of it takes long."""
+"""Probing whether a broker serves: other servers are recognised, and no probe takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever clients do, a shard loaded from the log is the shard that wrote it, and nobody who waits is forgotten."""
+"""Random requests: a shard loaded from the log equals the shard that wrote it, and every parked request is answered."""
 
 from __future__ import annotations
 

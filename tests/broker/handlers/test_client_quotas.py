@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas: what is set for whom, what is found, and Kafka's words for the rest."""
+"""DescribeClientQuotas and AlterClientQuotas: quotas of entities, filters, and Kafka's words for errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delegation tokens: nobody gets one here, and is told for whom it was to be."""
+"""Delegation tokens: every request is refused, and the reply names the owner of the requested token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords: where a partition begins afterwards, who notices, and what may not be deleted."""
+"""DeleteRecords: the partition's new start, the requests that notice it, and what may not be deleted."""
 
 from __future__ import annotations
 

@@ -524,7 +524,7 @@ async def test_batch_does_not_overtake_those_that_still_wait_when_the_transactio
     outcomes = [started(0), started(1)]
     while broker.log("orders").log_end_offset == 0:  # noqa: ASYNC110 - nothing tells of an append in the same turn
         await asyncio.sleep(0)
-    # The first is in the log and has opened the transaction; the second is about to be told.
+    # The first is in the log and has opened the transaction; the verification of the second is about to end.
     outcomes.append(started(2))
     responses = await asyncio.gather(*outcomes)
     assert [answers(response)[0].base_offset for response in responses] == [0, 1, 2]

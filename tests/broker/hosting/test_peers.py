@@ -193,10 +193,10 @@ async def test_a_node_that_is_not_alive_is_not_waited_for() -> None:
 
 async def test_a_refused_connection_is_reported() -> None:
     async def refuse(*_: Any) -> Any:
-        raise ConnectionRefusedError("nobody listens")
+        raise ConnectionRefusedError("nothing listens")
 
     peers = TcpPeers(1, lambda node_id: NodeAddress(node_id, "nowhere", 1), connect=refuse)
-    with pytest.raises(PeerUnreachable, match="nobody listens"):
+    with pytest.raises(PeerUnreachable, match="nothing listens"):
         await ask(peers)
     await peers.close()
 

@@ -1,4 +1,4 @@
-"""Who leads what: a single node leads everything, a table tells its views."""
+"""Placement: a single node leads every partition; a table of placements notifies its views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in front of a batch's checksum is told from what surrounds the batch, whichever bit of it is flipped."""
+"""A flipped bit before a batch's checksum: the scan finds the true value from the bytes around the batch."""
 
 from __future__ import annotations
 

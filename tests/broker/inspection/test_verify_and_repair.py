@@ -283,7 +283,7 @@ async def test_a_file_that_is_made_from_others_is_made_anew(world: LogWorld, nam
         flip(damaged, len(content_of(damaged)) // 2)
     report = await verify(path)
     severities = {one.severity for one in report.findings if one.path == damaged}
-    # Nothing can be told from a list that is not there, nor from epochs that nobody needs.
+    # A missing list shows nothing, nor do epochs without batches.
     may_be_unnoticed = (how, name) in {
         ("removed", "segment-checksums"),
         ("removed", "leader-epoch-checkpoint"),

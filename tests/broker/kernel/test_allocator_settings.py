@@ -1,4 +1,4 @@
-"""Freed memory is used again without the system's help. In processes of their own: the setting is the process's."""
+"""Freed memory is used again without the system's help. In their own processes: the setting is the process's."""
 
 from __future__ import annotations
 

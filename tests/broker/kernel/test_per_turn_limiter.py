@@ -9,7 +9,7 @@ from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 
 
 class Visitors:
-    """`turn` counts the turns of the event loop while `entered` notes who came through in which."""
+    """`turn` counts the turns of the event loop while `entered` notes the callers that were admitted in each."""
 
     def __init__(self, limiter: PerTurnLimiter) -> None:
         self.limiter = limiter

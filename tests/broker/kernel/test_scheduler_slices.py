@@ -1,4 +1,4 @@
-"""The broker asks for long slices, and for nothing else. In processes of their own: the setting is the process's."""
+"""The broker asks for long slices, and for nothing else. In their own processes: the setting is the process's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CAN_SET_SLICES = IS_KNOWN and tuple(int(part) for part in platform.release().spl
 
 
 def asked(*before: str) -> tuple[bool, int, int, str]:
-    """What a process that `before` starts was told, its policy, its niceness, and what Linux says of its scheduling."""
+    """The reply to a process that `before` starts, its policy, its niceness, and what Linux says of its scheduling."""
     command = [*before, sys.executable, "-c", PROGRAM]
     first, _, rest = subprocess.run(command, check=True, capture_output=True, text=True).stdout.partition("\n")
     is_granted, policy, niceness = first.split()

@@ -1,4 +1,4 @@
-"""Logs that a start has left: who asks comes first, and nothing is forgotten."""
+"""Deferred logs: requested ones are opened first, and all are opened in the end."""
 
 from __future__ import annotations
 

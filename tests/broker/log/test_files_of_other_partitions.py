@@ -147,7 +147,7 @@ async def test_verify_names_the_file_of_another_partition_and_repair_takes_it_as
     found = {problem.path: problem.kind for problem in await problems_of(world.path)}
     assert found[f"{world.path}/{ORDERS}/{4:020d}.log"] is Kind.NOT_RECORDED
     await repair(world.path)
-    assert (await world.restart(crash=True)).is_offline, "nothing is taken without being told"
+    assert (await world.restart(crash=True)).is_offline, "no file of another partition is used silently"
     await world.stop()
     await repair(world.path, accept_loss=True)
     log = await world.restart(crash=True)

@@ -1,4 +1,4 @@
-"""Group commit: who shares a sync, who waits for the next, and who learns that a sync failed."""
+"""Group commit: waiters that share a sync, those that wait for the next, and those that get its failure."""
 
 from __future__ import annotations
 

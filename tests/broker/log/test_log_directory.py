@@ -1,4 +1,4 @@
-"""The directory of all logs: who may use it, what is created and deleted in it, and that opening many is quick."""
+"""The directory of all logs: one process uses it; logs are created and deleted in it; opening many is quick."""
 
 from __future__ import annotations
 

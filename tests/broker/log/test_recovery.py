@@ -309,7 +309,7 @@ async def test_the_epoch_after_a_cut_is_kept_though_nothing_was_written_in_it(wo
     assert (await world.restart(crash=True)).leader_epoch == 1
     log = await world.restart()
     assert log.leader_epoch == 1
-    # Who has read what was cut is told where their epoch ended.
+    # A reader of the cut records learns where their epoch ended.
     assert log.end_offset_for_leader_epoch(0) == (0, 2)
 
 

@@ -1,4 +1,4 @@
-"""The `.txnindex` file: Kafka's bytes, which transactions a fetch is told of, and how a damaged file is noticed."""
+"""The `.txnindex` file: Kafka's bytes, the aborted transactions that a fetch gets, and how damage is detected."""
 
 from __future__ import annotations
 

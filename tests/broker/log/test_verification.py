@@ -1,4 +1,4 @@
-"""Verification guards: who has one, and when it is withdrawn."""
+"""Verification guards: which producers have one, and which events withdraw it."""
 
 from __future__ import annotations
 

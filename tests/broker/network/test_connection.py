@@ -638,7 +638,7 @@ async def test_close_callbacks_are_called_when_the_client_is_gone() -> None:
 
 async def test_a_client_that_leaves_gives_its_memory_back_at_once() -> None:
     client = Client()
-    client.send(bytes(300_000))  # from now on it is read into a large buffer of its own
+    client.send(bytes(300_000))  # from now on it is read into its own large buffer
     client.connection.get_buffer(65_536)
     assert client.connection._receiver.buffer is not None
     assert not client.connection.eof_received()

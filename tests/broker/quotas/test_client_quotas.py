@@ -18,7 +18,7 @@ PRODUCED, CONSUMED, BUSY = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_R
 BOTH = entity_of([("user", "alice"), ("client-id", "app")])
 ALICE, APP = entity_of([("user", "alice")]), entity_of([("client-id", "app")])
 
-# From the strongest to the weakest, with who shares it.
+# From the strongest to the weakest, with the clients that share it.
 PRECEDENCE = [
     (BOTH, BOTH),
     (entity_of([("user", "alice"), ("client-id", None)]), BOTH),

@@ -1,4 +1,4 @@
-"""Acknowledgements that make no sense are told before any record is looked at."""
+"""Invalid acknowledgements are refused before any record is examined."""
 
 from __future__ import annotations
 

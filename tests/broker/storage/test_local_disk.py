@@ -290,7 +290,7 @@ async def test_a_sync_of_more_files_than_the_limit_keeps_few_of_them_open(
     await asyncio.gather(disk.sync(files[:40]), disk.sync(files[40:]))
     assert sorted(synced, key=int) == [str(number) for number in range(60)]
     threads = 4
-    assert most - before <= 4 + 2 * threads  # each has a file of its own open, and what it lists here
+    assert most - before <= 4 + 2 * threads  # each has its own file open, and what it lists here
     for file in files:
         file.append(b"more")
     assert len(os.listdir("/proc/self/fd")) - before <= 4
@@ -336,7 +336,7 @@ async def test_a_file_that_goes_under_another_handle_while_it_is_synced_needs_no
         disk.delete(str(path))
     held_back.set()
     await syncing
-    # It is forgotten with the sync: who asks for one of a file that has gone before has lost it.
+    # The failure is dropped after the sync: a later sync of the missing file does not report it.
     path.write_bytes(b"another")
     file = disk.open(str(path))
     path.unlink()
@@ -356,7 +356,7 @@ async def test_a_missing_file_that_was_not_closed_fails_the_sync(disk: LocalDisk
 
 
 def no_descriptor_for(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next so many files that are opened find no descriptor left."""
+    """The next `count` files that are opened find no descriptor left."""
     left = iter(range(count))
     real_open = os.open
 

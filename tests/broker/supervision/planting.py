@@ -75,7 +75,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 @contextmanager
 def logged(place: Place, concerns: TopicPartition | str | None = None, *, times: int = 1) -> Iterator[list[Any]]:
-    """Insists on one line of the log about a failure of this place, or on so many, and on nobody else's."""
+    """Assert that the log has one line, or `times` lines, about failures of this place, and none about other places."""
     with capture_logs() as lines:
         yield lines
     logged_lines = [line for line in lines if line["event"] == "background_work_failed"]

@@ -46,7 +46,7 @@ async def is_served(log: PartitionLog) -> None:
 
 
 async def is_offline(log: PartitionLog) -> None:
-    """It says so: whoever writes or waits is refused, and readers are told."""
+    """It is marked offline: writers and waiters are refused, and readers get the error."""
     assert log.is_offline
     with pytest.raises(StorageError):
         log.append(memoryview(build_batch([Record(0, NOW_MS, None, b"v")])), now_ms=NOW_MS)

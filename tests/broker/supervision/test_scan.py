@@ -40,7 +40,7 @@ ADVICE = """{where} starts work that runs by itself, and nothing says what follo
 Start it through a place (broker/kernel/supervision.py): WORK = Place("what it is", Policy.RETRY), then
 WORK.start(coroutine), WORK.start_retrying(function) or loop.call_later(delay, WORK.callback(function)); or decorate a
 function that catches BaseException itself with @WORK.handles. Then plant an exception there, in
-tests/broker/supervision. Where somebody else sees to what it raises, add it to ALLOWED with the reason."""
+tests/broker/supervision. If other code handles its exceptions, add it to ALLOWED with the reason."""
 
 
 _REPLY = "what it ends in is a reply, or the end of the connection: Connection._finished sees to both"

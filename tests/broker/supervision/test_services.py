@@ -171,7 +171,7 @@ async def test_a_log_that_cannot_be_opened_is_not_served_and_all_others_are(
         await served.ensure_opened()
     assert [served.log(name) is not None for name in (FIRST, THIRD)] == [True, True]
     assert served.is_unopened(SECOND)
-    # It was passing: somebody asks, and it is opened.
+    # The failure was temporary: the next request opens it.
     await until(lambda: served.log(SECOND) is not None)
     assert broker.end_offsets() == [1, 2, 3]
     await broker.stop()

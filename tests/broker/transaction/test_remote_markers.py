@@ -1,4 +1,4 @@
-"""Markers for partitions of other nodes: who gets what in which request, and what becomes of the answers."""
+"""Markers for partitions of other nodes: which request each node gets, and what follows from the replies."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def producers(request: SentRequest) -> list[int]:
 
 
 def outcome(request: SentRequest, errors: Mapping[TopicPartition, ErrorCode] | None = None) -> WriteTxnMarkersResponse:
-    """An answer that names what was asked, in the opposite order; NONE unless told."""
+    """A reply with the requested partitions in the opposite order; NONE unless given."""
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(

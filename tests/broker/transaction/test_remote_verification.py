@@ -1,4 +1,4 @@
-"""Asking a coordinator on another node: batches, evictions, and what answers and their absence mean."""
+"""Verification by a coordinator on another node: batches, evictions, replies and missing replies."""
 
 from __future__ import annotations
 

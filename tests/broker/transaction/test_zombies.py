@@ -1,4 +1,4 @@
-"""Whoever is no longer the current producer of a transactional id is refused and changes nothing, whatever it asks for.
+"""Zombies: a producer that is no longer current is refused and changes nothing, with every request.
 
 `test_every_cell.py` says which answer each request gets; here it is only asked what the refused leave behind.
 """
@@ -82,12 +82,12 @@ def test_the_coordinator_is_left_as_it_was(
             error = reply.error if isinstance(reply, ProducerReply) else reply
             is_repeated = zombie == driver.transaction.previous_producer and state is not ONGOING
             if error is ErrorCode.NONE:
-                # Nobody else: it asked for the current identity itself, has lost the reply, and is told it again.
+                # Only a retry: the producer requested the current identity itself, lost the reply, and gets it again.
                 assert is_repeated, (what, zombie)
                 assert reply == ProducerReply(error, *CURRENT)
                 continue
             assert list(decision.records) == [], (what, zombie, error)
-            assert next(driver.producer_ids) == 100, "a producer id was taken for somebody who was refused"
+            assert next(driver.producer_ids) == 100, "a refused request used up a producer id"
             assert (driver.transaction, driver.shard.next_deadline_ms()) == before
             assert driver.shard.prepared_without_completion == {}
 

@@ -51,7 +51,7 @@ async def group_with_sticky_assignment(check: Check) -> None:
 
 
 async def _rebalance(check: Check, assignor: object) -> None:
-    """Members come and go while records are written; each record is read by somebody."""
+    """Members come and go while records are written; each record is read by a member."""
     topic, group = await create_topic(check, "topic", 6), check.name("group")
 
     async def write_all(start: int, end: int) -> None:

@@ -35,7 +35,7 @@ async def producing(check: Check, **more: object) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def consuming(check: Check, *topics: str, **more: object) -> AsyncIterator[Any]:
-    """A consumer that starts at the beginning and commits only when told to."""
+    """A consumer that starts at the beginning and commits only explicitly."""
     usual = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 200}
     consumer = AIOKafkaConsumer(*topics, bootstrap_servers=check.bootstrap, **{**usual, **more})
     await consumer.start()

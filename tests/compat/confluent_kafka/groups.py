@@ -53,7 +53,7 @@ def group_of_the_consumer_protocol(check: Check) -> None:
 
 
 def _rebalance(check: Check, **more: object) -> None:
-    """Members come and go while records are written; each record is read by somebody, once."""
+    """Members come and go while records are written; each record is read by one member, once."""
     topic, group = create_topic(check, "topic", 6), check.name("group")
     producer = new_producer(check)
 

@@ -33,7 +33,7 @@ def new_producer(check: Check, **more: object) -> Any:
 
 
 def new_consumer(check: Check, group: str, **more: object) -> Any:
-    """A consumer that starts at the beginning and commits only when told to."""
+    """A consumer that starts at the beginning and commits only explicitly."""
     usual = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
     return ck.Consumer(settings(check, **{**usual, **more}))
 

@@ -29,7 +29,7 @@ import org.apache.kafka.common.errors.GroupSubscribedToTopicException;
 import org.apache.kafka.common.errors.InconsistentGroupProtocolException;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 
-/** Groups whose leader assigns: eager and cooperative rebalances, static members, and what became of whoever is late. */
+/** Groups whose leader assigns: eager and cooperative rebalances, static members, late members. */
 final class ClassicGroups {
     private ClassicGroups() {}
 
@@ -120,7 +120,7 @@ final class ClassicGroups {
                 together.addAll(second.assignment());
                 check.equal("together", together, Set.of(0, 1, 2, 3));
                 check.equal("events", first.events.subList(0, 2), List.of("+[0, 1, 2, 3]", "-[0, 1, 2, 3]"));
-                // What was committed is not read again by whoever takes over.
+                // The member that takes over does not read committed records again.
                 Clients.sendNumbers(producer, topic, 4, 40, 80);
                 List<Integer> values = new ArrayList<>();
                 settle(check, "the rest is read", List.of(), () -> {

@@ -92,7 +92,7 @@ final class ConsumerGroups {
             ClassicGroups.settle(check, "each has two", List.of(first, second),
                     () -> first.assignment().size() == 2 && second.assignment().size() == 2);
             List<Integer> assigned = second.assignment();
-            // Its place is taken: somebody else with its name is refused.
+            // Its instance id is in use: another member with it is refused.
             try (var other = member(check, topic, "group.instance.id", "two")) {
                 check.refused("the name that is in use", UnreleasedInstanceIdException.class, () -> {
                     ClassicGroups.settle(check, "it is refused", List.of(first, second, other), () -> false);

@@ -233,7 +233,7 @@ final class Transacting {
             producer.beginTransaction();
             producer.sendOffsetsToTransaction(offsets, now);
             producer.commitTransaction();
-            // The consumer answers from a fetch of its own, if one is under way since it got the partition.
+            // The consumer answers from its own fetch, if one is under way since it got the partition.
             check.until("they are committed", () -> consumer.committed(offsets.keySet()).equals(offsets));
         }
     }

@@ -600,7 +600,7 @@ final class Administering {
                 }
                 long elapsed_ms = (System.nanoTime() - started) / 1_000_000;
                 check.isTrue("300 kB at 20 kB/s took " + elapsed_ms + " ms", elapsed_ms > 2_000);
-                check.isTrue("the client was told", producer.metrics().entrySet().stream()
+                check.isTrue("the client saw the throttling", producer.metrics().entrySet().stream()
                         .filter(entry -> entry.getKey().name().equals("produce-throttle-time-max"))
                         .anyMatch(entry -> (Double) entry.getValue().metricValue() > 0));
             }

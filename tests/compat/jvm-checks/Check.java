@@ -8,7 +8,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 
-/** What a check works with: its broker, names of its own, and ways to say what must hold. */
+/** What a check works with: its broker, its names, and its assertions. */
 final class Check {
     /** How long one check may take, a restarting broker and a busy machine included. */
     static final long LIMIT_MS = 120_000;
@@ -40,7 +40,7 @@ final class Check {
         }
     }
 
-    /** Makes the check, in a thread of its own, and returns its report. */
+    /** Makes the check, in its own thread, and returns its report. */
     Map<String, Object> run(Checks.Body body) throws InterruptedException {
         long started = System.nanoTime();
         Map<String, Object> ending = new LinkedHashMap<>(Map.of("outcome", "passed"));

@@ -41,7 +41,7 @@ final class Clients {
         return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 
-    /** A consumer that starts at the beginning and commits only when it is told to, unless the settings say otherwise. */
+    /** A consumer that starts at the beginning and commits only explicitly, unless the settings say otherwise. */
     static KafkaConsumer<String, String> consumer(Check check, Object... namesAndValues) {
         Map<String, Object> settings = settings(check, namesAndValues);
         settings.putIfAbsent("auto.offset.reset", "earliest");

@@ -53,7 +53,7 @@ def group_with_cooperative_assignment(check: Check) -> None:
 
 
 def _rebalance(check: Check, assignor: object) -> None:
-    """Members come and go while records are written; each record is read by somebody."""
+    """Members come and go while records are written; each record is read by a member."""
     topic, group = create_topic(check, "topic", 6), check.name("group")
     producer = new_producer(check)
 

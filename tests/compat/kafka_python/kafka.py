@@ -33,7 +33,7 @@ def new_producer(check: Check, **more: object) -> Any:
 
 
 def new_consumer(check: Check, *topics: str, **more: object) -> Any:
-    """A consumer that starts at the beginning and commits only when told to."""
+    """A consumer that starts at the beginning and commits only explicitly."""
     usual = {**PACE, "auto_offset_reset": "earliest", "enable_auto_commit": False}
     consumer = KafkaConsumer(*topics, bootstrap_servers=check.bootstrap, **{**usual, **more})
     know(consumer, topics)

@@ -68,7 +68,7 @@ def compression(check: Check) -> None:
 def acks(check: Check) -> None:
     topic = create_topic(check, "topic", 1)
     written: list[str] = []
-    # Release 2.3 loses what it is told to send with acks=0, to Apache Kafka as well.
+    # Release 2.3 loses records sent with acks=0, to Apache Kafka as well.
     for level in ("all", 1, 0) if VERSION >= 3 else ("all", 1):
         values = [f"{level}-{number}" for number in range(10)]
         write(check, topic, values, acks=level, enable_idempotence=False)

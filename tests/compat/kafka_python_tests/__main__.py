@@ -20,7 +20,7 @@ LEFT_OUT = {
     "test_ssl_integration::": "starts Kafka processes of its own, with TLS",
     "test_admin_integration::test_create_describe_delete_acls": "needs a broker with an authorizer",
     "test_admin_integration::test_describe_configs_broker_resource_returns_configs": (
-        "needs a broker that was told its advertised.listeners"
+        "needs a broker with a given advertised.listeners"
     ),
 }
 # What the tests of an earlier run on this broker have left under names that do not change.

@@ -83,7 +83,7 @@ def group_with_cooperative_rebalances(check: Check) -> None:
 
 
 def _rebalance(check: Check, assignor: str) -> None:
-    """Members come and go while records are written; each record is read by somebody, once."""
+    """Members come and go while records are written; each record is read by one member, once."""
     topic, group = create_topic(check), check.name("group")
     config = [f"partition.assignment.strategy={assignor}"]
     members: list[Member] = []

@@ -141,7 +141,7 @@ class Running:
         self._input.flush()
 
     def end_of_input(self) -> int:
-        """Close its input, which is how a producer is told to finish. Returns its exit code."""
+        """Close its input, which makes a producer finish. Returns its exit code."""
         self._input.close()
         return self.wait()
 

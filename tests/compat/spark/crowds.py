@@ -15,7 +15,7 @@ from tests.compat.spark.streams import to_sink
 
 WRITERS = 100
 READERS = 100
-# Every task of a query makes a consumer of its own: few partitions, which several clients share.
+# Every task of a query makes its own consumer: few partitions, which several clients share.
 PARTITIONS = 20
 RECORDS_EACH = 20
 RECORDS_PER_BATCH = 700
@@ -24,7 +24,7 @@ PAUSE_S = 0.3
 
 
 class Readers:
-    """Consumers that read a partition each, in threads of their own, until they are told to stop."""
+    """Consumers that read a partition each, in their own threads, until they are stopped."""
 
     def __init__(self, check: Check, topic: str) -> None:
         self.values: list[list[str]] = [[] for _ in range(READERS)]
@@ -75,7 +75,7 @@ def write(check: Check, topic: str, partition: int, values: Sequence[str], start
 
 
 def stream_beside_two_hundred_clients(check: Check) -> None:
-    """Every record passes through it once, and all who read a partition see the same, in the order of its offsets."""
+    """Every record passes through it once, and all readers of a partition see the same, in the order of its offsets."""
     source = create_topic(check, "source", PARTITIONS)
     target = create_topic(check, "target", PARTITIONS)
     written = [numbers(writer * 1_000, writer * 1_000 + RECORDS_EACH) for writer in range(WRITERS)]
@@ -103,7 +103,7 @@ def stream_beside_two_hundred_clients(check: Check) -> None:
         in_it = [(partition, offset, value) for offset, value in enumerate(values)]
         check.equal(f"rows of partition {partition}", [row for row in rows if row[0] == partition], in_it)
     for writer, values in enumerate(written):
-        # Several have written to its partition, each in the order of its own.
+        # Several have written to its partition, each in its own order.
         arrived = [value for value in readers.values[writer % PARTITIONS] if int(value) // 1_000 == writer]
         check.equal(f"what writer {writer} has written", arrived, values)
     check.equal("records in all", len(rows), WRITERS * RECORDS_EACH)

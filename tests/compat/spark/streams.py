@@ -148,7 +148,7 @@ def stream_by_pattern_with_new_topic(check: Check) -> None:
 
 
 def stream_with_data_loss(check: Check) -> None:
-    """Records that were deleted before they were read end a query, unless it is told not to mind."""
+    """Records that were deleted before they were read end a query, unless `failOnDataLoss` is false."""
     topic = create_topic(check, "topic", 1)
     produce(check, topic, numbers(0, 10))
     strict, tolerant = folder(check), folder(check)

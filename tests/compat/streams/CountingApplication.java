@@ -16,7 +16,7 @@ import org.apache.kafka.streams.state.KeyValueStore;
 /**
  * Counts equal values exactly once, in a RocksDB store, and writes every count that a value reaches.
  *
- * <p>It is a process of its own, so that it can be killed: BOOTSTRAP APPLICATION SOURCE TARGET STATE-FOLDER PROTOCOL.
+ * <p>It is its own process, so that it can be killed: BOOTSTRAP APPLICATION SOURCE TARGET STATE-FOLDER PROTOCOL.
  */
 final class CountingApplication {
     private CountingApplication() {}
@@ -36,7 +36,7 @@ final class CountingApplication {
         settings.put("default.value.serde", Serdes.StringSerde.class);
         settings.put("group.protocol", arguments[5]);
         if (arguments[5].equals("classic")) {
-            // Whoever was killed is missed soon. Streams groups have settings of their own for that.
+            // A killed member is noticed soon. Streams groups have their own settings for that.
             settings.put("session.timeout.ms", 4_000);
             settings.put("heartbeat.interval.ms", 500);
         }
@@ -73,7 +73,7 @@ final class CountingApplication {
         return builder.build();
     }
 
-    /** The other end of standard input is held by whoever started this process; nothing is left behind without it. */
+    /** The parent process holds the other end of standard input; this process ends with it. */
     private static void endWithParent() {
         Thread watcher = new Thread(() -> {
             try {

@@ -67,7 +67,7 @@ final class Main {
             producer = Clients.producer(check, "linger.ms", 5, "reconnect.backoff.max.ms", 200);
         }
 
-        /** Starts another process of it, with a state of its own. */
+        /** Starts another process of it, with its own state. */
         Process start(String instance) throws IOException {
             Process process = new ProcessBuilder("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp",
                     System.getProperty("java.class.path"), "CountingApplication", check.bootstrap, check.name("application"),

@@ -13,7 +13,7 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
-/** An application of so many threads that its clients, up to three for each of them, are more than 200. */
+/** An application with more than 200 clients: up to three for each of its threads. */
 final class ManyThreads {
     private static final int INSTANCES = 3;
     private static final int THREADS = 26;

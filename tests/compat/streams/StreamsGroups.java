@@ -64,7 +64,7 @@ final class StreamsGroups {
         admin.incrementalAlterConfigs(Map.of(resource, List.of(set))).all().get();
     }
 
-    /** The group once it is stable with so many members. */
+    /** The group once it is stable with this number of members. */
     static StreamsGroupDescription stable(Check check, Admin admin, String group, int members) throws Exception {
         StreamsGroupDescription[] found = {null};
         check.until(group + " is stable with " + members + " members", () -> {

@@ -19,7 +19,7 @@ import org.apache.kafka.common.Metric;
 import org.apache.kafka.common.MetricName;
 
 /**
- * 200 clients that work at once until they are told to stop, and what exactly must come of it: 100 producers with a
+ * 200 clients that work at once until they have to stop, and the exact expected results: 100 producers with a
  * partition each, 40 of them in transactions, and two groups, one of each protocol, of 50 members that read it all.
  */
 final class BusyClients implements AutoCloseable {
@@ -29,7 +29,7 @@ final class BusyClients implements AutoCloseable {
     static final List<String> PROTOCOLS = List.of("classic", "consumer");
 
     private static final int TRANSACTION_RECORDS = 3;
-    /** Every so many transactions, one is aborted. */
+    /** One of this many transactions is aborted. */
     private static final int ABORT_EVERY = 4;
     /** Between two turns of a writer: all of them together leave the machine some room. */
     private static final long PAUSE_MS = 1_000;
@@ -196,7 +196,7 @@ final class BusyClients implements AutoCloseable {
         }
 
         private void transact(int turn) throws ExecutionException, InterruptedException {
-            // The marker comes after the records; whoever commits does not wait for it.
+            // The marker comes after the records; a commit does not wait for it.
             limit += TRANSACTION_RECORDS + 1;
             producer.beginTransaction();
             List<String> sent = send(turn * (TRANSACTION_RECORDS + 1), TRANSACTION_RECORDS);

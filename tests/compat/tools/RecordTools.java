@@ -87,7 +87,7 @@ final class RecordTools {
         String topic = Clients.createTopic(check, "topic", 2);
         String[] consumer = {"--bootstrap-server", "BOOTSTRAP", "--topic", topic, "--group-id", check.name("group"),
                 "--group-protocol", "classic", "--verbose", "--reset-policy", "earliest"};
-        // Records without keys may all go to one partition: it is changed only after so many bytes.
+        // Records without keys may all go to one partition: the producer changes it only after a number of bytes.
         String[] producer = {"--bootstrap-server", "BOOTSTRAP", "--topic", topic, "--acks", "-1", "--throughput", "100",
                 "--max-messages", "1500", "--repeating-keys", "20"};
         try (var first = new RunningTool(check, "VerifiableConsumer", consumer);

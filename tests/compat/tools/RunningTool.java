@@ -8,7 +8,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 
-/** A tool in a process of its own that goes on while a check does, and the lines it has written so far. */
+/** A tool in its own process that goes on while a check does, and the lines it has written so far. */
 final class RunningTool implements AutoCloseable {
     private static final Pattern VALUE = Pattern.compile("\"value\":\"(\\d+)\"");
     private static final Pattern PARTITION = Pattern.compile("\"partition\":");

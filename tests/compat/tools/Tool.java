@@ -83,7 +83,7 @@ record Tool(int exitCode, List<String> lines, List<String> errors) {
         return ended.lines();
     }
 
-    /** The lines of a tool that ends in ways of its own (shutdown hooks, System.exit) and so needs its own process. */
+    /** The lines of a tool that ends its process itself (shutdown hooks, System.exit) and so needs a separate one. */
     static List<String> processOutput(Check check, String name, String... arguments) throws Exception {
         Process process = new ProcessBuilder(command(check, name, arguments)).redirectError(ProcessBuilder.Redirect.DISCARD).start();
         try {
@@ -95,7 +95,7 @@ record Tool(int exitCode, List<String> lines, List<String> errors) {
         }
     }
 
-    /** The command line that runs a tool in a process of its own. */
+    /** The command line that runs a tool in its own process. */
     static List<String> command(Check check, String name, String... arguments) {
         List<String> command = new ArrayList<>(List.of("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
                 "-cp", System.getProperty("java.class.path"), "org.apache.kafka.tools." + name));

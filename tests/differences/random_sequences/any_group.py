@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
 
 
 class AnyGroup:
-    """One group, as those see it who do not know of which kind it is."""
+    """One group, as clients see it that do not know its kind."""
 
     def __init__(self, steps: SlicedWork, group: str) -> None:
         self._steps = steps
@@ -163,7 +163,7 @@ class AnyGroup:
     def commit_in_transaction(
         self, committer: str, topic: str, partition: int, member_id: str, epoch: int, instance: str | None = None
     ) -> None:
-        """One offset, in a transaction of its own that is committed or aborted, and over when this returns."""
+        """One offset, in its own transaction that is committed or aborted, and over when this returns."""
         if self._producer is None:
             self._exchange.find_coordinator(self._transactional_id, TRANSACTION)
             producer = self._exchange.call(InitProducerIdRequest(self._transactional_id, TIMEOUT_MS), 4, retry=BUSY)

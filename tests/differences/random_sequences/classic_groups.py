@@ -48,7 +48,7 @@ PROTOCOLS: Final = ("range", "roundrobin", "sticky")
 INSTANCES: Final = ("i", "j")
 STRANGER: Final = "somebody"
 STABLE: Final = "Stable"
-LAST_PLAIN_JOIN: Final = 3  # later ones are told their member id first
+LAST_PLAIN_JOIN: Final = 3  # with later ones a member gets its id first
 FIRST_STATIC_JOIN: Final = 5
 FIRST_STATIC: Final = 3  # of SyncGroup, Heartbeat and LeaveGroup
 FIRST_STATIC_COMMIT: Final = 7
@@ -69,7 +69,7 @@ class Member:
     protocols: tuple[str, ...] = PROTOCOLS
     topics: tuple[str, ...] = ()
     user_data: int = 0
-    roster: list[str] = field(default_factory=list)  # of the generation, as told to its leader
+    roster: list[str] = field(default_factory=list)  # of the generation, as its leader got it
     seat: int | None = None  # see _Run.take_a_seat
 
 
@@ -86,7 +86,7 @@ class _Run:
         exchange.call(DescribeGroupsRequest([self.group]), 5)  # what is begun is not repeated until it is loaded
         self.waiting = Waiting(exchange, self.group)
         self.members: list[Member] = []
-        self.leaders: set[str] = set()  # who may lead: only one does, but not all are told
+        self.leaders: set[str] = set()  # members that may lead: only one does, but not every reply says which
         self.count = 0
         self.rebalance_timeout_ms = TIMEOUT_MS
 
@@ -123,7 +123,7 @@ class _Run:
         self.describe()
         self.fetch_offsets()
 
-    # Who asks
+    # Members that send requests
 
     def member(self) -> Member | None:
         return self.random.choice(self.members) if self.members else None
@@ -133,7 +133,7 @@ class _Run:
         return [member for member in self.members if not self.waiting.is_waiting_for_reply(member.name)]
 
     def generation(self, member: Member) -> int:
-        """Mostly the one that a member was told."""
+        """Mostly the one that a member got."""
         return member.generation + self.random.choice((-1, 1)) if self.steps.happens(0.1) else member.generation
 
     def member_id(self, member: Member) -> str:
@@ -145,7 +145,7 @@ class _Run:
         return member.instance
 
     def words(self, *, member_id: str, generation: int, instance: str | None, member: Member) -> str:
-        """What somebody says that is not what it was told."""
+        """Another value than the one that the member got."""
         found = []
         if member_id != member.member_id:
             found.append("as a stranger")
@@ -173,7 +173,7 @@ class _Run:
         member = Member(f"m{self.count}", version, self.random.choice(INSTANCES) if is_static else None)
         self.describe_itself(member)
         if member.instance is not None:
-            # Who has the instance until now is never heard of again; if it led, the new one may do so.
+            # The former member with the instance is gone; if it led, the new one may lead.
             former = [other for other in self.members if other.instance == member.instance]
             self.members = [other for other in self.members if other not in former]
             if any(other.name in self.leaders for other in former):
@@ -187,7 +187,7 @@ class _Run:
     def take_a_seat(self, member: Member) -> None:
         """Get an id whose hash lies where it is wanted: by that it is decided which of several members leads next.
 
-        Only who is told an id before it joins can give it back for another one.
+        Only a member that gets an id before it joins can give it back for another one.
         """
         free = sorted(set(range(MAX_MEMBERS)) - {other.seat for other in self.members})
         if member.version <= LAST_PLAIN_JOIN or member.instance is not None or not free:
@@ -301,7 +301,7 @@ class _Run:
         self.rebalance_timeout_ms = SHORT_TIMEOUT_MS
         if self.waiting.state() != STABLE or len(self.idle()) < len(self.members):
             return
-        for _ in range(2):  # who joined first may have been answered before the last one joined
+        for _ in range(2):  # the first member may have got its reply before the last one joined
             for member in list(self.members):
                 if member.member_id and not self.waiting.is_waiting_for_reply(member.name):
                     self.join(member, is_plain=True)

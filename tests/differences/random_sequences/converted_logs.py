@@ -1,4 +1,4 @@
-"""A topic that stores batches in a compression of its own: what is written to it, read from it, found in it by time.
+"""A topic that stores batches in its own compression: what is written to it, read from it, found in it by time.
 
 Compressed, the same records have other sizes on both brokers. So it is read as a whole, and compared is what its
 batches and records say.

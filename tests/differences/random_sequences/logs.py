@@ -101,7 +101,7 @@ class Topic:
     name: str
     topic_id: bytes
     ends: list[int]
-    """By partition: where its log ends, as far as replies have said so."""
+    """By partition: the log end offset, as replies have shown it."""
 
     timed: set[int] = field(default_factory=set)
     """The partitions that have a record with a time."""
@@ -272,7 +272,7 @@ class _Run:
         return TopicProduceData(topic_id=topic.topic_id, partition_data=data)
 
     def batch(self, topic: Topic, index: int) -> tuple[bytes, str, int, bool, Producer | None, int]:
-        """Its bytes, what to call it, how many records, whether with times; who wrote it, and the sequence behind."""
+        """Its bytes, its name, its record count, whether it has times; its producer, and the next sequence."""
         if self.steps.happens(0.08):
             what, records = self.random.choice(DAMAGED)
             return records, what, 3, True, None, 0

@@ -164,7 +164,7 @@ class _Run:
         self.topics: dict[str, Topic] = {}
         self.deleted: list[bytes] = []
         self.created_count = 0
-        # Of whom no other sequence speaks, most likely; quotas of addresses cannot be named otherwise.
+        # An address that most likely no other sequence uses; quotas of addresses have no other names.
         self.address = random.randrange(1, 256), random.randrange(256)
 
     def run(self) -> None:
@@ -247,7 +247,7 @@ class _Run:
             topics.append(CreatableTopic(topics[0].name, 1, 1))
             words.append("the first again")
         version = self.steps.version(CreateTopicsRequest)
-        # With an id of its own on Kafka alone, by declaration.
+        # With its own id on Kafka alone, by declaration.
         validate_only = version < 7 and self.steps.happens(0.15)
         request = CreateTopicsRequest(topics, TIMEOUT_MS, validate_only)
         only = "only validate" if validate_only else "create"

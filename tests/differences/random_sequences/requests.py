@@ -332,7 +332,7 @@ class _Run:
             version = self.steps.version(request_type, lowest=lowest, highest=highest)
             request = self.struct(schema_of(request_type), version)
             if isinstance(request, OffsetCommitRequest | TxnOffsetCommitRequest):
-                # A group that nobody knows is one for Kafka as soon as somebody has tried to commit for it.
+                # In Kafka an unknown group exists as soon as a client has tried to commit for it.
                 request.group_id = self.group
             _leave_what_is_comparable(request, self.topic, self.producer.producer_id)
             name = request_type.__name__.removesuffix("Request")

@@ -74,7 +74,7 @@ Tasks = dict[str, list[StreamsTaskIds]]
 
 @dataclass
 class Member:
-    """What a member has been told. tasks: by kind, as in its last answer that named any."""
+    """The replies that a member has got. tasks: by kind, as in its last reply with tasks."""
 
     base: str
     member_id: str
@@ -139,7 +139,7 @@ class _Run:
             if member.epoch != JOIN:
                 self.beat(member, member.epoch)
         self.describe()
-        # Nobody stays behind: who asks for lists of groups on the same broker is not to find it among the stable ones.
+        # All members leave: a later list of groups of the same broker must not show it among the stable ones.
         for member in self.joined():
             self.beat(member, LEAVE)
 

@@ -73,7 +73,7 @@ Place = tuple[int, int, bytes, int]
 
 @dataclass(frozen=True)
 class Identity:
-    """What a producer was told that it is; `name` says so in descriptions."""
+    """The identity that a producer got; `name` is for descriptions."""
 
     base: str
     transactional_id: str
@@ -81,7 +81,7 @@ class Identity:
     epoch: int
     name: str
     is_new: bool = False
-    """Whether it was given to somebody who did not say who it had been."""
+    """Whether the request for it had no earlier identity."""
 
 
 class _Run:
@@ -89,7 +89,7 @@ class _Run:
         self.steps = SlicedWork(exchange, random)
         self.exchange = exchange
         self.random = random
-        # A client has made its mind up; only now and then somebody comes back with another version of itself.
+        # A client keeps its version; now and then it returns with another one.
         self.is_version_2 = {base: self.steps.happens(0.5) for base in IDS}
         self.identities: list[Identity] = []
         self.next_sequences: dict[Place, int] = {}
@@ -105,7 +105,7 @@ class _Run:
             exchange.find_coordinator(group, GROUP)
         for transactional_id in self.world.ids:
             exchange.find_coordinator(transactional_id, TRANSACTION)
-        # A group that nobody knows is one for Kafka as soon as somebody has tried to commit for it.
+        # In Kafka an unknown group exists as soon as a client has tried to commit for it.
         committed = OffsetCommitRequestTopic(topics[KEPT].name, partitions=[OffsetCommitRequestPartition(0, 1)])
         exchange.call(OffsetCommitRequest(groups["group"], topics=[committed]), 8)
         self.member_epoch = self.join(groups["group with a member"], topics[KEPT].name)
@@ -172,7 +172,7 @@ class _Run:
         epoch: int = self.exchange.call(joining, 1).member_epoch
         return epoch
 
-    # Who asks
+    # Producers that send requests
 
     def identity(self) -> Identity:
         """Mostly the latest of one of the ids, now and then one that may be over, or is mixed up with the other."""
@@ -217,7 +217,7 @@ class _Run:
                 request.producer_id = -1
                 what += " without producer id"
         if request.producer_id >= 0 and self.is_zombie_of_open_transaction(base, request):
-            # Whom it refuses, Kafka lets abort what somebody else has begun: docs/transactions.md.
+            # Kafka lets a producer that it fences abort its successor's transaction: docs/transactions.md.
             return
         reply = self.steps.ask(f"initialize {base} {what}", request, version, retry=BUSY)
         self.may_have_ended()
@@ -346,7 +346,7 @@ class _Run:
         ]
 
     def produce_without_transaction(self) -> None:
-        """As somebody does who knows of no transactions."""
+        """Like a client without transactions."""
         version = self.steps.version(ProduceRequest, lowest=3)
         topic, partition = self.views.topic(), self.random.randrange(PARTITIONS_COUNT)
         count = self.random.randint(1, 3)
@@ -360,7 +360,7 @@ class _Run:
         identity = self.identity()
         is_version_2 = self.is_of_version_2(identity)
         if is_version_2 and self.is_replaced(identity):
-            # Whom somebody else has fenced, Kafka takes for one that repeats itself: docs/transactions.md.
+            # Kafka takes a fenced producer for one that retries: docs/transactions.md.
             return
         committed = self.steps.happens(0.6)
         version = (
@@ -467,7 +467,7 @@ class _Run:
         self.steps.ask(f"offsets of {words}-{partitions} are deleted", request, version)
 
     def mark(self) -> None:
-        """As an operator does who ends a transaction that hangs; so rarely right that it is mostly too late."""
+        """Like an operator that ends a hanging transaction; mostly it has ended before."""
         identity = self.identity()
         committed = self.steps.happens(0.3)
         partitions, topic = self.views.some_partitions(), self.views.topic()

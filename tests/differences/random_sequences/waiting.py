@@ -36,7 +36,7 @@ class Waiting:
         self._waiting: list[_WaitingRequest] = []
 
     def begin(self, who: str, situation: str, request: Any, version: int, then: Callable[[Any], None]) -> None:
-        """Send a JoinGroup or SyncGroup of somebody; `then` gets its reply once there is one."""
+        """Send a member's JoinGroup or SyncGroup; `then` gets its reply once there is one."""
         pending = self._exchange.begin(situation, request, version)
         self._waiting.append(_WaitingRequest(pending, who, STATES_THAT_LET_WAIT[type(request)], then))
         pending.connection.has_reply(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Transactions of both versions: what each API says to whom, in which state, at every version.
+"""Transactions of both versions: the reply of each API to each producer, in each state, at every version.
 
 Situations that only count for versions of the engine are in tests/recording/transaction_answers.py.
 """

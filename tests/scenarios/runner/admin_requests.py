@@ -108,7 +108,7 @@ class ListTransactions:
 
 
 class DescribeProducers:
-    """DescribeProducers out-0: who writes to a partition, as its leader remembers."""
+    """DescribeProducers out-0: the producers of a partition, as its leader remembers them."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
         named_node = named_broker(arguments)

@@ -19,7 +19,7 @@ from tests.simulation.loop import START_MS
 async def fetch(
     client: SimulatedClient, address: Any, topic_partition: TopicPartition, *, isolation: int, offset: int
 ) -> list[str]:
-    """What one Fetch brings over the wire, before a consumer leaves anything out: batches, then who was aborted.
+    """What one Fetch brings over the wire, before a consumer leaves anything out: batches, then the aborted producers.
 
     Raises Disconnected.
     """

@@ -1,4 +1,4 @@
-"""Whoever talks to the brokers: it remembers who it is, which sequence is next, and what it sent.
+"""A client of the scenario: it remembers its identity, the next sequence, and what it sent.
 
 A party does only what a step says: it retries nothing, waits for nothing and draws no conclusions but those that every
 Kafka producer draws (its identity from InitProducerId and EndTxn, the next sequence from an accepted batch).
@@ -39,7 +39,7 @@ RETRIABLE = frozenset(
 
 
 class Request(Protocol):
-    """A kind of request: what its words mean, and how its answer is told."""
+    """A kind of request: what its words mean, and how its reply is described."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
         """The request that the words stand for. Raises ArgumentError."""

@@ -116,7 +116,7 @@ class TransactionalRequest(ABC):
 
 
 class InitProducerId:
-    """InitProducerId [timeout 5000] [expecting 0/3] [two-phase] [keep prepared]: who am I from now on? Milliseconds."""
+    """InitProducerId [timeout 5000] [expecting 0/3] [two-phase] [keep prepared]: get an identity. Milliseconds."""
 
     def make(self, party: Party, arguments: Arguments) -> Call:
         expected = arguments.identity("expecting") or NOBODY

@@ -1,4 +1,4 @@
-"""The world of one scenario: its brokers, which die and come back, who talks to them, and the clock."""
+"""The world of one scenario: its brokers, which die and come back, their clients, and the clock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Machine:
     """A broker of the scenario, and what is to go wrong with it.
 
     has_lost_power: since it ran last.
-    starting:       held by whoever brings it up: two processes on one disk would be no broker.
+    starting:       held by the task that starts it: two processes must not share one disk.
     """
 
     def __init__(self, stage: Stage, broker: SimulatedBroker) -> None:
@@ -82,7 +82,7 @@ class Machine:
 class Stage:
     """What the steps of a scenario work on.
 
-    is_forgiving: faults that the scenario does not know of are planted, so whoever gets no answer brings the broker
+    is_forgiving: faults that the scenario does not know of are planted, so a client without a reply brings the broker
                   back and asks again, and steps that no longer make sense are left out.
     plant:        such a fault.
     broken_by_hand: invariants that do not hold because a step put something into the files that no broker would.
@@ -146,7 +146,7 @@ class Stage:
         self.cluster.heal()
 
     def view(self, node_id: int) -> PlacementView | None:
-        """What a broker knows of who leads what; None while it is down."""
+        """The leaders that a broker knows; None while it is down."""
         return None if self.cluster is None else self.cluster.view(node_id)
 
     def leader_id(self, topic_partition: TopicPartition) -> int:

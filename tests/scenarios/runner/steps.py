@@ -234,9 +234,9 @@ async def damage(stage: Stage, what: str, partition: str, damage: str, size: str
 
 @step(r"(?P<transactional_id>\S+) has come to epoch (?P<epoch>\d+)")
 async def raise_epoch(stage: Stage, transactional_id: str, epoch: str) -> list[str]:
-    """As if it had ended so many transactions: a record of it is put at the end of the log of the broker that is down.
+    """As if it had ended a number of transactions: append a record of it to the log of the broker that is down.
 
-    Whoever uses this transactional id knows of it.
+    The party that uses this transactional id learns of it.
     """
     if stage.is_forgiving:
         return []
@@ -304,7 +304,7 @@ async def introduce_plain(stage: Stage, name: str) -> list[str]:
 def _party(stage: Stage, name: str) -> Party:
     party = stage.parties.get(name)
     if party is None:
-        # Whoever asks only as an operator would needs no introduction.
+        # A party that sends only an operator's requests needs no introduction.
         party = stage.parties[name] = Party(stage, name, transactional_id=None)
     return party
 

@@ -67,7 +67,7 @@ async def fetch_once(
 async def read(
     client: SimulatedClient, address: Any, topic_partition: TopicPartition, *, isolation: int, offset: int = 0
 ) -> Reading:
-    """Consume a partition as clients do: leave out control batches and, told by the broker, what was aborted.
+    """Consume a partition as clients do: leave out control batches and, by the broker's list, aborted records.
 
     Raises Disconnected.
     """
@@ -143,7 +143,7 @@ def describe_log(disk: SimulatedDisk, topic_partition: TopicPartition) -> list[s
 
 
 def describe_batch(batch: RecordBatch, topic: str) -> str:
-    """A batch in words: offsets, records, who wrote it."""
+    """A batch in words: offsets, records, its producer."""
     header = batch.header
     offsets = f"{header.base_offset}"
     if header.last_offset > header.base_offset:

@@ -1,4 +1,4 @@
-"""A client's way through the cluster: who leads what and who coordinates whom, as it has learned, and its requests."""
+"""A client's view of the cluster: the leaders and coordinators that it has learned, and its requests."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Cluster:
     # Leaders
 
     async def leader(self, topic_partition: TopicPartition) -> NodeAddress:
-        """Who leads a partition, as far as it is known. Raises Disconnected, also when nobody does."""
+        """The leader of a partition. Raises Disconnected, also when there is none."""
         if topic_partition not in self._leaders:
             await self.learn(topic_partition.topic)
         address = self._leaders.get(topic_partition)
@@ -79,7 +79,7 @@ class Cluster:
         return address
 
     async def learn(self, topic: str) -> None:
-        """Ask for a topic's partitions and who leads them. Raises Disconnected."""
+        """Request a topic's partitions and their leaders. Raises Disconnected."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         response = await self._ask_any_broker(request, METADATA_VERSION)
         nodes = {node.node_id: NodeAddress(node.node_id, node.host, node.port) for node in response.brokers}

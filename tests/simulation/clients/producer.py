@@ -45,7 +45,7 @@ class Fatal(Exception):  # noqa: N818  # what applications meet and deal with
 
 @dataclass(frozen=True)
 class GroupMembership:
-    """As whom offsets are committed."""
+    """The identity with which offsets are committed."""
 
     group_id: str
     generation_id: int = -1
@@ -181,7 +181,7 @@ class Producer:
     ) -> tuple[Any, bool]:
         """Ask until there is an answer that counts: the response, and whether an earlier attempt may have worked.
 
-        call: is told the outcome.
+        call: gets the outcome.
         find: the coordinator to look for again when it has moved; the transaction's, unless given.
         Raises Abortable and Fatal.
         """
@@ -252,7 +252,7 @@ class TransactionalProducer(Producer):
         return self._library.transaction_version == 2
 
     async def start(self) -> None:
-        """Get the producer id, and fence whoever had it before. Raises Fatal."""
+        """Get the producer id, and fence its earlier owner. Raises Fatal."""
         try:
             await self._init_producer_id(timeout_ms=self._transaction_timeout_ms)
         except Abortable as error:

@@ -90,7 +90,7 @@ def partitions_do_not_fence() -> AbstractContextManager[Any]:
 
 
 def older_epochs_are_taken() -> AbstractContextManager[Any]:
-    """New transactions are verified, but whoever comes with an older epoch is let through."""
+    """New transactions are verified, but writes with an older epoch are accepted."""
     original = ProducerState.begin_verification
 
     def begin_verification(self: ProducerState, *about: Any, **options: Any) -> Any:
@@ -310,7 +310,7 @@ def _together(*patches: AbstractContextManager[Any]) -> Iterator[None]:
 
 
 def a_load_ends_in_silence() -> AbstractContextManager[Any]:
-    """Of a partition in which there is something to load; nobody is told."""
+    """The load of a partition with records fails without a report."""
     original = CoordinatorRuntime._load
 
     async def load(runtime: Any, partition: Any, pause_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Short worlds by script: one broker, and producers and readers that do what they are told, one thing after another."""
+"""Short worlds by script: one broker, and producers and readers that carry out one request after another."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def play(
     settings: Mapping[str, str] | None = None,
     topic_configs: Mapping[str, str] | None = None,
 ) -> list[Violation]:
-    """Run a scene in a world of its own and let it settle; returns what the invariants say of it."""
+    """Run a scene in its own world and let it settle; returns what the invariants say of it."""
 
     async def main() -> list[Violation]:
         stage = Stage(World(seed), settings, topic_configs)

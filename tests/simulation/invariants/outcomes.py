@@ -57,7 +57,7 @@ class AtomicVisibility(Invariant):
                 self._ends.append(_AcknowledgedEnd(exchange, transaction.prepared, request.committed))
                 return
         yield self.violation(
-            f"{exchange.client} was told that its transaction has ended, but no such decision is in the log",
+            f"{exchange.client} got the reply that its transaction has ended, but the log has no such decision",
             exchange,
             *self.evidence.transactions.records.get(request.transactional_id, ())[-4:],
         )
@@ -81,7 +81,7 @@ class AtomicVisibility(Invariant):
                 )
                 if found is None:
                     yield self.violation(
-                        f"{exchange.client} was told that an offset is in its transaction; it is not in the log",
+                        f"{exchange.client} got the reply that an offset is in its transaction; it is not in the log",
                         exchange,
                     )
                 else:
@@ -115,7 +115,7 @@ class AtomicVisibility(Invariant):
         for end in self._ends:
             transaction = self._transaction(end)
             if transaction is None:
-                continue  # lost, and told when it was
+                continue  # lost, and reported when it was
             for history, part in parts.get(transaction, ()):
                 if part.is_open:
                     yield self.violation(

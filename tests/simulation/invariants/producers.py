@@ -1,4 +1,4 @@
-"""Invariants 9 and 10: who a producer is, and that whoever was replaced can do nothing any more."""
+"""Invariants 9 and 10: a producer's identity is unique, and a replaced producer changes nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class UniqueIdentities(Invariant):
             if response.error_code == ErrorCode.NONE:
                 identity = _Identity(response.producer_id, response.producer_epoch)
                 expected = _Identity(request.producer_id, request.producer_epoch)
-                # Only who names the identity before may be given the same one again.
+                # Only a producer that names the identity before may get the same one again.
                 session: Hashable = exchange.number
                 if request.transactional_id is not None and expected.producer_id >= 0:
                     session = request.transactional_id, expected

@@ -68,7 +68,7 @@ class AcknowledgedRecords(Invariant):
         (sent,) = read_batches(records)
         if history is None or batch is None or not _is_same(sent, batch):
             yield self.violation(
-                f"{exchange.client} was told that its batch stands at offset {base_offset} of {topic_partition}",
+                f"{exchange.client} got the reply that its batch is at offset {base_offset} of {topic_partition}",
                 f"sent: {sent}",
                 f"found: {batch}",
             )

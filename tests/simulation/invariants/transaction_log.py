@@ -79,7 +79,7 @@ class Transaction:
     def is_version_2(self) -> bool:
         """Whether an epoch is this transaction's alone.
 
-        Who opened it decides: a time-out or a fence ends it in the cluster's version, whatever its client speaks.
+        A time-out or a fence ends it in the cluster's version, whatever version its client uses.
         """
         value = self.opened.value
         return value is not None and value.client_transaction_version >= 2

@@ -43,7 +43,7 @@ def test_partitions_change_hands_only_when_their_owner_has_given_them_up() -> No
     assert (second.epoch, second.owned) == (3, set())
     assert world.consumer_group().members["b"].state is MemberState.UNRELEASED_PARTITIONS
     first.heartbeat()
-    assert (first.epoch, len(first.owned)) == (2, 2), "told to give up, and still in its epoch"
+    assert (first.epoch, len(first.owned)) == (2, 2), "it has to revoke partitions, and is still in its epoch"
     assert world.consumer_group().members["a"].state is MemberState.UNREVOKED_PARTITIONS
     second.heartbeat()
     assert second.owned == set()

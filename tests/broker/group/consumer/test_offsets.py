@@ -1,4 +1,4 @@
-"""Offsets of groups of the consumer protocol: who may commit and fetch in which epoch, and what deletes them."""
+"""Offsets of groups of the consumer protocol: epochs for commits and fetches, and deletion."""
 
 from __future__ import annotations
 

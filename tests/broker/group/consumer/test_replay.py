@@ -49,8 +49,8 @@ class Clients:
         assignor = (None, "range", "uniform")[how % 3]
         topics = () if "regex" in options else TOPICS[which % 2 : 1 + which % 3]
         if not topics and "regex" not in options and not isinstance(self.world.shard._groups.get("g"), ConsumerGroup):
-            # Who wants nothing takes a classic group along as it is, in Kafka too: members that have not been given
-            # their share yet get none until something else changes.
+            # A member without subscription converts a classic group as it is, in Kafka too: members without their share
+            # get none until something else changes.
             topics = TOPICS[:1]
         self._join(self.world.member(f"member-{self._count}", *topics, assignor=assignor, **options))
 
@@ -132,7 +132,7 @@ class Clients:
             self.world.advance(1_000)
             self.check_owners()
         self.check()
-        # What anybody wants, somebody has; and nobody knows anything else than the group does.
+        # Each subscribed partition has an owner, and each member knows the group's assignment.
         owned = [partition for member in self.members for partition in member.owned]
         assert sorted(owned) == sorted(
             (topic.name, partition)

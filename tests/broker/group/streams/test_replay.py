@@ -62,7 +62,7 @@ class StreamsGroupMachine(RuleBasedStateMachine):
         before = member.epoch, dict(member.active), dict(member.standby)
         member.beat()
         member.epoch, member.active, member.standby = before
-        member.has_changed = True  # after a request that failed everything is told again
+        member.has_changed = True  # after a failed request the member reports everything again
         if member.beat().response.error_code == ErrorCode.FENCED_MEMBER_EPOCH:
             member.join()
 
@@ -109,7 +109,7 @@ class StreamsGroupMachine(RuleBasedStateMachine):
             self.world.advance(1_100)
         group = self.world.streams_group
         if set(group.members) != set(self.members):
-            return  # who left without a word is still waited for
+            return  # the group still waits for a member that left without a request
         assert group.state_name == "Stable"
         tasks = [
             (subtopology, number)

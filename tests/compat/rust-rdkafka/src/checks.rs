@@ -84,8 +84,8 @@ impl Check {
 
 fn say(line: Value) {
     let mut output = std::io::stdout().lock();
-    writeln!(output, "{line}").expect("somebody who listens");
-    output.flush().expect("somebody who listens");
+    writeln!(output, "{line}").expect("an open standard output");
+    output.flush().expect("an open standard output");
 }
 
 /// The program: BOOTSTRAP RUN [CHECK...].

@@ -99,7 +99,7 @@ pub fn numbers(from: usize, to: usize) -> Vec<String> {
     (from..to).map(|number| number.to_string()).collect()
 }
 
-/// A consumer that starts at the beginning and commits only when told to.
+/// A consumer that starts at the beginning and commits only explicitly.
 pub fn new_consumer(check: &Check, group: &str, more: &[(&str, &str)]) -> BaseConsumer {
     let usual = [
         ("group.id", group),

@@ -276,7 +276,7 @@ impl Member {
         self.leaving.store(true, Ordering::Relaxed);
         self.thread.join().expect("a member that ends well");
         Arc::into_inner(self.values)
-            .expect("the last who looks")
+            .expect("the last owner")
             .into_inner()
             .unwrap()
     }

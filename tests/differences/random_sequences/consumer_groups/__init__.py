@@ -1,5 +1,5 @@
 """Members of one group of the consumer protocol that come, fall behind, are replaced and leave, while topics come, grow
-and go; among them members of the classic protocol, who take the group along when they are the only ones left.
+and go; among them members of the classic protocol, which convert the group when they are the only ones left.
 
 Kafka's uniform assignor takes topics in the order of the hashes of their random ids: so groups that ask for it do have
 one topic, and all others ask for ranges. What Kafka does in its own time is waited for.

@@ -149,7 +149,7 @@ class Members:
             self.beat(member, epoch, f"says nothing{words}")
 
     def settle(self) -> None:
-        """Everybody does what it is told."""
+        """Every member carries out its assignment."""
         for member in list(self.members):
             if member.epoch > 0:
                 partitions = self.partitions(member.assigned)
@@ -158,7 +158,7 @@ class Members:
     def beat(self, member: Member, epoch: int, what: str, *, owned: Partitions | None = None, **fields: Any) -> Any:
         member_id, instance = member.member_id, member.instance
         words = ""
-        # Whoever joins is what it says it is: to a member that becomes a static one Kafka assigns nothing at first.
+        # A member keeps its kind: Kafka assigns nothing at first to a member that becomes static.
         if epoch != JOIN and self.steps.happens(0.02):
             member_id, words = STRANGER, ", as a stranger"
         elif epoch != JOIN and self.steps.happens(0.02):
@@ -219,7 +219,7 @@ class Members:
     def subscribe_by_regex(self, member: Member) -> None:
         """Kafka looks for the topics in its own time, and only then a new epoch begins."""
         if not member.has_regex and member.topics and member.epoch > 0:
-            # Nobody who has a pattern has names, too.
+            # No member has both a pattern and names.
             reply = self.beat(member, member.epoch, "wants nothing", subscribed_topic_names=[])
             if reply is None or reply.error_code:
                 return
@@ -251,7 +251,7 @@ class Members:
             request = ConsumerGroupHeartbeatRequest(self.around.group, member.member_id, member.epoch, member.instance)
             self.take_in(member, member.epoch, self.exchange.call(request, FIRST_WITH_REGEX), None)
             time.sleep(PAUSE_S)
-        # What it is told on its way may come earlier or later.
+        # Replies during the reconciliation may come earlier or later.
         for _ in range(3):
             partitions = self.partitions(member.assigned)
             request = ConsumerGroupHeartbeatRequest(

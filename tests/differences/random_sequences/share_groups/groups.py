@@ -52,7 +52,7 @@ LEAVE_TIME: Final = {  # so that nothing runs out while a sequence is asked
 
 @dataclass
 class Member:
-    """What a member has been told, and what it has done with its session so far.
+    """The replies that a member has got, and what it has done with its session so far.
 
     base: what descriptions call it. wanted: topics that it has subscribed to. session: partitions that it reads.
     amiss: others that it asked for, too, which do not exist. lent: ranges that it has not acknowledged. done: ranges
@@ -75,7 +75,7 @@ class Member:
 class ShareGroups:
     """One or two groups with their members.
 
-    known: by group, of which topics there is state. loaded: by group, which partitions somebody has fetched since.
+    known: by group, of which topics there is state. loaded: by group, the partitions that a member has fetched since.
     """
 
     def __init__(self, steps: SlicedWork, topics: SharedTopics) -> None:

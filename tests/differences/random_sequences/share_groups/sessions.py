@@ -1,7 +1,7 @@
 """The sessions of members of share groups: they fetch, and acknowledge what they were lent, in parts, twice or not at
 all.
 
-Every member has a connection and a session of its own. What goes back behind an answer is waited for.
+Every member has a connection and its own session. What goes back behind an answer is waited for.
 """
 
 from __future__ import annotations
