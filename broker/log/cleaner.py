@@ -57,7 +57,7 @@ class CleaningAbandonedError(Exception):
 
 
 def _unreadable(segment: Segment, position: int, error: DecodeError) -> CleaningAbandonedError:
-    path = segment.path(".log")
+    path = segment.files.path(".log")
     return CleaningAbandonedError(f"{path} holds records at position {position} that cannot be read: {error}")
 
 
@@ -100,7 +100,7 @@ def dirty_range(partition_log: PartitionLog, cleaned_offset: int, now_ms: int) -
             continue
         dirty_bytes += segment.size_bytes
         if oldest_dirty_ms is None:
-            oldest_dirty_ms = segment.first_timestamp_ms
+            oldest_dirty_ms = segment.batches.first_timestamp_ms
             if oldest_dirty_ms is not None and oldest_dirty_ms < 0:
                 oldest_dirty_ms = segment.newest_record_ms
     if not dirty_bytes:
@@ -160,7 +160,7 @@ class LogCleaning:
     async def _batches(self, segment: Segment) -> AsyncIterator[tuple[int, RecordBatch]]:
         """Yield the batches of a segment with their positions, in time slices."""
         end_position = 0
-        order = segment.order_from_start()
+        order = segment.batches.order_from_start()
         for position, batch in checked_batches(segment.log, order):
             yield position, batch
             end_position = position + batch.header.size_bytes
@@ -170,7 +170,7 @@ class LogCleaning:
                 await asyncio.sleep(0)
                 self._require_segments([segment])
         if end_position != segment.size_bytes:
-            raise CleaningAbandonedError(f"{segment.path('.log')} cannot be read from position {end_position} on")
+            raise CleaningAbandonedError(f"{segment.files.path('.log')} cannot be read from position {end_position} on")
 
     async def _content(self, batch: RecordBatch) -> bytes | None:
         """Return the records of a batch, decompressed; on a thread where that takes long. None where they cannot be:
@@ -233,7 +233,7 @@ class LogCleaning:
         segments = list(self._log.segments)
         aborted: list[TransactionIndexEntry] = []
         for segment in segments:
-            if segment.has_transaction_index and segment.next_offset > start_offset:
+            if segment.transactions.exists and segment.next_offset > start_offset:
                 index = usable_transaction_index(self._files, segments, segment)
                 entries = (index[slot] for slot in range(len(index)))
                 aborted.extend(
@@ -277,7 +277,8 @@ class LogCleaning:
         try:
             if await self._rewrite(group, rules, cleaned, kept_aborted) or len(group) > 1:
                 cleaned.log.set_last_write_ms(max(segment.log.last_write_ms() for segment in group))
-                await self._sync(cleaned, kept_aborted, forgotten=[forget_segments(self._files.checksums, group)])
+                forgotten = forget_segments(self._files.checksums, [segment.base_offset for segment in group])
+                await self._sync(cleaned, kept_aborted, forgotten=[forgotten])
                 self._require_segments(group)
                 # From here to the replacement in memory there is no await: files and segments change together.
                 is_swapped = True
@@ -346,7 +347,7 @@ class LogCleaning:
         Returns the new index files, to be synced and closed.
         """
         try:
-            cleaned.move_log(CLEANED_SUFFIX, SWAP_SUFFIX)
+            cleaned.files.rename(CLEANED_SUFFIX, SWAP_SUFFIX)
             for segment in group:
                 segment.close()
             finish_swap(self._files, cleaned.base_offset, [segment.base_offset for segment in group])
@@ -354,7 +355,7 @@ class LogCleaning:
             index = TransactionIndex()
             for entry in kept_aborted:
                 index.append(entry)
-            cleaned.adopt_transaction_index(index)
+            cleaned.transactions.adopt(index)
             self._log.segments.replace(group, cleaned)
             self._files.keep_snapshots([segment.base_offset for segment in self._log.segments])
             return cleaned.seal()

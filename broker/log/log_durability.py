@@ -154,7 +154,7 @@ class LogDurability:
         segment that the list names and that is not there for lost. Raises StorageError.
         """
         try:
-            self.add_files([forget_segments(self._files.checksums, segments)])
+            self.add_files([forget_segments(self._files.checksums, [one.base_offset for one in segments])])
         except StorageError:
             # A full disk, perhaps, and deleting makes room: without a list no segment is known.
             self._files.checksums.drop()

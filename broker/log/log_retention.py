@@ -97,12 +97,12 @@ class LogRetention:
                 self._producers_swept_ms = now_ms
                 swept.producer_work.expire(now_ms, swept.config.producer_id_expiration_ms, swept)
             for segment in swept.segments.sealed:
-                segment.forget_indexes()
-                segment.record_start()
+                segment.indexes.forget_unused()
+                segment.files.record_start(segment.log)
             active = swept.segments.active
             if swept.durability.recovery_point > active.base_offset:
-                active.record_start()
-            if active.has_unwritten_entries:
+                active.files.record_start(active.log)
+            if active.indexes.has_unwritten_entries:
                 for file in active.write_indexes():
                     file.close()
             swept.write_epochs()
@@ -116,7 +116,7 @@ class LogRetention:
 
         Where the first records have no time (-1), only the time since the segment was begun counts, as in Kafka.
         """
-        first_timestamp_ms = swept.segments.active.first_timestamp_ms
+        first_timestamp_ms = swept.segments.active.batches.first_timestamp_ms
         if first_timestamp_ms is None:
             return
         # The age counts from when the segment was begun too, or every sweep would roll segments of backdated records.

@@ -6,7 +6,17 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from fencepost.broker.log.log_types import AbortedRange
-from fencepost.broker.log.segment import NO_RECORDS, Segment, SegmentRead
+from fencepost.broker.log.offset_index import CorruptIndexError
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment_batches import NO_RECORDS, SegmentRead
+
+
+class CorruptTransactionIndexError(Exception):
+    """A segment's `.txnindex` cannot be right."""
+
+    def __init__(self, segment: Segment, reason: str) -> None:
+        super().__init__(reason)
+        self.segment = segment
 
 
 class LogSegments:
@@ -48,7 +58,7 @@ class LogSegments:
 
     def add(self, segment: Segment) -> None:
         """Add a new active segment, above all others."""
-        segment.known_epochs = self.active.known_epochs
+        segment.batches.known_epochs = self.active.batches.known_epochs
         self.sealed_bytes += self.active.size_bytes
         self._segments.append(segment)
         self._base_offsets.append(segment.base_offset)
@@ -64,7 +74,7 @@ class LogSegments:
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
         """Replace sealed neighbours by a cleaned segment."""
-        new.known_epochs = old[0].known_epochs
+        new.batches.known_epochs = old[0].batches.known_epochs
         slot = self._segments.index(old[0])
         self._segments[slot : slot + len(old)] = [new]
         self.replace_all(self._segments)
@@ -97,14 +107,18 @@ class LogSegments:
         """Return the aborted transactions with records from `offset` to a position in the segment: by first offset and
         marker.
 
-        May include some that begin a little later. Raises CorruptIndexError.
+        May include some that begin a little later. Raises CorruptTransactionIndexError.
         """
         aborted: list[AbortedRange] = []
         upper_offset: int | None = None
         for candidate in self.from_offset(segment.base_offset):
-            if candidate.has_transaction_index:
+            if candidate.transactions.exists:
                 if upper_offset is None:
                     upper_offset = segment.offset_bound_after(end_position)
-                if candidate.transaction_index.collect(offset, upper_offset, aborted):
+                try:
+                    index = candidate.transactions.index
+                except CorruptIndexError as error:
+                    raise CorruptTransactionIndexError(candidate, str(error)) from error
+                if index.collect(offset, upper_offset, aborted):
                     break
         return aborted

@@ -28,7 +28,7 @@ from fencepost.broker.log.log_config import MAX_INT64, LogConfig
 from fencepost.broker.log.log_durability import LogDurability
 from fencepost.broker.log.log_reports import LogReports
 from fencepost.broker.log.log_retention import LogRetention
-from fencepost.broker.log.log_segments import LogSegments
+from fencepost.broker.log.log_segments import CorruptTransactionIndexError, LogSegments
 from fencepost.broker.log.log_types import (
     CLIENT,
     AbortedRange,
@@ -49,8 +49,8 @@ from fencepost.broker.log.producer_snapshot import ProducerSnapshot
 from fencepost.broker.log.producer_state import Duplicate, ProducerState
 from fencepost.broker.log.producer_work import ProducerWork
 from fencepost.broker.log.run_validation import form_for, prepare_run
-from fencepost.broker.log.segment import NO_RECORDS, Segment
-from fencepost.broker.log.segment_files import CorruptTransactionIndexError
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment_batches import NO_RECORDS
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.log.time_search import Search, find_first, find_latest
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
@@ -155,7 +155,7 @@ class PartitionLog:
         self._epochs = epochs
         self._watchers = Watchers()
         for segment in segments:
-            segment.known_epochs = epochs
+            segment.batches.known_epochs = epochs
 
     @property
     def is_offline(self) -> bool:
@@ -494,7 +494,7 @@ class PartitionLog:
     def _index_aborted(self, entry: TransactionIndexEntry) -> None:
         """Without its entry read_committed consumers would see the aborted records, so a failure is one of the log."""
         try:
-            self.segments.active.append_aborted(entry)
+            self.segments.active.transactions.append(entry)
         except StorageError as error:
             # Also where the disk is full: the marker has been written.
             self.give_up(error)
@@ -548,7 +548,7 @@ class PartitionLog:
                     result.slice = file_slice
                     file_slice.failed = self._slice_failed
                 if end_position < segment.log.size_bytes and (records or file_slice):
-                    result.is_cut_off = segment.has_batch_below(bound, end_position)
+                    result.is_cut_off = segment.batches.has_batch_below(bound, end_position)
                 if is_committed:
                     if records or file_slice:
                         result.aborted_transactions = self._aborted_transactions(segment, offset, end_position)
@@ -882,7 +882,9 @@ class PartitionLog:
         end_offset = self.log_end_offset
         try:
             active = self.segments.active
-            side_files = [*active.write_indexes(), active.record_files(end_offset)] if active.was_changed else []
+            side_files: list[LogFile] = []
+            if active.indexes.was_changed:
+                side_files = [*active.write_indexes(), active.record_files(end_offset)]
             self.write_epochs()
             if end_offset and end_offset not in self.files.snapshot_offsets:
                 side_files.append((yield from self.producer_work.write_snapshot_in_steps(end_offset)))

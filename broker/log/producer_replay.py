@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.log.offset_index import CorruptIndexError
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.producer_state import ProducerState
 from fencepost.broker.log.segment import Segment
-from fencepost.broker.log.segment_files import CorruptTransactionIndexError, SegmentFiles
 from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from fencepost.protocol.record_batch import BatchHeader, RecordBatch, read_end_transaction_marker
 
@@ -63,26 +63,24 @@ def replay(
                 continue
             if header.base_offset >= end_offset:
                 return
-            read_batch = partial(segment.checked_batch, batch_position, header)
+            read_batch = partial(segment.batches.checked_batch, batch_position, header)
             entry = replay_batch(producers, header, read_batch, now_ms=now_ms)
             count += 1
             if entry is not None or count % STEP_BATCHES == 0:
                 yield entry
 
 
-def usable_transaction_index(
-    files: PartitionFiles, segments: Sequence[Segment], segment: SegmentFiles
-) -> TransactionIndex:
+def usable_transaction_index(files: PartitionFiles, segments: Sequence[Segment], segment: Segment) -> TransactionIndex:
     """Return a segment's index, rebuilt first if its file cannot be right. Raises StorageError."""
     try:
-        return segment.transaction_index
-    except CorruptTransactionIndexError as error:
-        log.warning("index_rebuilt", path=segment.path(".txnindex"), reason=str(error))
+        return segment.transactions.index
+    except CorruptIndexError as error:
+        log.warning("index_rebuilt", path=segment.files.path(".txnindex"), reason=str(error))
         rebuild_transaction_index(files, segments, segment)
-        return segment.transaction_index
+        return segment.transactions.index
 
 
-def rebuild_transaction_index(files: PartitionFiles, segments: Sequence[Segment], segment: SegmentFiles) -> None:
+def rebuild_transaction_index(files: PartitionFiles, segments: Sequence[Segment], segment: Segment) -> None:
     """Rebuild the index of one segment from the log and the state before it, and set it. Raises StorageError."""
     producers = ProducerState()
     start_offset = segments[0].base_offset
@@ -94,4 +92,4 @@ def rebuild_transaction_index(files: PartitionFiles, segments: Sequence[Segment]
     for entry in replay(segments, producers, start_offset, segment.next_offset, now_ms=0):
         if entry is not None and entry.last_offset >= segment.base_offset:
             rebuilt.append(entry)
-    segment.replace_transaction_index(rebuilt)
+    segment.transactions.replace(rebuilt)

@@ -154,7 +154,7 @@ class LogRecovery:
         self._epochs = self._files.read_epochs()
         self._known_epochs = LeaderEpochs(self._epochs.starts)
         for segment in segments:
-            segment.known_epochs = self._epochs
+            segment.batches.known_epochs = self._epochs
         try:
             is_resumed = self._refusal is not None
             if self._is_clean and not is_resumed:
@@ -209,7 +209,7 @@ class LogRecovery:
                 yield from self._set_aside(segment, 0)
                 log.error(
                     "log_cut_before_valid_batches",
-                    path=segment.path(".log"),
+                    path=segment.files.path(".log"),
                     offset=segment.base_offset,
                     position=0,
                     lost_bytes=segment.size_bytes,
@@ -217,7 +217,7 @@ class LogRecovery:
                     reason=f"readers have seen the log start at offset {self._log_start_offset}, and it ends "
                     f"before; what it held is kept beside it",
                 )
-        self._side_files.append(forget_segments(self._files.checksums, segments))
+        self._side_files.append(forget_segments(self._files.checksums, [one.base_offset for one in segments]))
         for segment in segments:
             segment.delete()
         return [self._files.new_segment(self._log_start_offset, self._config.index_interval_bytes)]
@@ -278,8 +278,8 @@ class LogRecovery:
         # that, aborted records would count as committed.
         indexed = set(numbered.get(".index", []))
         for segment in segments:
-            if segment.base_offset not in indexed and segment.size_bytes and not segment.has_transaction_index:
-                segment.reload_transaction_index()
+            if segment.base_offset not in indexed and segment.size_bytes and not segment.transactions.exists:
+                segment.transactions.mark_missing()
         return segments
 
     def _possible(self, base_offsets: Sequence[int]) -> Sequence[int]:
@@ -332,8 +332,8 @@ class LogRecovery:
             self._refuse(self._of_directory(what, segments))
             return
         for slot, segment in enumerate(segments):
-            if segment.is_of_another_log():
-                path = segment.path(".log")
+            if segment.files.is_of_another_log(segment.log):
+                path = segment.files.path(".log")
                 what = f"{path} begins with another batch than was written there: it is another partition's file"
                 lost_bytes = _bytes_from(segment, 0, segments[slot + 1 :])
                 end_offset = max(self._recovery_point, segment.base_offset)
@@ -355,15 +355,15 @@ class LogRecovery:
         if fault is not None or active.next_offset != self._recovery_point:
             reason = f"the log ends at offset {active.next_offset} instead of {self._recovery_point}"
             if fault is not None:
-                reason = str(active.damaged(fault))
-            log.warning("clean_stop_contradicted", path=active.path(".log"), reason=reason)
+                reason = str(active.batches.damaged(fault))
+            log.warning("clean_stop_contradicted", path=active.files.path(".log"), reason=reason)
             return False
         if not self._are_as_recorded(segments, active.next_offset):
             return True
         if active.size_bytes:
             self._correct_epochs(order.leader_epoch, active.next_offset)
         yield from self._load_producers(segments, active.next_offset)
-        if active.has_transaction_index:
+        if active.transactions.exists:
             usable_transaction_index(self._files, segments, active)  # before markers are added to it
         return True
 
@@ -381,7 +381,7 @@ class LogRecovery:
             recorded = self._files.checksums.get(file_name(segment.base_offset, ".log"))
             if recorded is None or recorded == (segment.size_bytes, following_offset):
                 continue
-            path = segment.path(".log")
+            path = segment.files.path(".log")
             if segment.size_bytes == recorded.size_bytes:
                 self._refuse_missing(recorded.check, following_offset, 0)
                 return False
@@ -456,12 +456,13 @@ class LogRecovery:
                     return list(segments)
                 yield from self._cut(segment, fault, behind, later)
             is_last = fault is not None or not later
-            segment.write_indexes_anew()
+            segment.indexes.write_anew()
             if not is_last:
                 self._side_files += segment.index_files()
             segment.accept_headers()
             self._unsynced.append(segment.log)
-            self._side_files.append(segment.forget_records() if is_last else segment.record_files(later[0].base_offset))
+            list_file = segment.files.forget_records() if is_last else segment.record_files(later[0].base_offset)
+            self._side_files.append(list_file)
             if is_last:
                 break
         last = recovered[-1]
@@ -487,7 +488,7 @@ class LogRecovery:
         return HeaderPlausibility(
             max(segment.base_offset, before[-1].next_offset if before else 0),
             end_offset,
-            may_skip=segment.may_skip,
+            may_skip=segment.batches.may_skip,
             is_open=not later,
             leader_epoch=self._read_epoch,
             known_epochs=self._known_epochs,
@@ -520,13 +521,13 @@ class LogRecovery:
 
     def _read_again(self, segment: Segment, order: HeaderPlausibility) -> SlicedWork[None]:
         """Load a segment's log file, up to its last valid batch."""
-        segment.reset_indexes()
+        segment.forget_content()
         aborted = TransactionIndex()
         step_end = 0
         producers, epochs, now_ms = self._producers, self._epochs, self._now_ms
         for count, (position, batch) in enumerate(checked_batches(segment.log, order), 1):
             header = batch.header
-            segment.index_scanned(position, header.last_offset, header.max_timestamp_ms)
+            segment.add_scanned(position, header.last_offset, header.max_timestamp_ms)
             epoch = header.partition_leader_epoch
             if epoch != epochs.latest:
                 self._correct_epochs(epoch, header.last_offset + 1)
@@ -540,12 +541,12 @@ class LogRecovery:
                 step_end = end_position + STEP_BYTES
                 yield
         self._read_epoch = order.leader_epoch
-        segment.replace_transaction_index(aborted)
+        segment.transactions.replace(aborted)
 
     def _refuse_damage(self, segment: Segment, fault: HeaderFault, later: Sequence[Segment], found_end: int) -> None:
         """Refuse the log. found_end: the end offset of the valid batches behind the bad place; 0 where there are
         none."""
-        path = segment.path(".log")
+        path = segment.files.path(".log")
         end_offset = max(self._recovery_point, found_end)
         self._refuse(
             RecoveryRefusal(
@@ -589,7 +590,7 @@ class LogRecovery:
             if inside.batches_count:
                 holds_batches, end_offset = True, max(end_offset, inside.end_offset)
         facts: dict[str, object] = {
-            "path": segment.path(".log"),
+            "path": segment.files.path(".log"),
             "offset": fault.expected_offset,
             "position": position,
             "lost_bytes": _bytes_from(segment, position, later),
@@ -609,10 +610,10 @@ class LogRecovery:
         else:
             log.warning("torn_tail_cut", **facts, reason=fault.reason)
         if later:
-            self._side_files.append(forget_segments(self._files.checksums, later))
+            self._side_files.append(forget_segments(self._files.checksums, [one.base_offset for one in later]))
         for dropped in later:
             dropped.delete()
-        segment.truncate(position)
+        segment.batches.truncate(position)
         self._was_cut = True
 
     def _set_aside(self, segment: Segment, position: int) -> SlicedWork[None]:
@@ -626,7 +627,7 @@ class LogRecovery:
         self._side_files.append(aside)
 
     def _lost_path(self, segment: Segment, position: int) -> str:
-        return lost_path(segment.path(".log"), position)
+        return lost_path(segment.files.path(".log"), position)
 
 
 def _bytes_from(segment: Segment, position: int, later: Sequence[Segment]) -> int:

@@ -113,8 +113,9 @@ def find_first(segments: LogSegments, timestamp_ms: int, start_offset: int) -> S
     DamagedLogError where a batch on the way cannot be read.
     """
     for segment in segments.from_offset(start_offset):
-        if segment.max_timestamp_ms >= timestamp_ms:
-            first_offset = max(segment.time_index.offset_before(timestamp_ms), start_offset - segment.base_offset)
+        indexes = segment.indexes
+        if indexes.max_timestamp_ms >= timestamp_ms:
+            first_offset = max(indexes.time_index.offset_before(timestamp_ms), start_offset - segment.base_offset)
             found = yield from _find_in_segment(segment, first_offset, timestamp_ms, start_offset)
             if found is not None:
                 return found
@@ -129,13 +130,13 @@ def find_latest(segments: LogSegments, start_offset: int) -> Search[TimestampedO
     """
     latest: Segment | None = None
     for segment in segments.from_offset(start_offset):
-        if latest is None or segment.max_timestamp_ms > latest.max_timestamp_ms:
+        if latest is None or segment.indexes.max_timestamp_ms > latest.indexes.max_timestamp_ms:
             latest = segment
         yield Need.TURN
-    if latest is None or latest.max_timestamp_ms < 0:
+    if latest is None or latest.indexes.max_timestamp_ms < 0:
         return None
-    first_offset = latest.offset_of_max_timestamp - latest.base_offset
-    return (yield from _find_in_segment(latest, first_offset, latest.max_timestamp_ms, 0))
+    first_offset = latest.indexes.offset_of_max_timestamp - latest.base_offset
+    return (yield from _find_in_segment(latest, first_offset, latest.indexes.max_timestamp_ms, 0))
 
 
 def _find_in_segment(
@@ -149,7 +150,7 @@ def _find_in_segment(
             except DecodeError as error:
                 offset = header.base_offset
                 reason = f"its records cannot be read: {error}"
-                raise segment.damaged(HeaderFault(position, offset, offset, reason)) from error
+                raise segment.batches.damaged(HeaderFault(position, offset, offset, reason)) from error
             if found is not None:
                 return found
             yield Need.TURN
@@ -184,10 +185,10 @@ def _find_in_batch(
 
 
 def _checked_batch(segment: Segment, position: int, header: BatchHeader) -> Search[RecordBatch]:
-    """Check a batch as `Segment.checked_batch` does, in steps."""
+    """Check a batch as `SegmentBatches.checked_batch` does, in steps."""
     size_bytes = header.size_bytes
     if size_bytes <= READ_AT_ONCE_BYTES:
-        return segment.checked_batch(position, header)
+        return segment.batches.checked_batch(position, header)
     yield Need.MEMORY
     buffer = bytearray()
     while len(buffer) < size_bytes:
@@ -202,7 +203,7 @@ def _checked_batch(segment: Segment, position: int, header: BatchHeader) -> Sear
         crc = crc_of(view[start : start + READ_AT_ONCE_BYTES], crc)
         yield Need.TURN
     if len(view) < size_bytes or read_header(view).crc != crc:
-        raise segment.wrong_checksum(position, header)
+        raise segment.batches.wrong_checksum(position, header)
     return RecordBatch(read_header(view), view)
 
 

@@ -294,9 +294,9 @@ async def test_nothing_is_synced_on_the_loop(tmp_path: Path, monkeypatch: pytest
         await hosted.logs._checkpointing
         await topics.add_partitions("one", 4)
         segment = log.segments.first
-        segment._offset_index = segment._time_index = None
-        replace(segment.path(".index"), b"")
-        assert segment.offset_index is not None, "made anew, as a fetch would"
+        segment.indexes._offset_index = segment.indexes._time_index = None
+        replace(segment.files.path(".index"), b"")
+        assert segment.indexes.offset_index is not None, "made anew, as a fetch would"
         now_ms += 2 * CHECKPOINT_INTERVAL_MS
         await topics.delete("one")
     assert syncs.threads

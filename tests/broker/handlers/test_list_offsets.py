@@ -180,7 +180,7 @@ async def test_leader_epoch_is_checked_and_answered(broker: HandlerBroker) -> No
 async def test_a_time_is_not_looked_for_behind_damage(broker: HandlerBroker) -> None:
     await written(broker, b"a")
     await written(broker, b"b")
-    path = broker.log("orders").segments.active.path(".log")
+    path = broker.log("orders").segments.active.files.path(".log")
     overwrite(path, 8, bytes(4))
     found = await look_up(broker, MAX_TIMESTAMP)
     assert (found.error_code, found.offset) == (ErrorCode.CORRUPT_MESSAGE, -1)

@@ -374,7 +374,7 @@ async def test_a_damaged_segment_is_not_cleaned(world: LogWorld) -> None:
     log = world.create(COMPACTED)
     for _ in range(40):
         world.append(b"v" * 40, key=b"k")
-    with open(log.segments.first.path(".log"), "r+b") as file:  # noqa: ASYNC230  # a test may wait
+    with open(log.segments.first.files.path(".log"), "r+b") as file:  # noqa: ASYNC230  # a test may wait
         file.seek(70)
         file.write(b"!")
     size_bytes = log.size_bytes

@@ -33,7 +33,7 @@ EVERY_OFFSET = list(range(BATCHES))
 
 
 def log_path(log: PartitionLog) -> str:
-    return log.segments.active.path(".log")
+    return log.segments.active.files.path(".log")
 
 
 def flipped(content: bytes, position: int, bit: int) -> bytes:
@@ -268,7 +268,7 @@ async def test_a_segment_that_is_gone_takes_the_partition_offline(world: LogWorl
     await log.flushed()
     gone = list(log.segments)[which]
     following_offset = gone.next_offset
-    path = gone.path(".log")
+    path = gone.files.path(".log")
     content = content_of(path)
     if not crash:
         await world.stop()
@@ -410,13 +410,13 @@ async def test_a_swap_file_that_cannot_be_believed_costs_no_segment(world: LogWo
     await log.flushed()
     first, second = list(log.segments)[:2]
     await world.stop()
-    content = content_of(first.path(".log"))
+    content = content_of(first.files.path(".log"))
     if damage == "a flipped bit":
         content = flipped(content, len(content) - 1, 0)
     else:
         position = len(content) // 2
         content = content[:position] + second.base_offset.to_bytes(8, "big") + content[position + 8 :]
-    replace(first.path(".log.swap"), content)
+    replace(first.files.path(".log.swap"), content)
     kept = sizes_bytes(log)
     for _ in range(2):
         with capture_logs() as logs:
@@ -425,7 +425,7 @@ async def test_a_swap_file_that_cannot_be_believed_costs_no_segment(world: LogWo
         assert log.is_offline
         assert sizes_bytes(log).items() >= kept.items()
         await world.stop()
-    os.unlink(first.path(".log.swap"))
+    os.unlink(first.files.path(".log.swap"))
     assert not (await world.restart(crash=True)).is_offline
 
 

@@ -42,7 +42,7 @@ async def test_a_batch_of_another_client_lies_in_the_log_as_it_was_sent_but_for_
         result = log.append(memoryview(sent), now_ms=NOW_MS)
         assert result.error is ErrorCode.NONE
     await log.flushed()
-    stored = content_of(log.segments.active.path(".log"))
+    stored = content_of(log.segments.active.files.path(".log"))
     assert len(stored) == 2 * len(sent)
     for index in range(2):
         batch = stored[index * len(sent) : (index + 1) * len(sent)]
@@ -65,7 +65,7 @@ async def test_a_marker_has_the_bytes_of_kafka(world: LogWorld) -> None:
         producer_id=7, producer_epoch=3, committed=True, coordinator_epoch=5, transaction_version=0, now_ms=1000
     )
     assert error is ErrorCode.NONE
-    assert content_of(log.segments.active.path(".log")).hex() == (
+    assert content_of(log.segments.active.files.path(".log")).hex() == (
         "000000000000000000000042ffffffff02d42be584003000000000"
         "00000000000003e800000000000003e800000000000000070003ffffffff00000001"
         "200000000800000001"
@@ -80,7 +80,7 @@ async def test_a_transaction_index_entry_has_the_bytes_of_kafka(world: LogWorld)
     for sequence in range(5):
         world.append(b"x", producer_id=7, producer_epoch=0, base_sequence=sequence, is_transactional=True)
     assert world.end_transaction(7, 1, committed=False) is ErrorCode.NONE
-    assert content_of(log.segments.active.path(".txnindex")).hex() == (
+    assert content_of(log.segments.active.files.path(".txnindex")).hex() == (
         "00000000000000000007000000000000000f00000000000000140000000000000015"
     )
 

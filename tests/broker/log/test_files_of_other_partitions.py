@@ -112,7 +112,7 @@ async def test_damage_to_the_first_batch_is_not_taken_for_another_file(world: Lo
 async def test_a_log_that_was_cut_to_its_start_may_begin_otherwise(world: LogWorld) -> None:
     world.create()
     append(world.orders, b"never acknowledged")
-    path = world.orders.segments.active.path(".log")
+    path = world.orders.segments.active.files.path(".log")
     os.truncate(path, 30)
     log = await world.restart(crash=True)
     append(log, b"first")
@@ -129,7 +129,7 @@ async def test_an_active_segment_that_is_gone_is_noticed_above_the_recovery_poin
     append(world.orders, b"acknowledged")
     await world.orders.flushed()
     world.logs.sweep(world.clock.now_ms())
-    path = world.orders.segments.active.path(".log")
+    path = world.orders.segments.active.files.path(".log")
     if how == "removed":
         os.remove(path)
     else:

@@ -475,7 +475,7 @@ async def test_a_damaged_transaction_index_is_rebuilt(world: LogWorld) -> None:
     world.end_transaction(2, 1, committed=False)
     world.end_transaction(1, 1, committed=False)
     await log.flushed()
-    path = log.segments.active.path(".txnindex")
+    path = log.segments.active.files.path(".txnindex")
     await world.stop()
     good = content_of(path)
     overwrite(path, 1, b"\x07")

@@ -30,7 +30,7 @@ def base_offsets(log: PartitionLog) -> list[int]:
 
 
 def active_path(world: LogWorld) -> str:
-    return world.orders.segments.active.path(".log")
+    return world.orders.segments.active.files.path(".log")
 
 
 def events(logs: Sequence[Any]) -> list[str]:
@@ -152,7 +152,7 @@ async def test_segments_behind_a_bad_batch_are_kept_aside_too(world: LogWorld) -
     for _ in range(8):
         world.append(b"v" * 100)
     await log.flushed()
-    paths = [segment.path(".log") for segment in log.segments]
+    paths = [segment.files.path(".log") for segment in log.segments]
     overwrite(paths[1], 70, b"!")
     with capture_logs() as logs:
         log = await world.restart(crash=True)
@@ -217,7 +217,7 @@ async def test_segments_before_the_recovery_point_are_not_read_again(world: LogW
     for _ in range(8):
         world.append(b"v" * 100)
     await log.flushed()
-    first_path = log.segments.first.path(".log")
+    first_path = log.segments.first.files.path(".log")
     await world.logs._write_recovery_points(durable=True)
     overwrite(first_path, 70, b"!")
     log = await world.restart(crash=True)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.broker.log.batch_scan import DamagedLogError
-from fencepost.broker.log.segment import Segment, SegmentLimits, SegmentRead
+from fencepost.broker.log.segment import Segment, SegmentLimits
+from fencepost.broker.log.segment_batches import SegmentRead
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.record_batch import Record, build_batch, iterate_batches
@@ -116,7 +117,8 @@ def test_a_lazy_read_finds_what_an_eager_one_does(
     sizes_bytes: list[int], offset: int, max_bytes: int, bound: int, minimum_one_batch: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
-        patched.setattr("fencepost.broker.log.segment.SMALL_READ_BYTES", 1_500)
+        for module in ("segment_batches", "segment_reads"):
+            patched.setattr(f"fencepost.broker.log.{module}.SMALL_READ_BYTES", 1_500)
         disk = LocalDisk()
         segment = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=512)
         for size_bytes in sizes_bytes:
@@ -147,7 +149,8 @@ def test_the_batch_appended_last_is_read_as_one_that_was_there_when_the_segment_
     minimum_one_batch: bool,
 ) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
-        patched.setattr("fencepost.broker.log.segment.SMALL_READ_BYTES", 1_500)
+        for module in ("segment_batches", "segment_reads"):
+            patched.setattr(f"fencepost.broker.log.{module}.SMALL_READ_BYTES", 1_500)
         disk = LocalDisk()
         segment = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=512)
         for size_bytes in sizes_bytes:
@@ -156,7 +159,7 @@ def test_the_batch_appended_last_is_read_as_one_that_was_there_when_the_segment_
             batch = batch_of(offset, records=records, value_bytes=size_bytes)
             assert segment.append((batch,), len(batch), last_offset, 1000, ROOMY)
         opened = Segment(disk, directory, 100, next_offset=segment.next_offset, index_interval_bytes=512, may_skip=True)
-        opened.rebuild_indexes()
+        opened.indexes.rebuild()
         bound = segment.next_offset - bound_below_end
         for offset in range(segment.next_offset - 3, segment.next_offset + 1):
             found = [
@@ -271,36 +274,39 @@ def test_an_active_segment_goes_on_where_a_clean_stop_left_it(
     segment.close()
     resumed = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=512)
     assert resumed.resume().fault is None
-    assert (resumed.next_offset, resumed.max_timestamp_ms, resumed.offset_of_max_timestamp) == (125, 1024, 124)
+    assert resumed.next_offset == 125
+    assert (resumed.indexes.max_timestamp_ms, resumed.indexes.offset_of_max_timestamp) == (1024, 124)
     untouched = Segment(disk, directory, 0, next_offset=0, index_interval_bytes=512)
     fill(untouched, 25)
     fill(resumed, 10)
     fill(untouched, 10)
-    assert resumed.offset_index.positions == untouched.offset_index.positions
+    assert resumed.indexes.offset_index.positions == untouched.indexes.offset_index.positions
 
 
 def test_indexes_of_a_sealed_segment_are_given_up_when_unused_and_read_again(segment: Segment) -> None:
     fill(segment, 40)
     segment.seal()
-    segment.forget_indexes()
-    segment.forget_indexes()
-    assert segment._offset_index is None
-    assert segment.max_timestamp_ms == 1039
+    segment.indexes.forget_unused()
+    segment.indexes.forget_unused()
+    assert segment.indexes._offset_index is None
+    assert segment.indexes.max_timestamp_ms == 1039
     assert offsets_of(segment, 120, 1 << 20) == list(range(120, 140))
 
 
 def test_a_segment_is_full_by_size_by_offsets_by_index_and_by_age(segment: Segment) -> None:
     fill(segment, 20)
-    assert segment.first_timestamp_ms == 1000
+    assert segment.batches.first_timestamp_ms == 1000
     limits = SegmentLimits(
-        size_bytes=segment.size_bytes + 100, index_entries_count=len(segment.offset_index) + 1, age_ms=500
+        size_bytes=segment.size_bytes + 100, index_entries_count=len(segment.indexes.offset_index) + 1, age_ms=500
     )
     assert segment.has_room_for(100, 99 + 2**31, 1500, limits)
     assert not segment.has_room_for(101, 200, 1500, limits)
     assert not segment.has_room_for(100, 100 + 2**31, 1500, limits)
     assert not segment.has_room_for(100, 200, 1501, limits)
     assert segment.has_room_for(100, 200, -1, limits), "a batch without timestamps has no age"
-    assert not segment.has_room_for(100, 200, 1500, limits._replace(index_entries_count=len(segment.offset_index)))
+    assert not segment.has_room_for(
+        100, 200, 1500, limits._replace(index_entries_count=len(segment.indexes.offset_index))
+    )
 
 
 @given(

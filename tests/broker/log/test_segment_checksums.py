@@ -285,7 +285,7 @@ async def test_a_false_greatest_time_is_noticed_without_the_list_too(world: LogW
     replace(path, struct.pack(">qi", time_ms - age_ms, offset))
     with capture_logs() as logs:
         log = await world.restart(crash=True)
-        assert [segment.max_timestamp_ms for segment in log.segments][1] == time_ms
+        assert [segment.indexes.max_timestamp_ms for segment in log.segments][1] == time_ms
     assert "index_rebuilt" in events(logs)
 
 

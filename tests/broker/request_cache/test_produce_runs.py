@@ -213,8 +213,8 @@ class Client:
                 log = self.broker.log(name, partition)
                 found[TopicPartition(name, partition)] = (
                     [bytes(segment.log.read(0, segment.size_bytes)) for segment in log.segments],
-                    [list(segment.offset_index.positions) for segment in log.segments],
-                    [segment.time_index.to_bytes() for segment in log.segments],
+                    [list(segment.indexes.offset_index.positions) for segment in log.segments],
+                    [segment.indexes.time_index.to_bytes() for segment in log.segments],
                     log.producer_snapshots(),
                     (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset),
                 )

@@ -18,8 +18,8 @@ from fencepost.broker.log.compaction import CleanedTransactions, RetentionRules
 from fencepost.broker.log.flusher import Flusher
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_state import ProducerEntry, ProducerState
-from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.transaction_index import TransactionIndex
+from fencepost.broker.log.transaction_index_file import TransactionIndexFile
 from fencepost.broker.requests import produce_verification
 from fencepost.broker.requests.produce_append import ProduceAppend
 from fencepost.broker.transaction import shard
@@ -139,8 +139,8 @@ def aborted_transactions_that_began_before_the_fetch_are_not_listed() -> Abstrac
 
 
 def rebuilt_indexes_of_aborted_transactions_are_empty() -> AbstractContextManager[Any]:
-    original = Segment.replace_transaction_index
-    return patch.object(Segment, "replace_transaction_index", lambda self, index: original(self, TransactionIndex()))
+    original = TransactionIndexFile.replace
+    return patch.object(TransactionIndexFile, "replace", lambda self, index: original(self, TransactionIndex()))
 
 
 def snapshots_lose_a_producer() -> AbstractContextManager[Any]:
