@@ -161,7 +161,7 @@ class LogCleaning:
         """Yield the batches of a segment with their positions, in time slices."""
         end_position = 0
         order = segment.batches.order_from_start()
-        for position, batch in checked_batches(segment.log, order):
+        for position, batch in checked_batches(segment.batches.log, order):
             yield position, batch
             end_position = position + batch.header.size_bytes
             self._slice_records += 1 + batch.header.records_count
@@ -276,7 +276,7 @@ class LogCleaning:
         is_swapped = False
         try:
             if await self._rewrite(group, rules, cleaned, kept_aborted) or len(group) > 1:
-                cleaned.log.set_last_write_ms(max(segment.log.last_write_ms() for segment in group))
+                cleaned.batches.log.set_last_write_ms(max(segment.batches.log.last_write_ms() for segment in group))
                 forgotten = forget_segments(self._files.checksums, [segment.base_offset for segment in group])
                 await self._sync(cleaned, kept_aborted, forgotten=[forgotten])
                 self._require_segments(group)
@@ -328,7 +328,7 @@ class LogCleaning:
         self, cleaned: Segment, kept_aborted: Sequence[TransactionIndexEntry], *, forgotten: Sequence[LogFile]
     ) -> None:
         """Sync the new files, under names that do not count yet, and close them."""
-        files = [cleaned.log, *forgotten]
+        files = [cleaned.batches.log, *forgotten]
         if kept_aborted:
             path = self._files.path(file_name(cleaned.base_offset, TRANSACTIONS_CLEANED_SUFFIX))
             self._disk.delete(path)
@@ -351,7 +351,7 @@ class LogCleaning:
             for segment in group:
                 segment.close()
             finish_swap(self._files, cleaned.base_offset, [segment.base_offset for segment in group])
-            cleaned.log_was_moved()
+            cleaned.batches.reopen()
             index = TransactionIndex()
             for entry in kept_aborted:
                 index.append(entry)

@@ -111,7 +111,7 @@ class LogDurability:
         """
         # Retention and the cleaner may have removed a segment, with its files, before they were synced.
         present = set(segments) if self._side_files or self._unsynced_segments else set()
-        files = [segment.log for segment in self._unsynced_segments if segment in present]
+        files = [segment.batches.log for segment in self._unsynced_segments if segment in present]
         for segment, file in self._side_files:
             if segment is None or segment in present:
                 files.append(file)
@@ -122,7 +122,7 @@ class LogDurability:
         self._discarding_count = len(self._discarded_segments)
         if is_durable or self._is_closing or self._is_flush_due:
             self._is_flush_due = False
-            files.append(segments.active.log)
+            files.append(segments.active.batches.log)
             self.sync_target = end_offset
         else:
             self.sync_target = segments.active.base_offset

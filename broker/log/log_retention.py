@@ -98,10 +98,10 @@ class LogRetention:
                 swept.producer_work.expire(now_ms, swept.config.producer_id_expiration_ms, swept)
             for segment in swept.segments.sealed:
                 segment.indexes.forget_unused()
-                segment.files.record_start(segment.log)
+                segment.files.record_start(segment.batches.log)
             active = swept.segments.active
             if swept.durability.recovery_point > active.base_offset:
-                active.files.record_start(active.log)
+                active.files.record_start(active.batches.log)
             if active.indexes.has_unwritten_entries:
                 for file in active.write_indexes():
                     file.close()

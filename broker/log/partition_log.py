@@ -547,7 +547,7 @@ class PartitionLog:
                 if file_slice is not None:
                     result.slice = file_slice
                     file_slice.failed = self._slice_failed
-                if end_position < segment.log.size_bytes and (records or file_slice):
+                if end_position < segment.batches.log.size_bytes and (records or file_slice):
                     result.is_cut_off = segment.batches.has_batch_below(bound, end_position)
                 if is_committed:
                     if records or file_slice:

@@ -332,7 +332,7 @@ class LogRecovery:
             self._refuse(self._of_directory(what, segments))
             return
         for slot, segment in enumerate(segments):
-            if segment.files.is_of_another_log(segment.log):
+            if segment.files.is_of_another_log(segment.batches.log):
                 path = segment.files.path(".log")
                 what = f"{path} begins with another batch than was written there: it is another partition's file"
                 lost_bytes = _bytes_from(segment, 0, segments[slot + 1 :])
@@ -449,9 +449,11 @@ class LogRecovery:
                 return list(segments)
             if fault is not None:
                 behind = yield from batches_after_damage(
-                    segment.log, fault.position, segment.base_offset, self._greatest_epoch
+                    segment.batches.log, fault.position, segment.base_offset, self._greatest_epoch
                 )
-                if self._is_known_to_be_lost(fault, behind, later) or _is_whole_with_a_false_header(segment.log, fault):
+                if self._is_known_to_be_lost(fault, behind, later) or _is_whole_with_a_false_header(
+                    segment.batches.log, fault
+                ):
                     self._refuse_damage(segment, fault, later, behind.end_offset)
                     return list(segments)
                 yield from self._cut(segment, fault, behind, later)
@@ -460,7 +462,7 @@ class LogRecovery:
             if not is_last:
                 self._side_files += segment.index_files()
             segment.accept_headers()
-            self._unsynced.append(segment.log)
+            self._unsynced.append(segment.batches.log)
             list_file = segment.files.forget_records() if is_last else segment.record_files(later[0].base_offset)
             self._side_files.append(list_file)
             if is_last:
@@ -525,7 +527,7 @@ class LogRecovery:
         aborted = TransactionIndex()
         step_end = 0
         producers, epochs, now_ms = self._producers, self._epochs, self._now_ms
-        for count, (position, batch) in enumerate(checked_batches(segment.log, order), 1):
+        for count, (position, batch) in enumerate(checked_batches(segment.batches.log, order), 1):
             header = batch.header
             segment.add_scanned(position, header.last_offset, header.max_timestamp_ms)
             epoch = header.partition_leader_epoch
@@ -584,9 +586,9 @@ class LogRecovery:
         """Cut a log at a bad place; keep what is cut if it contains a valid batch."""
         position = fault.position
         end_offset = behind.end_offset if behind.batches_count else fault.expected_offset
-        holds_batches = behind.batches_count > 0 or valid_batch_at(segment.log, position) is not None
+        holds_batches = behind.batches_count > 0 or valid_batch_at(segment.batches.log, position) is not None
         for dropped in later:
-            inside = yield from batches_after_damage(dropped.log, -1, dropped.base_offset, self._greatest_epoch)
+            inside = yield from batches_after_damage(dropped.batches.log, -1, dropped.base_offset, self._greatest_epoch)
             if inside.batches_count:
                 holds_batches, end_offset = True, max(end_offset, inside.end_offset)
         facts: dict[str, object] = {
@@ -620,7 +622,7 @@ class LogRecovery:
         self._disk.delete(self._lost_path(segment, position))
         aside = self._disk.open(self._lost_path(segment, position))
         while position < segment.size_bytes:
-            piece = segment.log.read(position, STEP_BYTES)
+            piece = segment.batches.log.read(position, STEP_BYTES)
             aside.append(piece)
             position += len(piece)
             yield

@@ -38,7 +38,6 @@ class Segment:
     """A segment of a log. The last one of a log is active; all others are sealed and take no more batches.
 
     base_offset:  offset of the first record it may hold; its files are named after it.
-    log:          its log file, the same as in `batches`.
 
     Its parts know nothing of the segment, and only of those before them:
     files:        names and paths of its files, and their lines in the list of checksums.
@@ -57,7 +56,6 @@ class Segment:
         "batches",
         "files",
         "indexes",
-        "log",
         "transactions",
     )
 
@@ -79,8 +77,8 @@ class Segment:
         self.files = SegmentFiles(
             disk, directory, base_offset, SegmentChecksums(disk, directory) if checksums is None else checksums
         )
-        self.log = disk.open(self.files.path(log_suffix)) if log_file is None else log_file
-        self.batches = SegmentBatches(self.files, self.log, base_offset, next_offset=next_offset, may_skip=may_skip)
+        log_file = disk.open(self.files.path(log_suffix)) if log_file is None else log_file
+        self.batches = SegmentBatches(self.files, log_file, base_offset, next_offset=next_offset, may_skip=may_skip)
         self.indexes = SegmentIndexes(self.batches, index_interval_bytes)
         self.transactions = TransactionIndexFile(self.batches, exists=has_transaction_index)
         self._reads = SegmentReads(self.batches, self.indexes)
@@ -97,7 +95,7 @@ class Segment:
 
     @property
     def size_bytes(self) -> int:
-        return self.log.size_bytes
+        return self.batches.log.size_bytes
 
     @property
     def newest_record_ms(self) -> int:
@@ -107,7 +105,7 @@ class Segment:
         times are copied, too. Raises StorageError. Source: Kafka's LogSegment.largestTimestamp.
         """
         max_timestamp_ms = self.indexes.max_timestamp_ms
-        return max_timestamp_ms if max_timestamp_ms >= 0 else self.log.last_write_ms()
+        return max_timestamp_ms if max_timestamp_ms >= 0 else self.batches.log.last_write_ms()
 
     # Append
 
@@ -125,7 +123,8 @@ class Segment:
         limits:     None where the caller knows that the batch fits.
         Raises StorageError; the segment is then as it was.
         """
-        file = self.log
+        batches = self.batches
+        file = batches.log
         position = file.size_bytes
         # The first check of `has_room_for`, repeated here: it saves nearly all appends a call.
         if (
@@ -136,7 +135,6 @@ class Segment:
         ) and not (limits is None or self.has_room_for(size_bytes, last_offset, max_timestamp_ms, limits)):
             return False
         file.append(*buffers)
-        batches = self.batches
         if not position:
             batches.begin(max_timestamp_ms)
             self._room_limits = None
@@ -157,10 +155,10 @@ class Segment:
 
     def append_run(self, batches: Sequence[memoryview], base_offsets: range, max_timestamps_ms: Sequence[int]) -> None:
         """Write batches of equal length and equal record count at the end, at least one. Raises as `append`."""
-        file = self.log
+        known = self.batches
+        file = known.log
         position = file.size_bytes
         file.append(*batches)
-        known = self.batches
         if not position:
             known.begin(max_timestamps_ms[0])
             self._room_limits = None
@@ -176,7 +174,7 @@ class Segment:
 
         An empty segment takes any batch.
         """
-        position = self.log.size_bytes
+        position = self.batches.log.size_bytes
         if (
             limits is self._room_limits
             and position + size_bytes <= self._room_end_position
@@ -211,7 +209,7 @@ class Segment:
     ) -> bool:
         """Return whether `count` batches fit, which have `size_bytes` together; an empty segment takes none."""
         return (
-            self.log.size_bytes > 0
+            self.batches.log.size_bytes > 0
             and self.has_room_for(size_bytes, last_offset, max_timestamp_ms, limits)
             and len(self.indexes.offset_index.positions) + count <= limits.index_entries_count
         )
@@ -250,7 +248,7 @@ class Segment:
         """
         position = self.indexes.offset_index.position_before(offset)
         order = self.indexes.order_from(position)
-        batches = scan_batches(self.log, position, self.log.size_bytes, order)
+        batches = scan_batches(self.batches.log, position, self.batches.log.size_bytes, order)
         first = next(batches, None)
         if first is None and order.fault is not None and position and self._rebuild_misleading_indexes(order.fault):
             yield from self.scan_from(offset)
@@ -281,14 +279,14 @@ class Segment:
         Returns the check for the next batch, with the fault where the batches do not reach the end of the file.
         """
         batches, indexes = self.batches, self.indexes
-        size_bytes = self.log.size_bytes
+        size_bytes = self.batches.log.size_bytes
         if size_bytes == 0:
             return batches.order_from_start()
         _ = indexes.max_timestamp_ms
         positions = indexes.offset_index.positions
         start = positions[-1] if positions else 0
         order = indexes.order_from(start)
-        for _, header in scan_batches(self.log, start, size_bytes, order):
+        for _, header in scan_batches(self.batches.log, start, size_bytes, order):
             batches.next_offset = header.last_offset + 1
             indexes.raise_timestamp(header.last_offset, header.max_timestamp_ms)
         indexes.unindexed_end_position = start + indexes.interval_bytes
@@ -326,7 +324,7 @@ class Segment:
 
         Returns the index files, for the caller to sync together with the log file, and to close.
         """
-        self.log.release_room()
+        self.batches.log.release_room()
         self.indexes.add_greatest_timestamp()
         index_files = self.write_indexes()
         self.transactions.close()
@@ -338,8 +336,8 @@ class Segment:
         """
         transactions = self.transactions.record()
         records: dict[str, FileRecord | None] = {
-            ".log": FileRecord(self.log.size_bytes, following_offset),
-            START_SUFFIX: start_record(self.log),
+            ".log": FileRecord(self.batches.log.size_bytes, following_offset),
+            START_SUFFIX: start_record(self.batches.log),
             **self.indexes.records(),
             ".txnindex": transactions,
         }
@@ -347,12 +345,8 @@ class Segment:
 
     # Files
 
-    def log_was_moved(self) -> None:
-        """Open the log file under its final name."""
-        self.log = self.batches.reopen()
-
     def close(self) -> None:
-        self.log.close()
+        self.batches.log.close()
         self.transactions.close()
 
     def delete(self) -> None:

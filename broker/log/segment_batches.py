@@ -101,10 +101,9 @@ class SegmentBatches:
         self.log.truncate(position)
         self.last_batch_offset = _NOT_APPENDED_TO
 
-    def reopen(self) -> LogFile:
-        """Open the file, which was renamed, under its final name."""
+    def reopen(self) -> None:
+        """Open the file, which was renamed, under its final name. Raises StorageError."""
         self.log = self.files.disk.open(self.files.path(".log"))
-        return self.log
 
     # Which batch can be the next
 

@@ -192,7 +192,7 @@ def _checked_batch(segment: Segment, position: int, header: BatchHeader) -> Sear
     yield Need.MEMORY
     buffer = bytearray()
     while len(buffer) < size_bytes:
-        piece = segment.log.read(position + len(buffer), min(READ_AT_ONCE_BYTES, size_bytes - len(buffer)))
+        piece = segment.batches.log.read(position + len(buffer), min(READ_AT_ONCE_BYTES, size_bytes - len(buffer)))
         if not len(piece):
             break
         buffer += piece

@@ -53,7 +53,7 @@ class UnreadableFile:
 
 def is_unreadable(segment: Segment) -> bool:
     """Whether a segment stands for files that could not be opened, of unknown size."""
-    return isinstance(segment.log, UnreadableFile)
+    return isinstance(segment.batches.log, UnreadableFile)
 
 
 def unreadable_segment(files: PartitionFiles, end_offset: int, index_interval_bytes: int) -> Segment:

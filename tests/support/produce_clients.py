@@ -39,7 +39,7 @@ class Served(FrameClient):
             metadata = self.broker.topics.metadata.get(name)
             for partition in range(0 if metadata is None else 3):
                 log = self.broker.log(name, partition)
-                segments = b"".join(segment.log.read(0, segment.size_bytes) for segment in log.segments)
+                segments = b"".join(segment.batches.log.read(0, segment.size_bytes) for segment in log.segments)
                 found[TopicPartition(name, partition)] = segments + str(log.log_start_offset).encode()
         return found
 

@@ -57,7 +57,7 @@ async def test_a_large_batch_is_stored_as_it_was_sent(one: Served, codec: Codec,
     assert first_offsets(await one.produce(produce_frame(sent))) == [(ErrorCode.NONE, start_offset)]
     log = one.broker.log("orders", 0)
     assert log.log_end_offset == start_offset + COUNT
-    stored = log.segments.active.log.read(0, log.size_bytes)
+    stored = log.segments.active.batches.log.read(0, log.size_bytes)
     assert bytes(stored[-len(sent) + 16 :]) == sent[16:]
     assert len(one.connection.held_for) == 1
 
@@ -114,7 +114,7 @@ async def test_a_topic_gives_a_large_batch_its_time_and_compression(one: Served)
     await one.broker.topics.alter_configs("stamped", config)
     (answer,) = answers(await one.produce(produce_frame(large(), topic="stamped"), topic="stamped"))
     log = one.broker.log("stamped", 0)
-    header = read_header(log.segments.active.log.read(0, HEADER_BYTES))
+    header = read_header(log.segments.active.batches.log.read(0, HEADER_BYTES))
     assert (answer.error_code, answer.log_append_time_ms) == (ErrorCode.NONE, one.broker.clock.now_ms())
     assert (header.codec, header.is_log_append_time, header.records_count) == (Codec.LZ4, True, COUNT)
 
@@ -134,7 +134,7 @@ async def test_a_large_batch_whose_topic_changes_while_it_is_checked_follows_the
 
     monkeypatch.setattr(large_batch_checks.LargeBatches, "check", check_and_change)
     assert first_offsets(await one.produce(produce_frame(large()))) == [(ErrorCode.NONE, 0)]
-    header = read_header(one.broker.log("orders", 0).segments.active.log.read(0, HEADER_BYTES))
+    header = read_header(one.broker.log("orders", 0).segments.active.batches.log.read(0, HEADER_BYTES))
     assert (len(calls), header.codec) == (2, Codec.GZIP)
 
 

@@ -137,7 +137,7 @@ def state_of(log: PartitionLog) -> dict[str, Any]:
             {
                 "base_offset": segment.base_offset,
                 "next_offset": segment.next_offset,
-                "content": bytes(segment.log.read(0, segment.size_bytes)),
+                "content": bytes(segment.batches.log.read(0, segment.size_bytes)),
                 "positions": list(segment.indexes.offset_index.positions),
                 "last_offsets": list(segment.indexes.offset_index.last_offsets),
                 "timestamps": list(segment.indexes.time_index.timestamps_ms),
@@ -185,7 +185,7 @@ async def test_batches_without_a_producer_are_appended_with_one_write(
     logs.create()
     logs.append_alone(batch())
     together, _ = logs.both
-    file = together.segments.active.log
+    file = together.segments.active.batches.log
     writes: list[int] = []
     append = type(file).append
 
@@ -638,7 +638,7 @@ async def test_a_log_that_cannot_be_read_where_a_segment_might_end_goes_offline(
     def broken(*_: object) -> None:
         raise StorageError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(type(log.segments.active.log), "read", broken)
+    monkeypatch.setattr(type(log.segments.active.batches.log), "read", broken)
     with pytest.raises(StorageError, match="Input/output"):
         log.append_run(run, read_header(run.first_batch), now_ms=NOW_MS)
     assert log.is_offline

@@ -306,9 +306,9 @@ async def test_a_pass_keeps_when_records_without_a_time_were_written(world: LogW
     for _ in range(40):
         world.append(b"v" * 40, key=b"k", timestamp_ms=-1)
     for segment in log.segments:
-        segment.log.set_last_write_ms(NOW_MS)
+        segment.batches.log.set_last_write_ms(NOW_MS)
     await clean(world)
-    assert log.segments.first.log.last_write_ms() == NOW_MS
+    assert log.segments.first.batches.log.last_write_ms() == NOW_MS
     log.sweep(NOW_MS + 1000)
     assert log.log_start_offset == 0
     log.sweep(NOW_MS + 1001)
@@ -323,7 +323,7 @@ async def test_records_without_a_time_are_cleaned_when_their_last_write_is_old_e
     for _ in range(40):
         world.append(b"v" * 40, key=b"k", timestamp_ms=-1)
     for segment in log.segments:
-        segment.log.set_last_write_ms(NOW_MS)
+        segment.batches.log.set_last_write_ms(NOW_MS)
     assert dirty_range(log, 0, NOW_MS + 999).end_offset == 0
     assert dirty_range(log, 0, NOW_MS + 1000).end_offset > 0
     assert not dirty_range(log, 0, NOW_MS + 5000).is_due

@@ -620,7 +620,7 @@ async def test_records_without_a_time_are_as_old_as_the_last_write_of_their_segm
     log = world.create(LogConfig(segment_bytes=200, retention_ms=1000))
     for age_ms in (1001, 1000, 0):
         world.append(b"v" * 100, timestamp_ms=-1)
-        log.segments.active.log.set_last_write_ms(NOW_MS - age_ms)
+        log.segments.active.batches.log.set_last_write_ms(NOW_MS - age_ms)
         await log.flushed()
     log = await world.restart(crash=crash)
     log.sweep(NOW_MS)
@@ -850,7 +850,7 @@ async def test_a_file_that_cannot_be_read_when_it_is_sent_takes_the_log_offline(
     def broken(*_: object) -> None:
         raise StorageError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(type(log.segments.active.log), "read", broken)
+    monkeypatch.setattr(type(log.segments.active.batches.log), "read", broken)
     with capture_logs() as logs, pytest.raises(StorageError, match="Input/output error"):
         list(found.pieces())
     assert [entry["event"] for entry in logs] == ["partition_went_offline"]
@@ -919,7 +919,7 @@ async def test_a_failed_append_takes_the_log_offline_and_leaves_the_file_as_it_w
 
     calls: list[bool] = []
     log.add_watcher(lambda: calls.append(log.is_offline))
-    monkeypatch.setattr(type(log.segments.active.log), "append", full)
+    monkeypatch.setattr(type(log.segments.active.batches.log), "append", full)
     with capture_logs() as logs, pytest.raises(StorageError, match="No space left"):
         world.append(b"b")
     monkeypatch.undo()
@@ -957,7 +957,7 @@ async def test_a_full_disk_refuses_appends_and_reads_go_on_until_there_is_room(
                 world.append(b"b")
     assert [entry["event"] for entry in logs] == ["partition_without_room"]
     assert not log.is_offline
-    assert log.files.disk.size_bytes(log.segments.active.log.path) == size_bytes
+    assert log.files.disk.size_bytes(log.segments.active.batches.log.path) == size_bytes
     assert len(log.read(0, 100, isolation=Isolation.READ_UNCOMMITTED).records) == size_bytes
     world.append(b"c")
     await log.flushed()

@@ -87,8 +87,8 @@ def test_a_read_from_any_offset_begins_with_its_batch_whatever_the_sizes_of_the_
 @pytest.mark.parametrize("max_bytes", [150_000, 1_000_000])
 def test_a_large_read_takes_little_more_from_the_file_than_it_returns(segment: Segment, max_bytes: int) -> None:
     fill(segment, 30, records=2, value_bytes=50_000)
-    file = CountedFile(bytes(segment.log.read(0, segment.size_bytes)))
-    segment.log = file
+    file = CountedFile(bytes(segment.batches.log.read(0, segment.size_bytes)))
+    segment.batches.log = file
     batch_bytes = len(batch_of(0, records=2, value_bytes=50_000))
     whole_count = max_bytes // batch_bytes
     for index in range(30 - whole_count):
@@ -173,16 +173,16 @@ def test_the_batch_appended_last_is_read_as_one_that_was_there_when_the_segment_
 
 def test_the_batch_appended_last_is_read_without_what_lies_around_it(segment: Segment) -> None:
     fill(segment, 30)
-    file = CountedFile(bytes(segment.log.read(0, segment.size_bytes)))
-    segment.log = file
+    file = CountedFile(bytes(segment.batches.log.read(0, segment.size_bytes)))
+    segment.batches.log = file
     assert offsets_of(segment, 129, 1_000) == [129]
     assert file.reads == [(29 * len(batch_of(0)), len(batch_of(0)))]
 
 
 def test_a_lazy_read_takes_little_from_the_file_however_much_it_finds(segment: Segment) -> None:
     fill(segment, 30, records=2, value_bytes=50_000)
-    file = CountedFile(bytes(segment.log.read(0, segment.size_bytes)))
-    segment.log = file
+    file = CountedFile(bytes(segment.batches.log.read(0, segment.size_bytes)))
+    segment.batches.log = file
     found = segment.read(100, 2_000_000, FAR, minimum_one_batch=True, is_lazy=True)
     assert found is not None
     assert found.slice is not None
@@ -192,7 +192,7 @@ def test_a_lazy_read_takes_little_from_the_file_however_much_it_finds(segment: S
 
 def test_a_lazy_read_of_a_file_that_was_cut_behind_the_brokers_back_finds_damage(segment: Segment) -> None:
     fill(segment, 30, records=2, value_bytes=50_000)
-    os.truncate(segment.log.path, segment.size_bytes // 2)
+    os.truncate(segment.batches.log.path, segment.size_bytes // 2)
     with pytest.raises(DamagedLogError):
         segment.read(100, 3_000_000, FAR, minimum_one_batch=True, is_lazy=True)
 
@@ -365,7 +365,7 @@ def test_a_batch_with_an_impossible_header_is_an_error_and_neither_skipped_nor_a
 ) -> None:
     fill(segment, 5)
     position = 2 * len(batch_of(0))
-    with open(segment.log.path, "r+b") as file:
+    with open(segment.batches.log.path, "r+b") as file:
         file.seek(position + field_position)
         file.write(content)
     for offset in (102, 103):
@@ -378,7 +378,7 @@ def test_a_last_batch_with_an_impossible_header_is_an_error(segment: Segment) ->
     for count, (field_position, content) in enumerate([(8, b"\xff" * 4), (0, bytes(8)), (23, b"\xff" * 4)], start=1):
         fill(segment, 3)
         position = (3 * count - 1) * len(batch_of(0))
-        with open(segment.log.path, "r+b") as file:
+        with open(segment.batches.log.path, "r+b") as file:
             file.seek(position + field_position)
             whole = file.read(len(content))
             file.seek(position + field_position)
@@ -392,13 +392,13 @@ def test_a_last_batch_with_an_impossible_header_is_an_error(segment: Segment) ->
 
 def test_a_file_that_ends_within_a_batch_is_an_error_for_later_reads(segment: Segment) -> None:
     fill(segment, 5)
-    segment.log.truncate(4 * len(batch_of(0)) + 10)
+    segment.batches.log.truncate(4 * len(batch_of(0)) + 10)
     with pytest.raises(StorageError, match="is damaged"):
         segment.read(104, 10_000, FAR, minimum_one_batch=True)
 
 
 def test_a_sealed_segment_keeps_no_room_for_more(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
     released = []
-    monkeypatch.setattr(type(segment.log), "release_room", lambda file: released.append(file.path))
+    monkeypatch.setattr(type(segment.batches.log), "release_room", lambda file: released.append(file.path))
     segment.seal()
-    assert released == [segment.log.path]
+    assert released == [segment.batches.log.path]

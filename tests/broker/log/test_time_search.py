@@ -139,7 +139,7 @@ async def test_a_search_ends_where_its_log_is_deleted(one: Served, rising: Parti
 
 async def test_a_large_batch_that_is_damaged_is_not_searched(one: Served) -> None:
     log = await send_large(one, Codec.NONE, count=10_000)
-    path = log.segments.active.log.path
+    path = log.segments.active.batches.log.path
     overwrite(path, log.size_bytes - 10, b"\0" * 10)
     with pytest.raises(DamagedLogError, match="checksum"):
         searched_at_once(log.offset_for_timestamp(NOW_MS - 1, isolation=Isolation.LOG_END))

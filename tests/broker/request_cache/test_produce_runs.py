@@ -212,7 +212,7 @@ class Client:
             for partition in range(0 if metadata is None else PARTITIONS_COUNT):
                 log = self.broker.log(name, partition)
                 found[TopicPartition(name, partition)] = (
-                    [bytes(segment.log.read(0, segment.size_bytes)) for segment in log.segments],
+                    [bytes(segment.batches.log.read(0, segment.size_bytes)) for segment in log.segments],
                     [list(segment.indexes.offset_index.positions) for segment in log.segments],
                     [segment.indexes.time_index.to_bytes() for segment in log.segments],
                     log.producer_snapshots(),
