@@ -1,4 +1,4 @@
-"""What formatters do not see: tables stand in columns, and prose is not torn."""
+"""Rules that formatters do not check: tables stand in columns, prose is not torn, and words are plain."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ FILES = sorted(
 OFF, ON = "# fmt: off", "# fmt: on"
 TORN_BEFORE = 60
 """A line of prose that ends before this column, in the middle of a phrase, was torn by a careless reflow."""
+
+
+RIDDLES = re.compile(
+    r"(?<![a-z])(whoever|so[ _]many|as far as is known|insist(?:s|ed|_\w+)?|(?:is|are)[ _]told|told apart"
+    r"|who (?:asks|waits|comes|reads|writes)|somebody (?:newer|else)|let(?:s)? go of|turnstile)(?![a-z])",
+    re.IGNORECASE,
+)
+"""Phrases that hide the actor or the number. docs/words.md has the terms to use instead."""
+SPEAKS_OF_RIDDLES = {Path(__file__).resolve(), ROOT / "docs/words.md"}
+"""The pages that name these phrases."""
+PAGES = sorted(
+    [path for path in (ROOT / "docs").glob("**/*.md") if path.name != "0007-appendix-diary.md"]
+    + [ROOT / "README.md", ROOT / "CHANGELOG.md"]
+)
 
 
 @lru_cache(1)
@@ -117,6 +131,13 @@ def _split(first_line: int, lines: list[str], indent: int) -> Iterator[tuple[int
             paragraph = []
 
 
+def riddles(source: str) -> list[tuple[int, str]]:
+    """Line and phrase of each riddle, in names, comments and texts."""
+    return [
+        (number, found[0]) for number, line in enumerate(source.splitlines(), 1) for found in RIDDLES.finditer(line)
+    ]
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_is_tidy(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
@@ -124,6 +145,12 @@ def test_a_file_is_tidy(path: Path) -> None:
     assert not unpaired_markers(source), "`# fmt: off` and `# fmt: on` come in pairs"
     assert not ragged_rows(source), "the cells of a table begin in the same columns"
     assert not torn_prose(source), "the sentence goes on in the next line: fill this one"
+    assert path.resolve() in SPEAKS_OF_RIDDLES or not riddles(source), "name the actor or the number: docs/words.md"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_has_no_riddles(path: Path) -> None:
+    assert path.resolve() in SPEAKS_OF_RIDDLES or not riddles(path.read_text(encoding="utf-8"))
 
 
 def test_untidy_lines_are_found() -> None:
@@ -132,3 +159,9 @@ def test_untidy_lines_are_found() -> None:
     assert ragged_rows("# fmt: off\nT = {\n    A:  (ONE,   TWO),\n    BB: (THREE, TWO),\n    C:  (ONE, TWO),\n}") == [5]
     assert torn_prose('"""A cache keeps what was\nread, until it is full."""\n') == [1]
     assert torn_prose('"""A cache keeps what was read.\n\n    an example\n    of code\n"""\n') == []
+    assert riddles("def insist_on_life():  # whoever asks\n    not_told = so_many") == [
+        (1, "insist_on_life"),
+        (1, "whoever"),
+        (2, "so_many"),
+    ]
+    assert riddles("somebody; resist; the reply is tolded; twofold") == []

@@ -348,7 +348,7 @@ class _FetchPoll(LongPoll[FetchResponse]):
             if partition.has_changed_since_read(log):
                 partition.note_change()
 
-    @POLL_TIME_OUT.handles
+    @POLL_TIME_OUT.catches_itself
     def _end_wait(self, wake: Callable[[], None]) -> None:
         self._is_over = True
         wake_on_time_out(wake)

@@ -45,7 +45,7 @@ class PerTurnLimiter:
             self._is_counting = True
             asyncio.get_running_loop().call_soon(self._begin_turn)
 
-    @TURN.handles
+    @TURN.catches_itself
     def _begin_turn(self) -> None:
         try:
             self._admit_waiting()

@@ -163,10 +163,12 @@ class Place:
 
         return call
 
-    def handles(self, function: Function) -> Function:
+    def catches_itself(self, function: Function) -> Function:
         """Declare that a function catches all exceptions itself and calls `failed`; returns it unchanged. For functions
         that every request runs, which a wrapper would slow down."""
         return function
+
+    handles = catches_itself  # the former name, which the room `network` and the long polls use
 
     def attempt(
         self,

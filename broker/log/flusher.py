@@ -74,7 +74,7 @@ class Flusher:
         if self._unawaited_timer is None:
             self._unawaited_timer = asyncio.get_running_loop().call_later(MAX_UNAWAITED_DELAY_S, self._end_pause)
 
-    @UNAWAITED_SYNC_TIMER.handles
+    @UNAWAITED_SYNC_TIMER.catches_itself
     def _end_pause(self) -> None:
         try:
             if self._unawaited_timer is not None:
@@ -97,7 +97,7 @@ class Flusher:
             self._idle_waiters.append(waiter)
             await waiter
 
-    @SYNC.handles
+    @SYNC.catches_itself
     def _start(self) -> None:
         """Start a sync. A log that fails to take part goes offline; the others are synced."""
         files: list[LogFile] = []
@@ -128,11 +128,11 @@ class Flusher:
             SYNC.failed(error)
             asyncio.get_running_loop().call_soon(self._end, UnexpectedFailureError("the sync", error))
 
-    @SYNC.handles
+    @SYNC.catches_itself
     def _ended(self, sync: asyncio.Future[None]) -> None:
         self._end(_error_of(sync))
 
-    @SYNC.handles
+    @SYNC.catches_itself
     def _end(self, error: StorageError | None) -> None:
         """Report the result to each log, also when one of them raises; then start the next sync."""
         syncing, self._syncing = self._syncing, []

@@ -1,7 +1,7 @@
 """Service of share groups for the handlers: combines the group coordinator, the share coordinator, and the share
 partitions that are led here.
 
-Source: KIP-932; Kafka's GroupCoordinatorService, as far as it concerns share groups, and SharePartitionManager.
+Source: KIP-932; the share groups of Kafka's GroupCoordinatorService; Kafka's SharePartitionManager.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class SyncThreads:
             thread.join()
         self._threads.clear()
 
-    @SYNC_THREAD.handles
+    @SYNC_THREAD.catches_itself
     def _run(self) -> None:
         """Run parts until the end. No exception of a part ends the thread: all later syncs would wait for ever."""
         take = self._parts.get
@@ -162,7 +162,7 @@ class _RunningSync:
         except RuntimeError:
             pass  # the loop is closed: nothing waits any more
 
-    @SYNC_END.handles
+    @SYNC_END.catches_itself
     def end(self) -> None:
         try:
             self._on_end()

@@ -399,7 +399,7 @@ class TransactionService:
             )
             self._new_completions.append(completion)
 
-    @COMPLETIONS.handles
+    @COMPLETIONS.catches_itself
     def _begin_completions(self) -> None:
         """Begin up to COMPLETIONS_PER_TURN completions; leave the rest to the next turn."""
         completions = self._new_completions

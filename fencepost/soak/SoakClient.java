@@ -1,4 +1,4 @@
-// One Java client process of the soak, with transactions of version 2: what roles.py does in Python, here with Kafka's own client.
+// One Java client process of the soak, with transactions of version 2: the roles of roles.py, with Kafka's own client.
 // java -cp 'CLASSES:JARS/*' SoakClient NAME KIND ROLE TRANSACTIONAL_ID BOOTSTRAP_SERVERS HISTORY_PATH KINDS RATE_OF_EACH SEED TIMES
 // TIMES: transaction time-out, session time-out (ms), as in plan.py. Reports and exit codes are those of client.py.
 
@@ -44,7 +44,7 @@ public class SoakClient {
     static final long DAWDLING_MS = 1_500, REPORT_INTERVAL_MS = 500, RETRY_TIMEOUT_MS = 45_000;
     static final Duration POLL_TIMEOUT = Duration.ofMillis(200);
 
-    /** The transaction can only be aborted. */
+    /** The client must abort the transaction. */
     static class MustAbort extends RuntimeException {
         MustAbort(Throwable cause) {
             super(cause.toString(), cause);
@@ -57,7 +57,7 @@ public class SoakClient {
         }
     }
 
-    /** The producer can do nothing more. */
+    /** The producer cannot be used any more. */
     static class SessionLost extends RuntimeException {
         SessionLost(Throwable cause) {
             super(cause.toString(), cause);
@@ -179,10 +179,10 @@ public class SoakClient {
                     commit();
                     continue;
                 }
-                // Otherwise an abort throws away what is not sent yet, and the log never gets what readers must not see.
+                // Without the flush an abort drops unsent records, and the log has no aborted records to hide from readers.
                 producer.flush();
             } catch (MustAbort error) {
-                // which is what follows
+                // the abort follows
             }
             abort();
         }
@@ -232,10 +232,10 @@ public class SoakClient {
                     commit();
                     continue;
                 }
-                // Otherwise an abort throws away what is not sent yet, and the log never gets what readers must not see.
+                // Without the flush an abort drops unsent records, and the log has no aborted records to hide from readers.
                 producer.flush();
             } catch (MustAbort error) {
-                // which is what follows
+                // the abort follows
             }
             abort();
             first.keySet().retainAll(consumer.assignment());
@@ -293,7 +293,7 @@ public class SoakClient {
         return records;
     }
 
-    // The producer's calls, recorded
+    // The producer's calls, written to the history
 
     void begin() {
         try {
@@ -311,7 +311,7 @@ public class SoakClient {
         String inputs = input == null ? "" : ",\"inputs\":[" + quoted(input) + "]";
         long call = invoke("send", ",\"topic\":" + quoted(partition.topic()) + ",\"value\":" + quoted(value)
                 + ",\"partition\":" + partition.partition() + inputs);
-        // Now and then the producer throws for a record that it has taken all the same, and reports that later, too.
+        // The producer may throw for a record that it has accepted, and then call the callback for it as well.
         AtomicBoolean isKnown = new AtomicBoolean();
         try {
             producer.send(new ProducerRecord<>(partition.topic(), partition.partition(), null, value), (metadata, error) -> {
@@ -321,7 +321,7 @@ public class SoakClient {
                 if (error == null) {
                     record("send", "ok", ",\"call\":" + call + ",\"offset\":" + metadata.offset());
                 } else {
-                    // A failed delivery may have reached the log all the same, where an abort then covers it.
+                    // The log may have the record of a failed delivery; an abort then hides it.
                     unknown("send", call, error);
                 }
             });
@@ -371,7 +371,7 @@ public class SoakClient {
         aborted.incrementAndGet();
     }
 
-    /** Makes a call until it is known what came of it. Gives up with a TimeoutException, or SessionLost where that is asked for. */
+    /** Repeats a call until its outcome is known. Throws SessionLost after RETRY_TIMEOUT_MS, and for every error if isStart. */
     void repeat(Runnable call, boolean isStart) {
         long deadlineMs = System.currentTimeMillis() + RETRY_TIMEOUT_MS;
         while (true) {
@@ -402,7 +402,7 @@ public class SoakClient {
         if (isFenced(error)) {
             return new Fenced(error);
         }
-        // A batch that was refused for its epoch: whether that is the end, the abort finds out.
+        // The broker refused a batch for its epoch: the abort shows whether the session is lost.
         boolean isRefused = error instanceof InvalidProducerEpochException && !operation.equals("abort");
         boolean isLost = !isRefused && (error instanceof IllegalStateException || error instanceof ApplicationRecoverableException);
         return isLost ? new SessionLost(error) : new MustAbort(error);

@@ -1,4 +1,4 @@
-"""Faults of the soak, at random times that are the same for the same seed, as far as processes can repeat a run.
+"""Faults of the soak, at random times. A seed repeats the times, but processes do not repeat a run exactly.
 
 Each fault is a generator that acts, yields the seconds until it acts again, and goes on. So several faults run at the
 same time: a client dies while the broker is down, another is frozen while the disk is full. At most one fault at a

@@ -154,7 +154,7 @@ async def ask(address: tuple[str, int], count: int, *, receive_buffer_bytes: int
 
 
 async def read_all(client: socket.socket, length_bytes: int) -> bytes:
-    """So many bytes, or fewer where the broker closes before."""
+    """`length_bytes` bytes, or fewer if the broker closes before."""
     received = bytearray()
     while len(received) < length_bytes:
         part = await asyncio.get_running_loop().sock_recv(client, length_bytes - len(received))

@@ -148,7 +148,7 @@ def test_a_changed_lock_makes_the_environment_anew(checkout: Checkout, name: str
     assert checkout.installed() == ["requirements.lock"]
 
 
-def test_a_failed_installation_is_told_and_tried_again(checkout: Checkout) -> None:
+def test_a_failed_installation_is_reported_and_retried(checkout: Checkout) -> None:
     failed = checkout.run("fencepost", FAILING="yes")
     assert failed.returncode == 1
     assert "no route to the registry" in failed.stderr

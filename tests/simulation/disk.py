@@ -75,7 +75,7 @@ class _FileNode:
         self.unsynced.append(_Truncate(size_bytes))
 
     def synced(self, change_count: int) -> None:
-        """So many changes, since the file was made, have reached the device."""
+        """Number of changes, since the file was made, that have reached the device."""
         count = change_count - self.synced_count
         if count > 0:
             self.durable = bytes(_changed(self.durable, self.unsynced[:count]))
@@ -123,7 +123,7 @@ class _DirectoryNode:
         self.unsynced.append(changes)
 
     def synced(self, change_count: int) -> None:
-        """So many changes, since the directory was made, have reached the device."""
+        """Number of changes, since the directory was made, that have reached the device."""
         count = change_count - self.synced_count
         if count > 0:
             for changes in self.unsynced[:count]:

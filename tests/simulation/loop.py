@@ -136,7 +136,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._virtual.now_s
 
     def bury(self) -> None:
-        """Let go of whatever was left in the middle of something, or was never begun: tasks of dead processes, mostly.
+        """Close unfinished coroutines, and those that never started: mostly tasks of dead processes.
 
         What their `finally` blocks do has no effect any more.
         """

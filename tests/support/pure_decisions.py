@@ -27,7 +27,7 @@ from fencepost.broker.share.shard import ShareStateShard
 from fencepost.broker.transaction.shard import TransactionShard
 
 ALL_WATCHED_COUNT = 50
-"""So many first calls of a method are watched in one test, later ones now and then: large shards take long to draw."""
+"""First calls of a method that are watched in one test, later ones now and then: large shards take long to copy."""
 ONE_WATCHED_OF = 50
 
 _REMEMBERED = {

@@ -1,6 +1,6 @@
 """Decisions about share groups in one shard of the group coordinator, and the effects of their records. Pure.
 
-Source: KIP-932; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far as they concern share groups.
+Source: KIP-932; the share groups of Kafka's GroupCoordinatorShard and GroupMetadataManager.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decisions about streams groups in one shard of the group coordinator, and the effects of their records. Pure.
 
-Source: KIP-1071; Kafka's GroupCoordinatorShard and GroupMetadataManager, as far as they concern streams groups.
+Source: KIP-1071; the streams groups of Kafka's GroupCoordinatorShard and GroupMetadataManager.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ async def test_a_filter_that_makes_no_sense_is_refused(
     assert message in response.error_message
 
 
-async def test_a_store_that_fails_is_told(broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_fails_is_reported(broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object, **_options: object) -> bool:
         raise StorageError("the disk is full")
 

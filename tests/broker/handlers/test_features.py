@@ -135,7 +135,7 @@ async def test_what_was_recorded_from_kafka_is_answered_in_the_same_way(broker: 
             assert await broker.call(exchange.request, exchange.version) == exchange.response
 
 
-async def test_a_store_that_fails_is_told(broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_fails_is_reported(broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object, **_options: object) -> bool:
         raise StorageError("the disk is full")
 

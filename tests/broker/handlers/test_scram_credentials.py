@@ -156,7 +156,7 @@ async def test_of_what_is_wrong_with_a_user_the_first_counts(broker: HandlerBrok
     assert await describe(broker) == {}
 
 
-async def test_a_store_that_fails_is_told(broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_fails_is_reported(broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object, **_options: object) -> bool:
         raise StorageError("the disk is full")
 

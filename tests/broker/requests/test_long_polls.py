@@ -162,7 +162,7 @@ async def test_a_wait_that_cannot_begin_leaves_nothing_behind(polls: LongPolls) 
 
 async def test_a_poll_runs_in_the_context_of_its_request_and_not_of_its_waker(polls: LongPolls) -> None:
     name = ContextVar("who", default="nobody")
-    name.set("the one who waits")
+    name.set("the waiting client")
     waiting = Waiting()
     asked_as: list[str] = []
     pending = PendingReply(polls, waiting, lambda: asked_as.append(name.get()))
@@ -172,7 +172,7 @@ async def test_a_poll_runs_in_the_context_of_its_request_and_not_of_its_waker(po
     polls.answer_first_woken()
     waiting.happens()
     await turn()
-    assert asked_as == ["the one who waits"] * 2
+    assert asked_as == ["the waiting client"] * 2
 
 
 @pytest.fixture

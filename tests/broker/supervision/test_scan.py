@@ -36,10 +36,10 @@ STARTERS = {
 }
 """What starts work that runs by itself; so does `eager.start`."""
 
-ADVICE = """{where} starts work that runs by itself, and nothing says what follows when it raises something unforeseen.
+ADVICE = """{where} starts background work without a policy for unexpected exceptions.
 Start it through a place (broker/kernel/supervision.py): WORK = Place("what it is", Policy.RETRY), then
 WORK.start(coroutine), WORK.start_retrying(function) or loop.call_later(delay, WORK.callback(function)); or decorate a
-function that catches BaseException itself with @WORK.handles. Then plant an exception there, in
+function that catches BaseException itself with @WORK.catches_itself. Then plant an exception there, in
 tests/broker/supervision. If other code handles its exceptions, add it to ALLOWED with the reason."""
 
 
@@ -109,7 +109,7 @@ class Scan(ast.NodeVisitor):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
             for decorator in function.decorator_list
             if isinstance(decorator, ast.Attribute)
-            and decorator.attr == "handles"
+            and decorator.attr in ("catches_itself", "handles")
             and isinstance(decorator.value, ast.Name)
         }
 
@@ -216,7 +216,7 @@ def test_an_exception_is_planted_at_every_place() -> None:
 def test_the_scan_distinguishes_supervised_from_naked_work(statement: str, is_supervised: bool) -> None:
     source = f"""
 class Someone:
-    @WORK.handles
+    @WORK.catches_itself
     def handled(self): ...
     def begin(self):
         {statement}

@@ -589,7 +589,7 @@ async def test_a_completion_that_is_refused_ends_with_the_ownership_of_its_parti
     broker.state_log().refusal = OK
     await broker.service.ensure_loaded()
     await broker.reaches(COMPLETE_COMMIT)
-    assert len(channel.sent) == 2, "whoever loads it sends the markers again"
+    assert len(channel.sent) == 2, "the next load sends the markers again"
     await broker.service.close()
 
 

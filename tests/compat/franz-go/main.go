@@ -115,7 +115,7 @@ func readAll(t *checks.T, topic string, partition int32, level kgo.IsolationLeve
 				values = append(values, string(record.Value))
 			}
 		})
-		// Records of aborted transactions come to nobody; the marker after them does.
+		// No reader gets records of aborted transactions; the position passes the marker after them.
 	}
 	return values
 }

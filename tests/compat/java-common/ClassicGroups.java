@@ -167,7 +167,7 @@ final class ClassicGroups {
             List<Integer> assigned = second.assignment();
             int generation = first.consumer.groupMetadata().generationId();
             second.close();
-            // A static member that comes back gets what it had, and nobody else hears of it.
+            // A static member that comes back gets its old assignment, without a rebalance of the others.
             try (var back = new Member(check, List.of(topic), two)) {
                 settle(check, "it is back", List.of(first, back), () -> back.assignment().equals(assigned));
                 check.equal("generation", first.consumer.groupMetadata().generationId(), generation);

@@ -426,7 +426,7 @@ final class Transacting {
                     check.restart(how);
                 }
                 if (turn % 5 == 4) {
-                    // What is not sent yet when a transaction is aborted may slip into the next one: the client's sender
+                    // Records that are not sent yet when a transaction is aborted may slip into the next one: the client's sender
                     // looks for unsent batches before it takes the request that ends the transaction.
                     producer.flush();
                     producer.abortTransaction();

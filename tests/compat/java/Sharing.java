@@ -15,7 +15,7 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.GroupNotEmptyException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
-/** Share groups (KIP-932): records are lent to consumers one by one, and acknowledged, released or rejected. */
+/** Share groups (KIP-932): consumers acquire records one by one, and acknowledge, release or reject them. */
 final class Sharing {
     private Sharing() {}
 
@@ -150,7 +150,7 @@ final class Sharing {
             }
             check.until("it is empty", () -> admin.describeShareGroups(List.of(group)).all().get().get(group).groupState()
                     .toString().equals("Empty"));
-            // What is kept is where the group began; that all ten are done with lies above it.
+            // The stored start offset is where the group began; the ten acknowledged records are above it.
             check.fact("start", start(admin, group, partition));
             admin.alterShareGroupOffsets(group, Map.of(partition, 4L)).all().get();
             check.equal("altered", start(admin, group, partition), 4L);

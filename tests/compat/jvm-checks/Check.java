@@ -119,7 +119,7 @@ final class Check {
         }
     }
 
-    /** What `call` throws, without the wrapping of futures; the check fails when that is nothing or of another class. */
+    /** The exception of `call`, without the wrapping of futures; the check fails if there is none, or one of another class. */
     <E extends Throwable> E refused(String what, Class<E> kind, Callable<?> call) {
         Throwable thrown;
         try {

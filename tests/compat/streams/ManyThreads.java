@@ -34,7 +34,7 @@ final class ManyThreads {
         List<KafkaStreams> instances = new ArrayList<>();
         try (var application = new Main.Application(check, protocol, PARTITIONS, WORDS); Admin admin = Clients.admin(check)) {
             if (protocol.equals("streams")) {
-                // So many threads on few cores: nobody is missed that soon.
+                // Many threads on few cores: a slow member must not time out.
                 StreamsGroups.setConfig(admin, check.name("application"), "streams.session.timeout.ms", "30000");
                 StreamsGroups.setConfig(admin, check.name("application"), "streams.heartbeat.interval.ms", "1000");
             }

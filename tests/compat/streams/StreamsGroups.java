@@ -289,7 +289,7 @@ final class StreamsGroups {
         }
     }
 
-    /** What a classic application has committed a streams group goes on from, and the other way round. */
+    /** A streams group continues from the offsets of a classic application, and the other way round. */
     static void changesProtocol(Check check) throws Exception {
         String group = check.name("application");
         try (var classic = new Main.Application(check, "classic"); Admin admin = Clients.admin(check)) {

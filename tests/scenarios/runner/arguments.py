@@ -40,7 +40,7 @@ class KeyValue(NamedTuple):
 
 
 class Arguments:
-    """Words still to be taken, from the left or by name; `finish` insists that none is left."""
+    """Words still to be taken, from the left or by name; `finish` raises if any is left."""
 
     def __init__(self, text: str) -> None:
         self._words = _WORD.findall(text)

@@ -38,7 +38,7 @@ class Performance:
 def perform_transcript(transcript: Transcript, plant: Plant | None = None) -> Performance:
     """Do what it says on a fresh stage, bring everything back to health, and look whether all invariants hold.
 
-    plant: a fault that the transcript does not know of; its answers are then of no account, and clients insist.
+    plant: a fault that the transcript does not know of; its replies are then ignored, and clients retry.
     Raises TranscriptError for a line that is not of the language.
     """
     performance = Performance(transcript)
@@ -48,7 +48,7 @@ def perform_transcript(transcript: Transcript, plant: Plant | None = None) -> Pe
 
 
 def _forget(*_: object) -> None:
-    """Whoever kept what is logged would keep the objects of dead processes alive with it."""
+    """A list of log events would keep the objects of dead processes alive."""
 
 
 async def _perform(performance: Performance, plant: Plant | None) -> None:

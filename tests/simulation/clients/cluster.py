@@ -95,7 +95,7 @@ class Cluster:
                     self._leaders[TopicPartition(topic, partition.partition_index)] = leader
 
     def forget_leader(self, topic_partition: TopicPartition) -> None:
-        """Whoever it was does not answer, or says that it is another."""
+        """The coordinator does not answer, or answers that it is another node."""
         self._leaders.pop(topic_partition, None)
 
     async def offset(self, topic_partition: TopicPartition, mark: int, *, isolation_level: int = 0) -> int:
@@ -124,7 +124,7 @@ class Cluster:
     async def ask_coordinator(
         self, kind: int, key: str, message: Any, version: int, *, channel: str = "", timeout_s: float | None = None
     ) -> Any:
-        """Send a request to whoever coordinates a group or a transactional id. Raises Disconnected; whoever it was is
+        """Send a request to the coordinator of a group or a transactional id. Raises Disconnected; that coordinator is
         looked for again then.
         """
         try:

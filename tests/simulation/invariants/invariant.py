@@ -7,7 +7,7 @@ How a world is checked:
     invariants = Invariants(world)         # before the first broker starts
     ...                                    # what happens; `invariants.observe()` now and then, or `watch` as a task
     invariants.settled()                   # in the end, with all brokers up, faults healed and time for retries given
-    invariants.insist()                    # raises InvariantViolated, with all violations
+    invariants.require_no_violation()      # raises InvariantViolated, with all violations
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class FencedProducers(Invariant):
 
 
 def _actor(request: Any) -> tuple[str, int, int] | None:
-    """Who asks for a change: transactional id, producer id and epoch."""
+    """The producer that requests a change: transactional id, producer id and epoch."""
     if isinstance(request, AddPartitionsToTxnRequest):
         return (
             request.v3_and_below_transactional_id,

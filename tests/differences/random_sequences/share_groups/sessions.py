@@ -41,7 +41,7 @@ LOADING_MS: Final = 600
 LENDING_PAUSE_S: Final = 0.1
 """What goes back behind an answer is there again after it; nothing tells when."""
 LETTING_GO_PAUSE_S: Final = 0.02
-"""Kafka answers a fetch before it lets go of its partitions: the next, when it comes at once, does without them."""
+"""Kafka answers a fetch before it releases its partitions: an immediate next fetch does not get them."""
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 WORDS: Final = ("gap", "accept", "release", "reject", "renew")
 FIRST_WITH_RENEWAL: Final = 2
