@@ -222,7 +222,9 @@ async def loaded(topic_partition: TopicPartition, *records: CoordinatorRecord) -
 
 
 @pytest.mark.parametrize(("topic_partition", "make"), POSSIBLE)
-async def test_what_can_be_is_believed(topic_partition: TopicPartition, make: Callable[[], CoordinatorRecord]) -> None:
+async def test_possible_records_are_accepted(
+    topic_partition: TopicPartition, make: Callable[[], CoordinatorRecord]
+) -> None:
     shard = await loaded(topic_partition, make())
     if isinstance(shard, GroupShard):
         assert list(shard.list_groups()) or shard._offsets.committed("g")
@@ -234,7 +236,7 @@ async def test_what_can_be_is_believed(topic_partition: TopicPartition, make: Ca
 
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
-async def test_what_cannot_be_refuses_the_load_and_is_named(case: str) -> None:
+async def test_an_impossible_record_refuses_the_load_and_is_named(case: str) -> None:
     topic_partition, record = IMPOSSIBLE[case]
     with pytest.raises(StorageError, match=r"^the record at offset 1 of /data/partition-0 cannot be what "):
         await loaded(topic_partition, next(make() for topic, make in POSSIBLE if topic == topic_partition), record)

@@ -90,7 +90,7 @@ async def answered(broker: HandlerBroker, request: Any) -> Any:
 
 
 @pytest.mark.parametrize("request_", [ALL, SOME], ids=["all", "some"])
-async def test_a_large_description_says_what_a_small_one_does(
+async def test_a_large_description_equals_a_small_one(
     request_: MetadataRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_with_topics(tmp_path) as broker:

@@ -16,7 +16,7 @@ from tests.costs.replays import REPLAYS
 
 
 @pytest.mark.parametrize("name", REPLAYS)
-def test_a_request_costs_what_it_did(name: str, tmp_path: Path, reported_at_the_end: list[str]) -> None:
+def test_the_cost_of_a_request_is_unchanged(name: str, tmp_path: Path, reported_at_the_end: list[str]) -> None:
     known = baseline.read().get(baseline.VERSION)
     if known is None:
         pytest.skip(f"no baseline for Python {baseline.VERSION}; `{baseline.REWRITE}` writes it")
@@ -39,7 +39,7 @@ def test_a_tenth_more_is_noticed() -> None:
     assert shrunk == ["calls: 100 before, 89 now"]
 
 
-def test_only_what_the_broker_does_is_counted() -> None:
+def test_only_the_brokers_work_is_counted() -> None:
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=["application"])
     encode(request, 4)  # compiles its writer
     counts, nothing = Counts(), Counts()

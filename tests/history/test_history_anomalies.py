@@ -85,7 +85,7 @@ def test_a_record_acknowledged_without_an_offset_and_not_in_the_final_read_is_a_
     assert story.found() == [(Anomaly.LOST_WRITE, [sent, acknowledged, final])]
 
 
-def test_a_record_that_nobody_reads_and_a_poll_comes_past_is_a_lost_write_without_a_final_read(story: Story) -> None:
+def test_an_unread_record_that_a_poll_passes_is_a_lost_write_without_a_final_read(story: Story) -> None:
     producer, consumer = story.producer(), story.consumer()
     story.send(producer, "a", 0, 0)
     lost = story.send(producer, "b", 0, 1)
@@ -135,7 +135,7 @@ def test_two_records_at_one_offset_are_an_inconsistent_offset(story: Story) -> N
     assert story.found() == [(Anomaly.INCONSISTENT_OFFSET, [first, second])]
 
 
-def test_a_value_that_nobody_sent_is_a_foreign_read(story: Story) -> None:
+def test_an_unsent_value_is_a_foreign_read(story: Story) -> None:
     story.send(story.producer(), "a", 0, 0)
     final = story.final_read([2], ("t", 0, 0, "a"), ("t", 0, 1, "b"))
     assert story.found() == [(Anomaly.FOREIGN_READ, [final])]

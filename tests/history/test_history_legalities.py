@@ -56,7 +56,7 @@ def test_read_uncommitted_sees_open_and_aborted_records(story: Story) -> None:
     assert story.found() == []
 
 
-def test_a_producer_that_is_not_idempotent_may_duplicate_and_reorder_what_is_under_way_together(story: Story) -> None:
+def test_a_producer_that_is_not_idempotent_may_duplicate_and_reorder_concurrent_sends(story: Story) -> None:
     producer = story.writer.client("producer", idempotent=False)
     first, second = producer.send("t", "a", 0), producer.send("t", "b", 0)
     second.ok(offset=0)

@@ -324,7 +324,7 @@ def assigned_to(member: Any) -> list[tuple[str, int]]:
     return sorted((owned.topic, owned.partition) for owned in member.assignment.topic_partitions)
 
 
-def test_administrators_see_groups_members_and_what_they_are_to_have(broker: BrokerProcess, unique: Unique) -> None:
+def test_administrators_see_groups_members_and_assignments(broker: BrokerProcess, unique: Unique) -> None:
     topic, group = unique("orders"), unique("group")
     create(broker, topic)
     members = [

@@ -60,9 +60,7 @@ def deviations_of_seed(theme: str, seed: int, broker: BrokerProcess) -> list[Dev
 
 
 @pytest.mark.parametrize(("theme", "seed"), SEEDS)
-def test_no_reply_to_what_a_seed_makes_up_deviates_without_a_reason(
-    theme: str, seed: int, broker: BrokerProcess
-) -> None:
+def test_no_reply_to_a_seeds_requests_deviates_without_a_reason(theme: str, seed: int, broker: BrokerProcess) -> None:
     left = undeclared(deviations_of_seed(theme, seed, broker))
     assert not left, f"see it: python -m tests.differences {theme} --seeds {seed}:\n{described(until_first(left))}"
 

@@ -188,7 +188,7 @@ def refused_start(broker: BrokerProcess) -> str:
 # A full disk
 
 
-def test_a_partition_on_a_full_disk_refuses_and_keeps_what_it_acknowledged_while_others_go_on(
+def test_a_partition_on_a_full_disk_refuses_and_keeps_acknowledged_records_while_others_go_on(
     disk_broker: BrokerProcess,
 ) -> None:
     create(disk_broker, "filling")
@@ -437,7 +437,7 @@ def test_damage_that_a_crash_may_have_left_cuts_the_log_there_and_keeps_the_rest
     assert read(disk_broker, "events")[-1] == b"after"
 
 
-def test_damage_to_what_had_been_on_the_disk_takes_the_partition_offline_until_it_is_repaired(
+def test_damage_to_durable_records_takes_the_partition_offline_until_it_is_repaired(
     disk_broker: BrokerProcess,
 ) -> None:
     create(disk_broker, "events")

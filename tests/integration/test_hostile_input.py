@@ -50,7 +50,7 @@ def assert_serves(broker: BrokerProcess) -> None:
     ],
     ids=["negative length", "absurd length", "empty", "too short", "client id too long", "http", "tls"],
 )
-def test_what_is_not_a_request_closes_the_connection(
+def test_bytes_that_are_no_request_close_the_connection(
     broker: BrokerProcess, connection: WireConnection, content: bytes
 ) -> None:
     connection.send(content)

@@ -70,7 +70,7 @@ def share_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.timeout(300)
-def test_the_share_consumer_sees_what_it_sees_with_apache_kafka(share_broker: BrokerProcess) -> None:
+def test_the_share_consumer_sees_the_same_as_with_apache_kafka(share_broker: BrokerProcess) -> None:
     """Explicit and implicit acknowledgement, redelivery, locks and their renewal, the delivery limit, two members on
     one partition, transactions, administration; and the broker is killed in the middle: what was acknowledged does not
     come again, and the rest does."""

@@ -46,7 +46,7 @@ def test_no_codec_copies_nothing() -> None:
     assert decompress(Codec.NONE, content) is content
 
 
-def test_gzip_is_what_the_standard_library_reads_and_writes() -> None:
+def test_gzip_interoperates_with_the_standard_library() -> None:
     assert gzip.decompress(compress(Codec.GZIP, TEXT)) == TEXT
     assert bytes(decompress(Codec.GZIP, gzip.compress(TEXT))) == TEXT
 
@@ -157,7 +157,7 @@ def test_one_step_decompresses_so_much_and_no_more(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", [*STREAMS, Codec.SNAPPY])
-def test_one_step_does_not_try_what_is_long_already(codec: Codec) -> None:
+def test_one_step_refuses_content_above_its_bound(codec: Codec) -> None:
     with pytest.raises(TooLargeForOneStepError):
         decompress(codec, bytes(COMPRESSED_AT_ONCE_BYTES + 1), is_one_step=True)
 

@@ -156,7 +156,7 @@ def test_bytes_behind_a_reply_are_refused_and_behind_a_request_left_unread() -> 
         decode(EndTxnResponse, bytes(encode(EndTxnResponse(), 5)) + b"m", 5)
 
 
-def test_the_error_says_where_it_was_and_what_was_expected() -> None:
+def test_the_error_has_position_field_and_expected_value() -> None:
     encoded = bytes(encode(EndTxnRequest(transactional_id="abc", producer_id=7), 0))
     with pytest.raises(DecodeError) as caught:
         decode(EndTxnRequest, encoded[:9], 0)

@@ -51,7 +51,7 @@ def test_known_attributes_of_a_module_do_not_import_it() -> None:
     assert module.answer == 42
 
 
-def test_what_a_deferred_module_does_not_have_is_an_error() -> None:
+def test_a_missing_attribute_of_a_deferred_module_is_an_error() -> None:
     module = lazy_module("shutil")
     assert module.rmtree is shutil.rmtree
     with pytest.raises(AttributeError, match="module 'shutil' has no attribute 'nothing'"):

@@ -350,7 +350,7 @@ def control_batch(key: bytes | None, value: bytes | None) -> RecordBatch:
     return one(build_batch([Record(0, 0, key, value)], is_control=True, is_transactional=True))
 
 
-def test_what_is_no_marker_is_none() -> None:
+def test_a_batch_without_marker_decodes_to_no_marker() -> None:
     assert read_end_transaction_marker(one(build_batch(RECORDS))) is None
     assert read_end_transaction_marker(control_batch(bytes.fromhex("00000002"), b"")) is None
     assert read_end_transaction_marker(one(retain_records(one(MARKER), []))) is None

@@ -308,7 +308,7 @@ def test_small_records_are_part_of_the_chunk(records: Any) -> None:
     assert again == produce_request(records)
 
 
-def test_chunks_continue_what_the_caller_began() -> None:
+def test_chunks_continue_the_callers_buffer() -> None:
     out = bytearray(b"head")
     chunks = encode_chunks(EndTxnRequest(transactional_id="x"), 3, out)
     assert chunks == [b"head" + encode(EndTxnRequest(transactional_id="x"), 3)]

@@ -50,7 +50,7 @@ def test_list_of_crash_points_and_transcripts_name_the_same_rows() -> None:
     assert listed == shown
 
 
-def test_what_was_expected_is_replaced_by_what_happened() -> None:
+def test_expected_lines_are_replaced_by_actual_ones() -> None:
     performance = perform_transcript(parse_transcript(STORY))
     assert performance.text == STORY.replace("  -> SOMETHING ELSE\n  -> and more\n", "  -> NONE\n")
     assert performance.violations == []

@@ -62,7 +62,7 @@ def test_each_batch_has_the_next_offset(client: Client) -> None:
 
 
 @pytest.mark.parametrize("value_bytes", [10, 1_000])
-def test_a_fetch_that_waits_gets_what_is_produced(client: Client, value_bytes: int) -> None:
+def test_a_waiting_fetch_gets_produced_records(client: Client, value_bytes: int) -> None:
     batch = batch_of(value_bytes)
     for offset in range(3):
         client.send(fetch_request(TOPIC, offset, 2**20))

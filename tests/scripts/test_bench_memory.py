@@ -35,7 +35,7 @@ def test_memory_is_filled_until_little_is_free_and_given_back_at_the_end(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_free_is_touched_but_for_a_little_and_given_back_at_once(
+def test_nearly_all_free_memory_is_touched_and_released_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "UNTOUCHED_BYTES", 1_000_000)

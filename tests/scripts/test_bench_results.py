@@ -105,7 +105,7 @@ def test_a_ratio_is_taken_within_each_round() -> None:
     Console(quiet=True).print(comparison_table(measured, results, [durable, in_page_cache]))
 
 
-def test_what_was_not_measured_on_both_sides_has_no_ratio() -> None:
+def test_a_case_measured_on_one_side_only_has_no_ratio() -> None:
     measured = compared_figure()
     results = [
         *summarize(measured, DURABLE, [[Sample("time", 1, "s"), Sample("size", 1, "B"), Sample("count", 1, "")]]),
@@ -229,7 +229,7 @@ def test_subjects_take_turns(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-def test_what_was_prepared_is_kept_by_its_sizes(tmp_path: Path) -> None:
+def test_prepared_data_is_stored_by_its_sizes(tmp_path: Path) -> None:
     made = []
 
     def prepare(directory: Path) -> None:

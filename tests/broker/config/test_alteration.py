@@ -40,7 +40,7 @@ def test_set_and_delete_leave_the_other_configs_alone() -> None:
     assert current == {"retention.ms": "1", "flush.ms": "2"}
 
 
-def test_what_is_not_set_can_be_deleted_whatever_its_name() -> None:
+def test_an_unset_config_can_be_deleted_with_any_name() -> None:
     assert altered({}, ("no.such.config", DELETE, None)) == {}
 
 
@@ -67,7 +67,7 @@ def test_lists_are_appended_to_and_subtracted_from_without_repetition(
     ("value", "expected"),
     [("", "compact,"), (",delete", "compact,,delete"), ("delete, compact", "compact,delete, compact")],
 )
-def test_what_is_appended_is_taken_as_it_is_however_little_sense_it_makes(value: str, expected: str) -> None:
+def test_an_appended_value_is_accepted_unchecked(value: str, expected: str) -> None:
     assert altered({"cleanup.policy": "compact"}, ("cleanup.policy", APPEND, value)) == {"cleanup.policy": expected}
 
 

@@ -26,7 +26,7 @@ def test_every_dynamic_name_is_a_setting() -> None:
     assert set(SETTINGS) >= DYNAMIC_NAMES
 
 
-def test_what_is_set_for_this_broker_is_stronger_than_what_is_set_for_all() -> None:
+def test_a_setting_of_this_broker_takes_precedence_over_one_of_all_brokers() -> None:
     settings = Settings(message_max_bytes=1000)
     settings.override(of_this_broker={"message.max.bytes": "3000"}, of_all_brokers={"message.max.bytes": "2000"})
     assert settings.message_max_bytes == 3000
@@ -86,7 +86,7 @@ def test_the_defaults_of_all_brokers_are_what_was_set_for_all() -> None:
         ({"ssl.keystore.location": "x"}, "not served"),
     ],
 )
-def test_what_cannot_be_set_at_run_time_is_refused_with_a_reason(configs: dict[str, str], part: str) -> None:
+def test_a_static_setting_is_refused_at_run_time_with_a_reason(configs: dict[str, str], part: str) -> None:
     assert part in str(check_dynamic_configs(configs))
 
 
@@ -96,7 +96,7 @@ def test_every_dynamic_setting_takes_its_own_default(name: str) -> None:
     assert check_dynamic_configs({name: "1000" if text is None else text}) is None
 
 
-def test_what_tools_set_in_kafka_is_accepted() -> None:
+def test_configs_that_kafkas_tools_set_are_accepted() -> None:
     assert (
         check_dynamic_configs({"leader.replication.throttled.rate": "1000", "num.io.threads": "4", "x.y": "z"}) is None
     )

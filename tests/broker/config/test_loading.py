@@ -101,7 +101,7 @@ def test_all_problems_are_reported_together() -> None:
 
 
 @pytest.mark.parametrize("text", ["1_000", "٣", "1.5", "", "3000000000", "0x10"])
-def test_what_is_not_a_whole_number_of_the_type_is_refused(text: str) -> None:
+def test_a_value_that_is_no_whole_number_of_the_type_is_refused(text: str) -> None:
     (problem,) = problems_of(assignments=[f"num.partitions={text}"])
     assert repr(text) in problem
 

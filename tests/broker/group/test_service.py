@@ -377,7 +377,7 @@ async def test_a_transaction_is_verified_only_when_the_log_asks_for_it(broker: G
 
 
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE])
-async def test_what_the_log_says_about_the_producer_is_the_answer(broker: GroupBroker, error: ErrorCode) -> None:
+async def test_the_logs_check_of_the_producer_is_the_reply(broker: GroupBroker, error: ErrorCode) -> None:
     offsets_log(broker).refusal = error
     assert await commit_in_transaction(broker, 9) is error
     assert await committed(broker) == -1

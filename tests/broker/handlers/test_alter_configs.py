@@ -192,7 +192,7 @@ async def test_alter_configs_replaces_all_that_was_set(broker: HandlerBroker, ve
         (GROUP, "", [("share.isolation.level", SET, "read_committed")], ErrorCode.INVALID_REQUEST, "not allowed"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_changes_nothing(
+async def test_invalid_configs_are_refused_and_change_nothing(
     broker: HandlerBroker, resource_type: int, name: str, changes: list[Change], error: ErrorCode, message: str | None
 ) -> None:
     refused, reason = await alter(broker, resource_type, name, *changes)

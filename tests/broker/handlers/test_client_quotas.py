@@ -83,7 +83,7 @@ async def describe(
     }
 
 
-async def test_what_was_recorded_from_kafka_is_answered_in_the_same_way(broker: HandlerBroker) -> None:
+async def test_replies_equal_those_recorded_from_kafka(broker: HandlerBroker) -> None:
     for exchange in recorded("alter_client_quotas"):
         assert await broker.call(exchange.request, exchange.version) == exchange.response
     for exchange in recorded("describe_client_quotas"):
@@ -131,7 +131,7 @@ async def test_validate_only_changes_nothing(broker: HandlerBroker) -> None:
         ((*ADDRESS, *ALICE), ("connection_creation_rate", 1.0), "Invalid quota entity combination"),
     ],
 )
-async def test_what_cannot_be_set_is_refused_in_kafkas_words(
+async def test_invalid_quotas_are_refused_in_kafkas_words(
     broker: HandlerBroker, entity: Entity, op: Op, message: str
 ) -> None:
     error, reported = await alter(broker, entity, op)
@@ -290,7 +290,7 @@ async def test_older_versions_are_not_refused_but_pause(broker: HandlerBroker) -
     assert (response.topics[0].error_code, response.throttle_time_ms, muted) == (0, 3000, [3.0])
 
 
-async def test_what_cannot_be_created_costs_nothing(broker: HandlerBroker) -> None:
+async def test_a_refused_creation_is_not_charged(broker: HandlerBroker) -> None:
     await alter(broker, (("client-id", "app"),), ("controller_mutation_rate", 1.0))
     await metered(broker, creation("not a name", 100), 7)
     response, _ = await metered(broker, creation("first", 1), 7)

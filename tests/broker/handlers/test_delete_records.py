@@ -110,7 +110,9 @@ async def test_a_partition_that_does_not_exist_is_refused_alone(broker: HandlerB
 @pytest.mark.parametrize(
     ("policy", "error"), [("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", ErrorCode.NONE)]
 )
-async def test_what_is_only_compacted_is_not_deleted(broker: HandlerBroker, policy: str, error: ErrorCode) -> None:
+async def test_delete_records_needs_the_cleanup_policy_delete(
+    broker: HandlerBroker, policy: str, error: ErrorCode
+) -> None:
     await broker.create_topic("states", 1, {"cleanup.policy": policy})
     assert await delete(broker, (0, 0), topic="states") == [(-1 if error else 0, error)]
 
@@ -147,7 +149,7 @@ async def test_an_open_transaction_holds_readers_back_no_longer_than_its_records
     assert result.error is ErrorCode.NONE
 
 
-async def test_what_was_deleted_stays_deleted_over_a_crash(tmp_path: Path) -> None:
+async def test_deleted_records_stay_deleted_over_a_crash(tmp_path: Path) -> None:
     async with open_broker(tmp_path) as broker:
         await broker.create_topic("orders", 2)
         await written(broker, 5)

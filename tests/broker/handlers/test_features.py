@@ -128,7 +128,7 @@ async def test_a_downgrade_does_not_go_up(broker: HandlerBroker) -> None:
     assert "Can't downgrade to a newer version." in (response.error_message or "")
 
 
-async def test_what_was_recorded_from_kafka_is_answered_in_the_same_way(broker: HandlerBroker) -> None:
+async def test_replies_equal_those_recorded_from_kafka(broker: HandlerBroker) -> None:
     for exchange in recorded("update_features"):
         if exchange.request.feature_updates[0].feature in ("transaction.version", "group.version"):
             await broker.services.features.update([FeatureUpdate("transaction.version", 2, UPGRADE)])

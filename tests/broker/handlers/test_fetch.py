@@ -251,7 +251,7 @@ async def test_partition_limit_holds_for_later_batches(broker: HandlerBroker) ->
     assert len(answer.records or b"") == one
 
 
-async def test_later_partitions_get_what_is_left_of_the_response(broker: HandlerBroker) -> None:
+async def test_later_partitions_share_the_rest_of_the_response(broker: HandlerBroker) -> None:
     size = 0
     for partition in (0, 1, 2):
         size = len(await written(broker, partition, b"x" * 1000))
@@ -267,7 +267,7 @@ async def test_the_cut_off_part_of_a_batch_uses_up_the_response_as_if_it_had_bee
     assert [len(values(answer)) for answer in answers(response)] == [1, 0]
 
 
-async def test_what_may_not_be_read_yet_uses_up_nothing_of_the_response(broker: HandlerBroker) -> None:
+async def test_unreadable_records_use_up_nothing_of_the_response(broker: HandlerBroker) -> None:
     size = len(await written(broker, 0, b"x" * 1000))
     await open_transaction(broker, 0, 5, b"open")
     await written(broker, 1, b"z")
@@ -288,7 +288,7 @@ async def test_empty_partition_does_not_use_up_the_right_to_a_whole_first_batch(
     assert [len(values(answer)) for answer in answers(response)] == [0, 1]
 
 
-async def test_broker_bounds_what_a_client_may_ask_for(tmp_path: Path) -> None:
+async def test_broker_bounds_the_sizes_that_a_client_requests(tmp_path: Path) -> None:
     async with open_broker(tmp_path, fetch_max_bytes=1500) as broker:
         await broker.create_topic("orders", 3)
         for partition in (0, 1):
@@ -387,7 +387,7 @@ async def test_fetch_waits_for_its_minimum_of_bytes(broker: HandlerBroker) -> No
     assert [values(answer) for answer in answers(await waiting)] == [[b"a", b"c"], [b"b"]]
 
 
-async def test_minimum_beyond_the_budget_does_not_wait_for_what_cannot_come(broker: HandlerBroker) -> None:
+async def test_minimum_beyond_the_budget_does_not_wait_for_ever(broker: HandlerBroker) -> None:
     size = len(await written(broker, 0, b"a"))
     outcome = broker.start(fetch((0, 0), max_wait_ms=LONG_MS, min_bytes=10_000, max_bytes=size), BY_NAME)
     assert isinstance(outcome, FetchResponse)

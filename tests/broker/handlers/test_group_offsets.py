@@ -308,7 +308,7 @@ async def test_since_version_5_the_commit_adds_its_partition_to_the_transaction(
         (1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-async def test_what_the_transaction_coordinator_answers_is_said_in_the_clients_words(
+async def test_errors_of_the_transaction_coordinator_are_mapped_for_the_client(
     broker: GroupBroker, version: int, coordinators: ErrorCode, answered: ErrorCode
 ) -> None:
     broker.topics.logs[OFFSETS_PARTITION].verification = object()

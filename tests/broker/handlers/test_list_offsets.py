@@ -106,7 +106,7 @@ async def test_timestamp_after_every_record_finds_nothing_without_an_error(broke
     assert (found.error_code, found.offset, found.timestamp, found.leader_epoch) == (0, -1, -1, -1)
 
 
-async def test_timestamp_does_not_find_what_the_reader_may_not_see(broker: HandlerBroker) -> None:
+async def test_timestamp_search_ignores_records_beyond_the_readers_bound(broker: HandlerBroker) -> None:
     await written(
         broker, b"open", timestamp_ms=1000, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
     )

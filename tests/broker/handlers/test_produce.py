@@ -173,7 +173,7 @@ async def test_acks_leader_is_answered_when_the_batch_can_be_read(broker: Handle
     assert broker.log("orders").high_watermark == 1
 
 
-async def test_the_frame_is_not_needed_while_what_is_in_the_log_becomes_durable(broker: HandlerBroker) -> None:
+async def test_the_frame_is_released_while_the_append_becomes_durable(broker: HandlerBroker) -> None:
     context = broker.context(ApiKey.PRODUCE, BY_NAME)
     outcome = handle_produce(context, produce((0, batch(b"a"))))
     assert broker.log("orders").high_watermark == 0
@@ -385,16 +385,14 @@ async def test_two_producers_in_one_transactional_request_refuse_it(
         pytest.param(with_length(batch(), 0)[:12], id="only a length"),
     ],
 )
-async def test_what_cannot_be_the_beginning_of_a_batch_refuses_the_whole_request(
-    broker: HandlerBroker, unreadable: bytes
-) -> None:
+async def test_bytes_that_begin_no_batch_refuse_the_whole_request(broker: HandlerBroker, unreadable: bytes) -> None:
     response = await broker.call(produce((0, batch()), (1, unreadable), (9, batch())), BY_NAME)
     assert errors(response) == dict.fromkeys((0, 1, 9), ErrorCode.CORRUPT_MESSAGE)
     assert all(answer.error_message for answer in response.responses[0].partition_responses)
     assert end_offsets(broker) == [0, 0, 0]
 
 
-async def test_what_lies_behind_a_transactional_batch_refuses_only_its_partition(broker: HandlerBroker) -> None:
+async def test_bytes_after_a_transactional_batch_refuse_only_its_partition(broker: HandlerBroker) -> None:
     request = produce((0, transactional()), (1, with_magic(batch(), 3)), transactional_id="t")
     response = await broker.call(request, BY_NAME)
     assert errors(response)[1] == ErrorCode.CORRUPT_MESSAGE

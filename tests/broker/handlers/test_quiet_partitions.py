@@ -170,7 +170,7 @@ async def transaction(broker: HandlerBroker, partition: int, producer_id: int, *
 
 @pytest.mark.parametrize("flush_messages", [1, 2**31 - 1], ids=["durable", "page cache"])
 @pytest.mark.parametrize("seed", range(6))
-async def test_what_is_not_read_again_is_answered_as_if_it_were(
+async def test_quiet_partitions_are_answered_as_if_they_were_read(
     tmp_path: Path, seed: int, flush_messages: int, reads: list[TopicPartition]
 ) -> None:
     choose = random.Random(seed)

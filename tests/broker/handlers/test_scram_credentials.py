@@ -77,7 +77,7 @@ async def test_credentials_are_set_changed_and_removed(broker: HandlerBroker) ->
     assert await describe(broker) == {"alice": {SHA_512: 8192}}
 
 
-async def test_what_was_recorded_from_kafka_is_answered_in_the_same_way(broker: HandlerBroker) -> None:
+async def test_replies_equal_those_recorded_from_kafka(broker: HandlerBroker) -> None:
     for name in ("alter_user_scram_credentials", "describe_user_scram_credentials"):
         for exchange in recorded(name):
             answer = await broker.call(exchange.request, exchange.version)
@@ -128,7 +128,7 @@ def test_the_keys_are_those_of_the_standard() -> None:
         ),
     ],
 )
-async def test_what_is_refused_leaves_the_others_alone(
+async def test_a_refused_alteration_does_not_affect_the_others(
     broker: HandlerBroker, change: object, outcome: tuple[ErrorCode, str]
 ) -> None:
     outcomes = await alter(broker, change, upsertion("bob"))

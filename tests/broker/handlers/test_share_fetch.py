@@ -67,7 +67,7 @@ async def test_a_fetch_acknowledges_on_the_way(broker: ShareBroker, member: str)
     assert only_partition(response).acknowledge_error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_what_a_fetch_lists_is_answered_along_with_what_it_acknowledges(broker: ShareBroker, member: str) -> None:
+async def test_a_fetch_answers_its_partitions_and_its_acknowledgements(broker: ShareBroker, member: str) -> None:
     await broker.create("returns")
     await broker.join("b", ["returns"])
 
@@ -125,7 +125,7 @@ async def test_a_waiting_fetch_is_answered_when_records_are_written(broker: Shar
     assert lent(await waiting) == [(10, 11, 1)]
 
 
-async def test_a_fetch_waits_for_as_much_as_it_asks_for(broker: ShareBroker, member: str) -> None:
+async def test_a_fetch_waits_for_its_minimum_bytes(broker: ShareBroker, member: str) -> None:
     assert lent(await broker.fetch(member, 0, min_bytes=10_000, max_wait_ms=20)) == [(0, 9, 1)]
 
 
@@ -242,7 +242,7 @@ async def test_requests_without_a_name_are_refused(
     assert (await broker.call(acknowledge)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_what_was_acknowledged_is_kept_over_a_restart(tmp_path: Path) -> None:
+async def test_acknowledgements_survive_a_restart(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
         await broker.create("orders")
         await broker.configure("g", share_auto_offset_reset="earliest")

@@ -67,7 +67,7 @@ async def test_an_unknown_or_empty_id_has_an_error_of_its_own(handlers: Transact
         (2, {"transactional_id_pattern": ""}, {"open-1", "idle-1"}),
     ],
 )
-async def test_transactions_are_listed_by_what_all_filters_let_through(
+async def test_transactions_are_listed_if_all_filters_match(
     handlers: TransactionHandlers, version: int, filters: dict[str, Any], shown: set[str]
 ) -> None:
     response = await handlers.call(ListTransactionsRequest(**filters), version)

@@ -78,7 +78,7 @@ async def test_json_has_all_that_is_known(damaged: str) -> None:
     assert finding["choices"][1]["action"].endswith("--accept-loss")
 
 
-async def test_a_repair_says_what_it_gives_up_and_where_that_is_kept(damaged: str) -> None:
+async def test_a_repair_reports_its_losses_and_the_file_that_keeps_them(damaged: str) -> None:
     before = tree(damaged)
     dry = await in_thread("repair", "--accept-loss", "--dry-run", "--data-dir", damaged)
     assert "would be repaired" in dry.stdout
@@ -112,7 +112,7 @@ async def test_the_directory_is_found_as_serve_finds_it(world: LogWorld, tmp_pat
         (["verify", "others-7"], "there is no partition others-7"),
     ],
 )
-async def test_what_cannot_be_meant_is_exit_code_2(world: LogWorld, arguments: list[str], says: str) -> None:
+async def test_impossible_arguments_give_exit_code_2(world: LogWorld, arguments: list[str], says: str) -> None:
     path = await healthy(world)
     if "--data-dir" not in arguments:
         arguments = [*arguments, "--data-dir", path]

@@ -95,7 +95,7 @@ def seen(disk: Disk, root: str) -> dict[str, object]:
 
 @settings(max_examples=150, deadline=None)
 @given(steps=st.lists(st.tuples(st.sampled_from(CALLS), paths, contents), max_size=12))
-def test_it_shows_what_a_real_disk_would(steps: list[tuple[Callable[..., None], str, bytes]]) -> None:
+def test_the_overlay_behaves_like_a_real_disk(steps: list[tuple[Callable[..., None], str, bytes]]) -> None:
     root = Path(tempfile.mkdtemp())
     real_root, read_root = root / "real", root / "read"
     try:

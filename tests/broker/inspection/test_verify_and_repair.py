@@ -356,7 +356,7 @@ async def test_a_torn_end_above_the_recovery_point_is_left_to_the_next_start(wor
     assert (await served(world.path))[1] == VALUES
 
 
-async def test_what_the_next_start_would_cut_although_it_can_be_read_is_saved(world: LogWorld) -> None:
+async def test_readable_records_that_the_next_start_would_cut_are_saved(world: LogWorld) -> None:
     """After a crash, above the recovery point, a start cuts at the first bad batch; Apache Kafka does, too."""
     await written(world)
     await crashed(world)

@@ -98,7 +98,7 @@ async def clean(world: LogWorld, cleaned_offset: int = 0, **options: Any) -> int
     return await LogCleaning(world.orders, dirty, now_ms=now_ms, **options).run()
 
 
-async def test_only_the_newest_record_of_every_key_is_left_in_what_was_sealed(world: LogWorld) -> None:
+async def test_only_the_newest_record_of_every_key_is_left_in_sealed_segments(world: LogWorld) -> None:
     log = world.create(COMPACTED)
     for number in range(60):
         world.append(b"%d" % number * 20, key=b"k%d" % (number % 5))

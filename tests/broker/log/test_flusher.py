@@ -67,7 +67,7 @@ async def test_logs_that_became_dirty_in_one_turn_share_a_sync() -> None:
     assert first.ended == second.ended == [None]
 
 
-async def test_what_becomes_dirty_during_a_sync_waits_for_the_next_one() -> None:
+async def test_records_appended_during_a_sync_wait_for_the_next_one() -> None:
     disk = SteppedDisk()
     flusher = Flusher(cast("Disk", disk))
     first, second = DirtyLog("first"), DirtyLog("second")

@@ -35,7 +35,7 @@ def accepts(expected: HeaderPlausibility, found: BatchHeader, behind: BatchHeade
 
 
 @pytest.mark.parametrize("may_skip", [True, False])
-def test_what_joins_is_accepted(may_skip: bool) -> None:
+def test_a_header_that_follows_the_last_batch_is_accepted(may_skip: bool) -> None:
     expected = order(may_skip=may_skip)
     assert accepts(expected, header(100))
     assert (expected.next_offset, expected.leader_epoch) == (110, 0)
@@ -43,7 +43,7 @@ def test_what_joins_is_accepted(may_skip: bool) -> None:
 
 
 @pytest.mark.parametrize("may_skip", [True, False])
-def test_what_falls_back_or_leaves_the_segment_is_not(may_skip: bool) -> None:
+def test_a_header_that_goes_back_or_beyond_the_segment_is_refused(may_skip: bool) -> None:
     assert not accepts(order(may_skip=may_skip), header(99))
     assert not accepts(order(may_skip=may_skip), header(0))
     assert not accepts(order(END - 5, may_skip=may_skip), header(END - 5))
@@ -82,7 +82,7 @@ def test_an_epoch_that_rises_must_be_the_next_one_or_confirmed() -> None:
     assert not accepts(order(epoch=3), header(100, epoch=2**30), header(110, epoch=3))
 
 
-def test_what_the_checkpoint_and_the_metadata_say_bounds_an_epoch() -> None:
+def test_checkpoint_and_metadata_bound_an_epoch() -> None:
     known = LeaderEpochs([EpochStart(4, 0), EpochStart(9, 150)])
     within = HeaderPlausibility(100, END, may_skip=True, leader_epoch=4, known_epochs=known)
     assert accepts(within, header(100, epoch=10), None)

@@ -58,7 +58,7 @@ async def test_a_new_log_has_the_files_of_kafka(world: LogWorld) -> None:
 
 
 @pytest.mark.parametrize(("crash", "many"), [(False, True), (False, False), (True, True)])
-async def test_what_many_logs_wrote_goes_to_the_disk_in_one_pass_before_each_file_is_synced(
+async def test_records_of_many_logs_are_written_in_one_pass_before_each_file_is_synced(
     crash: bool, many: bool, world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threshold = 2 if many else 3
@@ -168,7 +168,7 @@ async def test_a_corrupt_checkpoint_means_reading_the_logs_again(world: LogWorld
     assert log.log_end_offset == 1
 
 
-async def test_an_opening_that_failed_leaves_what_the_checkpoints_say(
+async def test_a_failed_opening_leaves_the_checkpoints_unchanged(
     world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.create()

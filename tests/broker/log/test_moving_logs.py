@@ -16,7 +16,7 @@ from fencepost.protocol.errors import ErrorCode
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld, overwrite
 
 
-async def test_only_what_is_led_here_is_opened_in_the_epoch_that_it_is_led_in(world: LogWorld) -> None:
+async def test_only_partitions_led_here_are_opened_in_their_leader_epochs(world: LogWorld) -> None:
     world.create()
     other = world.logs.create(TopicPartition("other", 0), TOPIC_ID, world.config)
     directory = other.files.directory
@@ -91,7 +91,7 @@ async def test_a_directory_lost_while_its_partition_was_elsewhere_does_not_come_
     assert (made.is_offline, made.leader_epoch) == (False, 1)
 
 
-async def test_what_another_node_wrote_after_a_clean_stop_is_checked_at_the_next_start(world: LogWorld) -> None:
+async def test_writes_of_another_node_after_a_clean_stop_are_checked_at_the_next_start(world: LogWorld) -> None:
     log = world.create()
     world.append(b"a")
     await log.flushed()
@@ -108,7 +108,7 @@ async def test_what_another_node_wrote_after_a_clean_stop_is_checked_at_the_next
     assert world.append(b"b").base_offset == 1
 
 
-async def test_what_is_left_behind_of_a_deleted_topic_goes_and_nothing_else(world: LogWorld) -> None:
+async def test_only_leftovers_of_a_deleted_topic_are_removed(world: LogWorld) -> None:
     log = world.create()
     directory = log.files.directory
     world.logs.release(ORDERS)

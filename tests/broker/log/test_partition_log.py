@@ -378,7 +378,7 @@ class Transactions:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_what_is_confirmed_in_the_step_of_its_append_is_judged_as_if_its_verification_had_been_noted(
+async def test_a_batch_confirmed_in_the_step_of_its_append_is_checked_like_a_verified_one(
     world: LogWorld, seed: int
 ) -> None:
     noted, unnoted = (world.logs.create(TopicPartition("orders", number), TOPIC_ID, PAGE_CACHE) for number in (1, 2))
@@ -705,7 +705,7 @@ async def test_a_topic_that_is_only_compacted_is_not_cut_by_retention(world: Log
     assert log.log_start_offset == 0
 
 
-async def test_what_is_compacted_and_deleted_goes_by_age_and_by_size_as_well(world: LogWorld) -> None:
+async def test_a_topic_with_compact_and_delete_has_retention_by_age_and_size(world: LogWorld) -> None:
     both = frozenset({"compact", "delete"})
     log = world.create(LogConfig(segment_bytes=200, retention_ms=1000, retention_bytes=450, cleanup_policy=both))
     for age_ms in (3000, 2000, *[500] * 6):
@@ -817,7 +817,7 @@ def read_later(log: PartitionLog) -> FileSlice:
     return found.slice
 
 
-async def test_a_large_lazy_read_holds_what_an_eager_one_holds(world: LogWorld) -> None:
+async def test_a_large_lazy_read_holds_the_same_as_an_eager_one(world: LogWorld) -> None:
     log = world.create()
     world.append(bytes(100_000))
     world.append(b"small")

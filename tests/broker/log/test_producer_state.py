@@ -585,7 +585,7 @@ def test_expired_producers_are_not_restored(written: Partition) -> None:
     assert len(restored) == 0
 
 
-def test_producers_are_described_with_minus_one_for_what_they_have_not(partition: Partition) -> None:
+def test_producers_are_described_with_minus_one_for_missing_values(partition: Partition) -> None:
     partition.write(batch(sequence=4, count=3, transactional=True, timestamp_ms=500))
     partition.mark(producer_id=8, epoch=1, coordinator_epoch=2, timestamp_ms=600)
     assert list(partition.state.active_producers()) == [
@@ -594,7 +594,7 @@ def test_producers_are_described_with_minus_one_for_what_they_have_not(partition
     ]
 
 
-def test_recovery_takes_what_the_log_holds_whatever_a_check_would_say(partition: Partition) -> None:
+def test_recovery_applies_batches_of_the_log_without_checks(partition: Partition) -> None:
     partition.write(batch(epoch=3, sequence=10, transactional=True))
     partition.write(batch(epoch=2, sequence=50))
     partition.write(batch(epoch=5, sequence=7, transactional=True))

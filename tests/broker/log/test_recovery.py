@@ -163,7 +163,7 @@ async def test_segments_behind_a_bad_batch_are_kept_aside_too(world: LogWorld) -
     assert world.append(b"x").base_offset == 2
 
 
-async def test_damage_to_what_was_known_to_be_on_the_disk_takes_the_partition_offline(world: LogWorld) -> None:
+async def test_damage_below_the_recovery_point_takes_the_partition_offline(world: LogWorld) -> None:
     log = world.create()
     for _ in range(5):
         world.append(b"v" * 100)

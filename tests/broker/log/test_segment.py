@@ -113,7 +113,7 @@ def content_of(found: SegmentRead | None) -> tuple[bytes, int] | None:
     bound=st.integers(100, 165),
     minimum_one_batch=st.booleans(),
 )
-def test_a_lazy_read_finds_what_an_eager_one_does(
+def test_a_lazy_read_finds_the_same_as_an_eager_one(
     sizes_bytes: list[int], offset: int, max_bytes: int, bound: int, minimum_one_batch: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
@@ -320,7 +320,7 @@ def test_a_segment_is_full_by_size_by_offsets_by_index_and_by_age(segment: Segme
     interval_bytes=st.integers(0, 600),
     asks_first=st.booleans(),
 )
-def test_what_is_known_of_the_room_that_is_left_is_what_looking_would_find(
+def test_the_cached_room_equals_the_actual_room(
     batches: list[tuple[int, int, int]], limits: SegmentLimits, interval_bytes: int, asks_first: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:

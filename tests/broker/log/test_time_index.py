@@ -24,7 +24,7 @@ def test_an_index_that_was_read_from_its_file_goes_on_as_it_would_have(entries: 
     assert read.to_bytes() == index.to_bytes()
 
 
-def test_only_what_is_later_than_all_before_gets_an_entry() -> None:
+def test_only_a_timestamp_above_all_earlier_ones_gets_an_entry() -> None:
     index = index_of((-1, 0), (0, 1), (0, 2), (7, 3), (5, 4), (8, 5))
     assert list(index.timestamps_ms) == [0, 7, 8]
     assert list(index.last_offsets) == [1, 3, 5]

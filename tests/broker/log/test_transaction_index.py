@@ -67,7 +67,7 @@ def test_a_fetch_gets_the_aborted_transactions_that_overlap_it(
     assert [producer_id for producer_id, _ in aborted] == producer_ids
 
 
-def test_what_was_collected_before_stays() -> None:
+def test_earlier_results_stay() -> None:
     aborted = [AbortedRange(99, 1)]
     OVERLAPPING.collect(31, 100, aborted)
     assert aborted == [AbortedRange(99, 1)]

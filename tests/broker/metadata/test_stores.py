@@ -319,7 +319,7 @@ def open_to_all(directory: Path) -> None:
         path.chmod(0o644)
 
 
-async def test_only_the_owner_may_read_what_is_in_the_store(tmp_path: Path) -> None:
+async def test_only_the_owner_may_read_the_store(tmp_path: Path) -> None:
     store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
     await store.open()
     await store.create_topic(ORDERS)

@@ -205,7 +205,7 @@ def test_each_record_of_a_range_can_have_a_fate_of_its_own() -> None:
     assert reader.fetch("b", maximum_count=1, mode=AcquireMode.RECORD_LIMIT) == [(2, 2, 2)]
 
 
-def test_what_changes_is_what_has_to_be_kept() -> None:
+def test_changed_records_are_the_stored_ones() -> None:
     reader = Reader()
     reader.fetch(maximum_count=10)
     decided = reader.partition.acknowledge(
@@ -320,7 +320,7 @@ def test_records_released_often_are_acquired_in_ever_smaller_parts_and_at_last_a
     assert reader.partition.start_offset == 1
 
 
-def test_a_member_that_goes_gives_back_only_what_it_has() -> None:
+def test_a_leaving_member_releases_only_its_own_records() -> None:
     reader = Reader()
     reader.fetch("a", maximum_count=10)
     reader.fetch("b", maximum_count=10)

@@ -80,7 +80,7 @@ async def test_nothing_can_be_kept_before_its_topic_exists(world: World) -> None
     assert await world.persister.summary(KEY) is None
 
 
-async def test_what_is_written_is_there_after_a_restart(world: World) -> None:
+async def test_written_state_survives_a_restart(world: World) -> None:
     assert await world.persister.initialize("g", {AT: -1}, state_epoch=1) == {AT: ErrorCode.NONE}
     for offset in range(5):
         assert world.write(offset) is ErrorCode.NONE
@@ -92,7 +92,7 @@ async def test_what_is_written_is_there_after_a_restart(world: World) -> None:
     assert await world.persister.summary(KEY) == before
 
 
-async def test_what_is_deleted_stays_deleted(world: World) -> None:
+async def test_deleted_state_stays_deleted(world: World) -> None:
     await world.persister.initialize("g", {AT: 5}, state_epoch=1)
     assert await world.persister.delete("g", {TOPIC_ID: [0, 1]}) == {TOPIC_ID: ErrorCode.NONE}
     await world.restart()

@@ -87,7 +87,7 @@ def test_nothing_is_kept_before_state_is_made() -> None:
     assert kept.log == []
 
 
-def test_what_is_written_adds_up_and_is_the_same_after_a_replay() -> None:
+def test_updates_add_up_and_equal_their_replay() -> None:
     kept = Kept()
     kept.initialize()
     assert kept.state().delivery_complete_count == -1
@@ -131,7 +131,7 @@ def test_an_initialization_fences_writes_of_the_previous_state_epoch() -> None:
     assert kept.initialize(state_epoch=3) is ErrorCode.FENCED_STATE_EPOCH
 
 
-def test_what_is_deleted_is_gone() -> None:
+def test_deleted_state_is_gone() -> None:
     kept = Kept()
     kept.initialize()
     kept.initialize(OTHER)
@@ -162,7 +162,7 @@ def test_a_topic_is_forgotten_a_bounded_number_of_bytes_at_a_time_from_where_it_
     assert kept.shard.state(KEY) is not None
 
 
-def test_a_share_partition_that_nobody_writes_to_does_not_hold_up_the_log() -> None:
+def test_an_idle_share_partition_does_not_hold_up_the_log() -> None:
     kept = Kept()
     kept.initialize()
     kept.initialize(OTHER)

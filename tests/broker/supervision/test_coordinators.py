@@ -106,7 +106,7 @@ async def test_a_load_that_fails_each_time_takes_the_partition_offline(
 
 @plants(runtime.APPLICATION)
 @unforeseen
-async def test_what_was_appended_and_not_applied_is_never_served(harness: Harness, error: BaseException) -> None:
+async def test_records_appended_and_not_applied_are_never_served(harness: Harness, error: BaseException) -> None:
     shard = await harness.load()
     await harness.runtime.execute(0, lambda _: say("a"))
     shard.apply = raising(error)  # type: ignore[method-assign]
@@ -142,7 +142,7 @@ async def test_what_follows_an_application_counts_as_a_part_of_it(harness: Harne
 
 
 @plants(runtime.APPLICATION)
-async def test_what_can_never_be_applied_takes_the_partition_offline(harness: Harness) -> None:
+async def test_a_record_that_can_never_be_applied_takes_the_partition_offline(harness: Harness) -> None:
     await harness.load()
     with logged(runtime.APPLICATION, WORDS, times=coordinator_reloads.MAX_RELOADS + 1):
         for _ in range(coordinator_reloads.MAX_RELOADS + 1):

@@ -161,7 +161,7 @@ def marker(log: PartitionLog) -> None:
 @plants(partition_log.APPEND)
 @unforeseen
 @pytest.mark.parametrize("write", [client, records, marker])
-async def test_what_was_written_and_not_taken_in_is_never_served(
+async def test_records_written_and_not_applied_are_never_served(
     world: LogWorld, error: BaseException, write: Callable[[PartitionLog], None]
 ) -> None:
     broken, sound = pair(world, LogConfig())
@@ -245,7 +245,7 @@ class BrokenList(list[PartitionLog]):
 
 @plants(log_directory.HOUSEKEEPING)
 @unforeseen
-async def test_what_was_deleted_and_cannot_be_removed_does_not_stop_the_sweep(
+async def test_a_deleted_log_that_cannot_be_removed_does_not_stop_the_sweep(
     world: LogWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, sound = pair(world, LogConfig())

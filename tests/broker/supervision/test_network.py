@@ -51,7 +51,7 @@ def is_served(client: Client) -> None:
         ("_end_sendfile", lambda client: client.connection._sendfile_ready()),
     ],
 )
-async def test_what_fails_in_a_connection_ends_it_and_no_other(
+async def test_a_failure_in_a_connection_closes_it_and_no_other(
     error: BaseException, step: str, event: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, sound = Client(), Client()

@@ -260,7 +260,7 @@ async def test_a_topic_change_that_fails_is_refused_and_the_others_are_made(
 
 @plants(topics.REFRESH)
 @unforeseen
-async def test_what_other_nodes_change_is_taken_over_after_a_failure(
+async def test_changes_of_other_nodes_are_applied_after_a_failure(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
@@ -350,7 +350,7 @@ async def test_an_abandoned_request_that_cannot_be_noted_is_logged(shares: Share
 
 @plants(internal_topic.AFTER_LOAD)
 @unforeseen
-async def test_what_follows_the_loading_of_groups_is_done_after_a_failure(
+async def test_work_after_the_loading_of_groups_is_retried_after_a_failure(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped: list[int] = []

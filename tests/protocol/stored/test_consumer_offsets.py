@@ -65,7 +65,7 @@ def test_the_version_of_a_key_distinguishes_offsets_from_groups() -> None:
         (4, "0004" + "000000000000002a" + "00000007" + "036d65" + "0000000000000005" + "010010" + "ab" * 16),
     ],
 )
-def test_each_version_of_an_offset_holds_what_it_has_room_for(version: int, encoded: str) -> None:
+def test_each_version_of_an_offset_holds_the_fields_of_that_version(version: int, encoded: str) -> None:
     value = OffsetCommitValue(
         offset=42, leader_epoch=7, metadata="me", commit_timestamp=5, expire_timestamp=9, topic_id=b"\xab" * 16
     )
@@ -112,7 +112,7 @@ def test_a_group_has_the_bytes_of_version_3() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_each_version_of_a_group_holds_what_it_has_room_for(version: int) -> None:
+def test_each_version_of_a_group_holds_the_fields_of_that_version(version: int) -> None:
     read = decode_group_metadata_value(encode_group_metadata_value(GROUP, version))
     assert read is not None
     assert read.current_state_timestamp == (9 if version >= 2 else -1)

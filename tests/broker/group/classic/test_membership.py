@@ -116,7 +116,7 @@ def test_members_whose_record_could_not_be_written_are_not_taken() -> None:
     assert isinstance(shard.join(version=3, protocols={"range": bytes(400)}), Waiting)
 
 
-def test_what_members_can_speak_is_bounded_as_a_whole() -> None:
+def test_the_protocols_of_all_members_are_bounded_together() -> None:
     shard = ShardHarness(GroupConfig(initial_rebalance_delay_ms=0, max_record_bytes=1_000))
     protocols = {f"p{number}": bytes(400) for number in range(9)}
     assert shard.join(version=3, protocols=protocols).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -163,7 +163,7 @@ def test_a_full_group_refuses_new_members() -> None:
     assert member.heartbeat().error_code == ErrorCode.NONE
 
 
-def test_what_a_leaving_member_had_goes_to_the_others() -> None:
+def test_partitions_of_a_leaving_member_go_to_the_others() -> None:
     world = GroupWorld(orders=4)
     first, second = world.member("a", "orders"), world.member("b", "orders")
     first.join()
@@ -241,7 +241,7 @@ def test_topics_that_come_grow_and_go_begin_a_new_epoch() -> None:
     assert world.consumer_group().group_epoch == epoch
 
 
-def test_a_member_gives_up_what_it_no_longer_subscribes_to() -> None:
+def test_a_member_revokes_partitions_that_it_no_longer_subscribes_to() -> None:
     world = GroupWorld(orders=1, payments=1)
     member = world.member("a", "orders", "payments")
     member.join()

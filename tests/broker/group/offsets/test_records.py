@@ -55,7 +55,7 @@ def test_a_value_of_a_future_version_is_refused() -> None:
         decode_offset(b"\x00\x05future", 0)
 
 
-def test_what_is_remembered_of_ids_that_clients_choose_is_bounded() -> None:
+def test_cached_client_chosen_ids_are_bounded() -> None:
     short, long = "g" * 256, "g" * 30_000
     caches = (
         records._encode_remembered,

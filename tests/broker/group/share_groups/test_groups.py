@@ -304,7 +304,7 @@ def test_every_partition_is_read_and_members_have_about_equal_counts() -> None:
     assert set().union(*(share[ORDERS_ID] for share in shared.values())) == set(range(7))
 
 
-def test_members_keep_what_they_have_when_another_joins() -> None:
+def test_members_keep_their_partitions_when_another_joins() -> None:
     wanted = frozenset({ORDERS_ID})
     partitions = {ORDERS_ID: frozenset(range(4))}
     before = assign(dict.fromkeys("ab", wanted), partitions, {})

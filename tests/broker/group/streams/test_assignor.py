@@ -29,7 +29,7 @@ def test_tasks_are_shared_out_evenly() -> None:
     assert [count(dict(made[name].active)) for name in ("a", "b")] == [4, 4]
 
 
-def test_members_keep_what_they_had() -> None:
+def test_members_keep_their_tasks() -> None:
     members = fresh("b") | {"a": Assignee("process-a", active(x={0, 1, 2, 3}))}
     made = assign(members, {"x": STATELESS}, standby_count=0)
     assert made["a"].active["x"] < {0, 1, 2, 3}

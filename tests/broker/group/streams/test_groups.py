@@ -109,7 +109,7 @@ def test_a_task_is_given_only_once_its_former_owner_has_given_it_up() -> None:
     assert world.streams_group.state_name == "Stable"
 
 
-def test_what_a_member_leaves_behind_goes_to_the_others() -> None:
+def test_tasks_of_a_leaving_member_go_to_the_others() -> None:
     world = StreamsWorld()
     first, second = world.member("a"), world.member("b")
     first.join()

@@ -69,7 +69,7 @@ def test_a_member_that_has_to_give_up_more_enters_an_epoch_in_between() -> None:
     assert (again.state, again.pending_revocation.active) == (MemberState.UNREVOKED_PARTITIONS, {"x": {0: 2}})
 
 
-def test_a_member_waits_for_what_others_have() -> None:
+def test_a_member_waits_for_tasks_that_others_own() -> None:
     held: Held = {(TaskRole.ACTIVE, TaskId("x", 1)): ("q",)}
     waiting = moved(member(), TaskAssignment({"x": TWO}), epoch=3, held=held)
     assert (waiting.member_epoch, waiting.state) == (3, MemberState.UNRELEASED_PARTITIONS)
