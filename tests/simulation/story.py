@@ -15,7 +15,7 @@ from typing import Any, Final
 from unittest import mock
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log import log_opening, segment
+from fencepost.broker.log import log_opening, segment_batches, segment_reads
 from fencepost.broker.storage import file_slice
 from fencepost.history.checker import check_history
 from fencepost.history.writer import ClientHistory, HistoryWriter, ReadRecord
@@ -94,7 +94,8 @@ def run_seed(seed: int, *, keeps_trace: bool = False) -> Outcome:
         may_happen(),
         mock.patch.object(log_opening, "SLICE_S", 0.0),
         # Worlds are small: what is much in them is sent as large replies are.
-        mock.patch.object(segment, "SMALL_READ_BYTES", COPIED_RECORDS_BYTES),
+        mock.patch.object(segment_batches, "SMALL_READ_BYTES", COPIED_RECORDS_BYTES),
+        mock.patch.object(segment_reads, "SMALL_READ_BYTES", COPIED_RECORDS_BYTES),
         mock.patch.object(file_slice, "PIECE_BYTES", PIECE_BYTES),
     ):
         try:
