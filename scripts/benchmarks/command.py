@@ -113,13 +113,17 @@ def subjects(options: argparse.Namespace) -> list[Subject]:
 
 
 def write_page(console: Console, path: Path) -> int:
-    """docs/performance.md and its pictures, from results that were measured before."""
+    """docs/performance.md, the page with every figure and the pictures, from results that were measured before."""
+    from scripts.benchmarks.overview import OVERVIEW_PATH, overview
     from scripts.benchmarks.page import PAGE_PATH, page
+    from scripts.benchmarks.pictures import draw_overview  # matplotlib takes long to import
 
     content = json.loads(path.read_text())
-    PAGE_PATH.write_text(page(content))
+    for page_path, text in ((OVERVIEW_PATH, overview(content)), (PAGE_PATH, page(content))):
+        page_path.write_text(text)
+        console.print(f"{page_path.relative_to(ROOT)} is written", highlight=False)
+    draw_overview(path.parent / "overview.svg", content["figures"])
     draw_content(path.parent, content)
-    console.print(f"{PAGE_PATH.relative_to(ROOT)} is written", highlight=False)
     return 0
 
 
@@ -140,7 +144,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     chosen.add_argument("--headline", action="store_true", help="only the figures that matter most")
     chosen.add_argument("--rest", action="store_true", help="all others")
     chosen.add_argument("--list", action="store_true", help="print the names of all figures and end")
-    chosen.add_argument("--page", action="store_true", help="write docs/performance.md from the results beside it")
+    chosen.add_argument(
+        "--page", action="store_true", help="write docs/performance.md and docs/performance from the results"
+    )
     parser.add_argument("--alone", action="store_true", help="without Apache Kafka, which needs Java and Maven")
     parser.add_argument(
         "--peer", action="append", type=_address, default=[], metavar="HOST:PORT", help="a broker that runs already"

@@ -1,14 +1,18 @@
-"""A picture for each figure, from its results as JSON."""
+"""A picture for each figure, from its results as JSON: bars, or lines where a figure is measured over sizes."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
+
+from scripts.benchmarks.figures import DURABLE, PAGE_CACHE
+from scripts.benchmarks.overview import ROWS, advantage
 
 COLOURS = {
     "fencepost": "#1b6ca8",
@@ -28,6 +32,10 @@ LABELS = {
 COLUMNS_COUNT = 3
 PANEL_WIDTH_INCHES = 4.2
 BAR_INCHES = 0.16
+LINE_PANEL_INCHES = 2.2
+SIZE = re.compile(r"([\d,]+) ([^,]+)")
+"""A case that is a size: 10,000 partitions."""
+LEAST_SIZES_COUNT = 3
 # The same results draw the same file, and its text stays text.
 STYLE = {"svg.hashsalt": "fencepost", "svg.fonttype": "none", "font.size": 8, "axes.titlesize": 9}
 
@@ -36,7 +44,98 @@ def draw_pictures(directory: Path, content: Mapping[str, Any]) -> None:
     """One SVG per figure, named like it."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, figure in content["figures"].items():
-        draw(directory / f"{name}.svg", figure["results"])
+        path = directory / f"{name}.svg"
+        draw_lines(path, figure["results"]) if sizes(figure["results"]) else draw(path, figure["results"])
+
+
+def sizes(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The sizes of a figure by case, where it is measured over at least three sizes of one thing; else nothing."""
+    cases = dict.fromkeys(result["case"] for result in results if result["unit"] != "times")
+    matches = {case: SIZE.fullmatch(case) for case in cases}
+    found = {case: int(match[1].replace(",", "")) for case, match in matches.items() if match}
+    things = {match[2] for match in matches.values() if match}
+    return found if len(found) == len(cases) >= LEAST_SIZES_COUNT and len(things) == 1 else {}
+
+
+def draw_lines(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
+    """A panel for each quantity; in it a line over the sizes for each subject, with the range of each point."""
+    size_of = sizes(results)
+    results = [result for result in results if result["case"] in size_of]
+    thing = next(iter(size_of)).partition(" ")[2]
+    panels = list(dict.fromkeys((result["quantity"], result["unit"]) for result in results))
+    subjects = list(dict.fromkeys(result["subject"] for result in results))
+    columns = min(COLUMNS_COUNT, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    with mpl.rc_context(STYLE):
+        canvas = Canvas(figsize=(PANEL_WIDTH_INCHES * columns, 0.5 + LINE_PANEL_INCHES * rows), layout="constrained")
+        grid = canvas.subplots(rows, columns, squeeze=False)
+        for number, axes in enumerate(grid.flat):
+            if number >= len(panels):
+                axes.set_axis_off()
+                continue
+            quantity, unit = panels[number]
+            axes.set_title(f"{quantity}, {unit}")
+            axes.set_xscale("log")
+            axes.set_xlabel(thing)
+            for place, subject in enumerate(subjects):
+                _line(axes, results, (quantity, subject), size_of, place)
+            axes.set_ylim(bottom=0)
+            axes.spines[["top", "right"]].set_visible(False)
+        if len(subjects) > 1:
+            handles, labels = grid.flat[0].get_legend_handles_labels()
+            canvas.legend(handles, labels, loc="outside upper left", ncols=len(subjects), frameon=False)
+        canvas.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _line(
+    axes: Any, results: Sequence[Mapping[str, Any]], what: tuple[str, str], size_of: Mapping[str, int], place: int
+) -> None:
+    mine = sorted(
+        (size_of[result["case"]], result["median"], min(result["values"]), max(result["values"]))
+        for result in results
+        if (result["quantity"], result["subject"]) == what
+    )
+    subject = what[1]
+    if mine:
+        xs, medians, least, most = zip(*mine, strict=True)
+        colour = COLOURS.get(subject) or OTHER_COLOURS[place % len(OTHER_COLOURS)]
+        axes.plot(xs, medians, marker="o", markersize=3, color=colour, label=LABELS.get(subject, subject))
+        axes.fill_between(xs, least, most, color=colour, alpha=0.15, linewidth=0)
+
+
+def draw_overview(path: Path, figures: Mapping[str, Any]) -> None:
+    """How many times as good as Kafka both settings are, for each row of the overview, around a line at 1."""
+    settings = (PAGE_CACHE, DURABLE)
+    with mpl.rc_context({**STYLE, "font.size": 9}):
+        canvas = Canvas(figsize=(8, 4.6), layout="constrained")
+        axes = canvas.subplots()
+        for place, subject in enumerate(settings):
+            values = [advantage(figures, row, subject) for row in ROWS]
+            positions = [number + (place - 0.5) * 0.4 for number in range(len(ROWS))]
+            lengths = [value - 1 for value in values]
+            axes.barh(positions, lengths, left=1, height=0.36, color=COLOURS[subject], label=LABELS[subject])
+            for position, value in zip(positions, values, strict=True):
+                is_ahead = value >= 1
+                axes.annotate(
+                    f"{value:.2g}",
+                    (value, position),
+                    xytext=(3 if is_ahead else -3, 0),
+                    textcoords="offset points",
+                    ha="left" if is_ahead else "right",
+                    va="center",
+                )
+        axes.axvline(1, color=COLOURS["kafka"], linewidth=1.5)
+        axes.set_xscale("log")
+        axes.set_xlim(0.4, 20)
+        ticks = [0.5, 1, 2, 5, 10]
+        axes.set_xticks(ticks, ["half as good", "Apache Kafka", "2 times", "5 times", "10 times"])
+        axes.set_xticks([], minor=True)
+        axes.set_yticks(range(len(ROWS)), [row.label for row in ROWS])
+        axes.set_ylim(len(ROWS) - 0.5, -0.5)
+        axes.tick_params(axis="y", length=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        canvas.legend(loc="outside upper left", ncols=2, frameon=False)
+        canvas.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def draw(path: Path, results: Sequence[Mapping[str, Any]]) -> None:

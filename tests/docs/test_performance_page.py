@@ -1,23 +1,53 @@
-"""docs/performance.md says what the results say."""
+"""docs/performance.md and docs/performance/figures.md say what the results say."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from scripts.benchmarks.command import RESULTS_PATH
+from scripts.benchmarks.overview import OVERVIEW_PATH, overview
 from scripts.benchmarks.page import PAGE_PATH, page
+from scripts.benchmarks.pictures import sizes
 from scripts.benchmarks.table import FIGURES
 
 REWRITE = "run `.venv/bin/python scripts/bench.py --page`"
 
 
-def test_the_page_is_made_from_the_results() -> None:
-    assert PAGE_PATH.read_text() == page(json.loads(RESULTS_PATH.read_text())), REWRITE
+@pytest.mark.parametrize(("path", "write"), [(OVERVIEW_PATH, overview), (PAGE_PATH, page)], ids=["overview", "figures"])
+def test_a_page_is_made_from_the_results(path: Path, write: Callable[[Any], str]) -> None:
+    assert path.read_text() == write(json.loads(RESULTS_PATH.read_text())), REWRITE
 
 
-def test_every_figure_of_the_page_is_still_measured_and_has_its_picture() -> None:
-    assert set(json.loads(RESULTS_PATH.read_text())["figures"]) <= set(FIGURES)
-    pictures = re.findall(r"!\[.*\]\((.*)\)", PAGE_PATH.read_text())
+@pytest.mark.parametrize("path", [OVERVIEW_PATH, PAGE_PATH], ids=["overview", "figures"])
+def test_every_picture_of_a_page_is_there(path: Path) -> None:
+    pictures = re.findall(r"!\[.*\]\((.*)\)", path.read_text())
     assert pictures
-    assert all((PAGE_PATH.parent / picture).exists() for picture in pictures), REWRITE
+    assert all((path.parent / picture).exists() for picture in pictures), REWRITE
+
+
+def test_every_figure_of_the_page_is_still_measured() -> None:
+    assert set(json.loads(RESULTS_PATH.read_text())["figures"]) <= set(FIGURES)
+
+
+def test_the_page_opens_with_one_chart_and_five_sentences_that_say_where_kafka_is_faster() -> None:
+    opening = OVERVIEW_PATH.read_text().partition("## ")[0]
+    assert len(re.findall(r"^!\[", opening, re.MULTILINE)) == 1
+    assert re.findall(r"^(\d)\. \*\*", opening, re.MULTILINE) == list("12345")
+    assert "Kafka is faster" in opening
+
+
+def test_what_is_measured_over_sizes_is_drawn_as_lines() -> None:
+    figures = json.loads(RESULTS_PATH.read_text())["figures"]
+    assert sizes(figures["growth-of-partitions"]["results"]) == {
+        "10 partitions": 10,
+        "100 partitions": 100,
+        "1,000 partitions": 1_000,
+        "10,000 partitions": 10_000,
+    }
+    assert not sizes(figures["transactions-by-size"]["results"])
