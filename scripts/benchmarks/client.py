@@ -50,6 +50,7 @@ RETRIABLE = frozenset(
 
 VERSIONS = {
     "AddPartitionsToTxnRequest": 3,
+    "AlterClientQuotasRequest": 1,
     "ConsumerGroupHeartbeatRequest": 1,
     "CreatePartitionsRequest": 3,
     "CreateTopicsRequest": 5,
@@ -171,7 +172,7 @@ def wait_until_answered(client: Client, request: Any, *, timeout_s: float = 60.0
 def error_of(reply: Any) -> ErrorCode:
     """The first error in a reply, at any depth."""
     code = getattr(reply, "error_code", 0)
-    for name in ("topics", "responses", "coordinators", "results_by_topic_v3_and_below"):
+    for name in ("topics", "responses", "coordinators", "entries", "results_by_topic_v3_and_below"):
         for topic in getattr(reply, name, ()) or ():
             code = code or getattr(topic, "error_code", 0)
             for partitions in ("partitions", "partition_responses", "results_by_partition"):

@@ -148,6 +148,7 @@ class Figure:
     needs_java:     whether its clients do.
     most_rounds:    for cases that take so long that a few rounds must suffice.
     in_the_way:     the cause that keeps brokers, or this one, from a target; reported where it is missed.
+    slower:         why a throughput is below the reference's, in plain words; reported where one is.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Figure:
     needs_java: bool = False
     most_rounds: int = 1_000
     in_the_way: str = ""
+    slower: str = ""
 
     def is_about(self, subject: Subject) -> bool:
         """Whether it is measured on a subject: peers, which bear their address as a name, are compared like Kafka."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scripts.benchmarks.broker_process import ROOT
-from scripts.benchmarks.figures import DURABLE, LIMIT, LIMIT_ON_DISK, PAGE_CACHE
+from scripts.benchmarks.figures import DURABLE, LIMIT, LIMIT_ON_DISK, PAGE_CACHE, REFERENCE
 from scripts.benchmarks.results import MOST_COMPANY, readable
 from scripts.benchmarks.table import FIGURES
 from scripts.benchmarks.warm_up import LONGEST_S, SETTLED_WITHIN, STEADY_COUNT
@@ -15,6 +15,7 @@ PAGE_PATH = ROOT / "docs" / "performance" / "figures.md"
 """The pictures lie beside it."""
 LIMITS = {DURABLE: LIMIT_ON_DISK, PAGE_CACHE: LIMIT}
 """What stands beside a setting of this broker."""
+THROUGHPUT_UNIT = "MB/s"
 LONGEST_OPEN_TABLE = 60
 """Rows; a longer one is folded away below its picture."""
 
@@ -79,7 +80,7 @@ METHOD = f"""## Method
 def page(content: Mapping[str, Any]) -> str:
     """The whole page."""
     figures: Mapping[str, Any] = content["figures"]
-    parts = [HEAD, *_goals(figures), *_machines(figures), METHOD]
+    parts = [HEAD, *_goals(figures), *_slower(figures), *_machines(figures), METHOD]
     for name in FIGURES:
         if name in figures:
             parts += _figure(name, figures[name])
@@ -113,6 +114,26 @@ def _goals(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"{met_count} of {len(rows)} aims are met; **what is missed says so**. {beyond_count} are missed by the"
         yield "limit too, a server that checks nothing, knows nothing and says yes to each request by itself.\n"
         yield _table(("figure", "case", "quantity", "of", "measured", "the limit", "aim", ""), rows)
+
+
+def _slower(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Throughputs below Kafka's, with their causes, of the figures that name one."""
+    parts = []
+    for name, figure in FIGURES.items():
+        if not figure.slower or name not in figures:
+            continue
+        rates = {(one["case"], one["quantity"]) for one in figures[name]["results"] if one["unit"] == THROUGHPUT_UNIT}
+        cases = [
+            f"- {one['case']}: {NAMES[one['subject']]} / {NAMES[one['reference']]} {_spread(one)}"
+            for one in figures[name]["ratios"]
+            if (one["case"], one["quantity"]) in rates and one["reference"] == REFERENCE and one["median"] < 1
+        ]
+        if cases:
+            about = f"{figure.about[0].upper()}{figure.about[1:]}"
+            parts += [f"**[{name}](#{name})**: {about}. {figure.slower}\n", *cases, ""]
+    if parts:
+        yield "## What is slower than with Kafka\n"
+        yield from parts
 
 
 def _limit(result: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -7,12 +7,14 @@ from scripts.benchmarks import (
     footprint,
     groups,
     growth,
+    idempotence,
     latency,
     loop_delay,
     open_transactions,
     partitions,
     produce_limit,
     producer_ids,
+    quotas,
     recovery,
     spark_reading,
     throughput,
@@ -24,6 +26,8 @@ from scripts.benchmarks.figures import Figure
 FAMILIES = (
     # Side by side with Apache Kafka:
     throughput,
+    idempotence,
+    quotas,
     latency,
     transactions,
     with_java,

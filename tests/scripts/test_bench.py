@@ -11,12 +11,17 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from fencepost.protocol.record_batch import read_header
+from scripts.benchmarks import idempotence
+from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.broker_process import ROOT
-from scripts.benchmarks.client import connect
+from scripts.benchmarks.client import CLIENT_ID, Client, connect, fetch_request, produce_request, require_success
 from scripts.benchmarks.command import main
 from scripts.benchmarks.fencepost import FencepostSubject
 from scripts.benchmarks.figures import REFERENCE
 from scripts.benchmarks.java_clients import are_here
+from scripts.benchmarks.measuring import topic_of
+from scripts.benchmarks.quotas import UNREACHABLE_BYTES_PER_S, producer_byte_rate
 from scripts.benchmarks.table import FIGURES
 from scripts.benchmarks.warm_up import STEADY_COUNT, Work, warm_up
 
@@ -63,6 +68,37 @@ def test_a_broker_that_runs_already_is_measured_like_any_other(tmp_path: Path) -
     assert {ratio["reference"] for ratio in figures["loops"]["ratios"]} == {peer}
     assert "CPU" in figures["loops"]["ratios"][-1]["quantity"]
     assert peer not in {result["subject"] for result in figures["footprint"]["results"]}
+
+
+def test_a_quota_is_in_force_for_as_long_as_it_is_measured(tmp_path: Path) -> None:
+    batch = BatchTemplate(record_bytes=10_000, records_count=10).batch()
+    broker = FencepostSubject().launch(tmp_path / "data", {})
+    try:
+        connect(broker).close()
+        with topic_of(broker, "measured", 1) as topic, Client(broker.address) as client:
+            produce = produce_request(topic, [(0, batch)])
+            assert not require_success(client.call(produce)).throttle_time_ms
+            with producer_byte_rate(broker, CLIENT_ID, UNREACHABLE_BYTES_PER_S):
+                assert not require_success(client.call(produce)).throttle_time_ms
+            with producer_byte_rate(broker, CLIENT_ID, 1_000.0):
+                assert require_success(client.call(produce)).throttle_time_ms > 0
+            with producer_byte_rate(broker, "another", 1_000.0), Client(broker.address) as unpaused:
+                assert not require_success(unpaused.call(produce)).throttle_time_ms
+    finally:
+        broker.kill()
+
+
+def test_an_idempotent_producer_writes_with_a_producer_id(tmp_path: Path) -> None:
+    broker = FencepostSubject().launch(tmp_path / "data", {})
+    try:
+        connect(broker).close()
+        with topic_of(broker, "measured", 1) as topic, Client(broker.address) as client:
+            idempotence.produce(broker, topic, idempotence.Case(1, is_flushed=False), records=20)
+            reply = require_success(client.call(fetch_request(topic, 0, 2**20)))
+            header = read_header(memoryview(reply.responses[0].partitions[0].records))
+            assert (header.producer_id >= 0, header.base_sequence) == (True, 0)
+    finally:
+        broker.kill()
 
 
 def test_a_broker_is_warmed_until_its_figures_settle(tmp_path: Path) -> None:

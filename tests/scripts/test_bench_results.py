@@ -168,6 +168,24 @@ def test_the_page_says_nothing_is_in_the_way_of_what_is_met() -> None:
     assert "in the way" not in text
 
 
+@pytest.mark.parametrize(("mb_per_s", "shown"), [(35.0, True), (170.0, False)])
+def test_the_page_says_what_is_slower_and_why(mb_per_s: float, shown: bool) -> None:
+    measured = FIGURES["idempotence"]
+    results = [
+        result
+        for subject, value in ((DURABLE, mb_per_s), (REFERENCE, 100.0))
+        for result in summarize(
+            measured,
+            subject,
+            [[Sample("produce", value, "MB/s", "1 in flight"), Sample("broker CPU", 1 / value, "s/GB", "1 in flight")]],
+        )
+    ]
+    text = page(as_json(results, ratios(measured, results), where=WHERE, passes={}))
+    assert ("## What is slower than with Kafka" in text) is shown
+    assert ("- 1 in flight: Fencepost / Kafka 0.35" in text) is shown
+    assert (measured.slower in text) is shown
+
+
 @pytest.mark.parametrize(("load", "shown"), [(0.9, False), (1.7, True), (None, False)])
 def test_the_page_names_processes_that_ran_before_the_measurement(load: float | None, shown: bool) -> None:
     results = summarize(FIGURES["footprint"], DURABLE, [[Sample("idle memory", 10.0, "MiB")]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -25,12 +25,16 @@ def produce(
     compression: str,
     connections: int,
     records: int,
+    settings: Mapping[str, Any] | None = None,
 ) -> Generator[Any]:
     """Seconds until `records` records are acknowledged by all replicas, given in turns to the producers.
 
-    Batches are as full as `batch_bytes` allows, up to 5 ms after the first record.
+    Batches are as full as `batch_bytes` allows, up to 5 ms after the first record. An idempotent producer writes one
+    record before the clock runs: then it has its producer id.
+
+    settings: further ones of librdkafka.
     """
-    settings = {
+    all_settings = {
         "bootstrap.servers": bootstrap,
         "acks": "all",
         "linger.ms": 5,
@@ -41,10 +45,14 @@ def produce(
         "queue.buffering.max.kbytes": 256 * 1024,
         "compression.type": compression,
         "socket.nagle.disable": True,
+        **(settings or {}),
     }
-    producers = [Producer(settings) for _ in range(connections)]
+    producers = [Producer(all_settings) for _ in range(connections)]
     for producer in producers:
         producer.list_topics(topic, timeout=TIMEOUT_S)
+        if all_settings.get("enable.idempotence"):
+            _queue(producer, topic, [{"value": b"first"}])
+            _flush(producer)
     payloads = [payload(number, record_bytes) for number in range(PAYLOADS_COUNT)]
     # A dictionary for each: librdkafka's binding leaves in it why a message was not queued.
     messages = [{"value": payloads[number % PAYLOADS_COUNT]} for number in range(CHUNK_RECORDS)]
@@ -54,8 +62,7 @@ def produce(
         producer = producers[number % connections]
         _queue(producer, topic, messages[: min(CHUNK_RECORDS, records - start)])
     for producer in producers:
-        if producer.flush(TIMEOUT_S):
-            raise TimeoutError("not everything was acknowledged")
+        _flush(producer)
     duration_s = time.monotonic() - began_at_s
     # Without a callback for each record, which would be all that is measured, this tells whether one was lost.
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-offsets"})
@@ -64,6 +71,12 @@ def produce(
     if sum(ends) < records:
         raise RuntimeError(f"{records - sum(ends):,} of {records:,} records were not written")
     yield {"duration_s": duration_s}
+
+
+def _flush(producer: Producer) -> None:
+    """Raises TimeoutError."""
+    if producer.flush(TIMEOUT_S):
+        raise TimeoutError("not everything was acknowledged")
 
 
 def _queue(producer: Producer, topic: str, messages: list[dict[str, Any]]) -> None:
