@@ -413,7 +413,7 @@ def test_a_stopped_member_commits_and_leaves(
     assert member.returncode == 0
     (described,) = json.loads(run("groups", "describe", group, "--json").stdout)
     assert described["committed_offset"] == 2
-    assert run("groups", "describe", group).stdout.startswith(f"{group}: Empty, 0 member(s)\n")
+    assert run("groups", "describe", group).stdout.startswith(f"{group}: classic group, Empty, 0 members\n")
 
 
 def test_an_interrupted_transaction_is_aborted(broker: BrokerProcess, run: Run, unique: Unique) -> None:
