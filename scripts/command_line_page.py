@@ -31,7 +31,8 @@ them.
 | 1 | not done: the message says why, and what to do |
 | 2 | the options or the settings are wrong; nothing was tried |
 | 3 | `serve` was stopped by an unexpected exception, which its last lines report |
-| 130 | `produce` was stopped with Ctrl-C before the end of its input |
+| 130 | stopped with Ctrl-C; `produce` has written what it had read, or aborted its transaction |
+| 143 | `produce` was stopped with SIGTERM, and has done the same |
 
 """
 

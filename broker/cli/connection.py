@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from fencepost.broker.cli.probe import NoBrokerError, parse_address, probe_any
+from fencepost.broker.cli.probe import NoBrokerError, check_advertised, parse_address, probe_any
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CLIENT_ID = "fencepost-cli"
@@ -81,6 +81,13 @@ def kafka_errors(bootstrap: str) -> Iterator[None]:
             f"no broker answers at {bootstrap}: {error}. Start one with "
             f"`fencepost serve --listener {bootstrap.split(',')[0]} --data-dir DIRECTORY`, "
             "or name another with --bootstrap"
+        ) from None
+    try:
+        check_advertised(bootstrap)
+    except NoBrokerError as error:
+        raise click.ClickException(
+            f"{bootstrap} answers, but sends clients to an address where this machine finds no broker: {error}. "
+            "Start the broker with an advertised.listeners that clients can reach"
         ) from None
     try:
         from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError, KafkaTimeoutError

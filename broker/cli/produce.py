@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 import click
 
@@ -17,7 +19,8 @@ LARGEST_RECORD_BYTES = 1 << 30
 REQUEST_TIMEOUT_MS = 15_000
 DELIVERY_TIMEOUT_MS = 30_000
 CONFIRM_TIMEOUT_S = 60
-EXIT_INTERRUPTED = 130
+# As a shell reports a program that a signal has ended.
+EXIT_AFTER_SIGNAL = 128
 UNCONFIRMED_LIMIT = 10_000
 RECORDS_PER_REPORT = 1_000
 # At a terminal, a line is acknowledged before the next one is read.
@@ -91,12 +94,55 @@ def produce(
                 if transactional_id is None
                 else _TransactionalWriter(producer, topic, transaction_size, abort)
             )
-            is_stopped = not writer.write(_lines(skip_blank=as_json), read)
+            with _Stopping() as stopping:
+                writer.write(stopping.guarded(_lines(skip_blank=as_json)), read)
         finally:
             producer.close()
     click.echo(writer.outcome, err=True)
-    if is_stopped:
-        sys.exit(EXIT_INTERRUPTED)
+    if stopping.signal_number is not None:
+        sys.exit(EXIT_AFTER_SIGNAL + stopping.signal_number)
+
+
+class _Stopping:
+    """Lets Ctrl-C and SIGTERM end the input, and nothing else: what was read is written, transactions are ended.
+
+    A second signal interrupts that, too.
+    """
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+        self._is_reading = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def guarded(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+        """The lines up to a signal; it raises KeyboardInterrupt where the next one is asked for."""
+        iterator = iter(lines)
+        while True:
+            self._is_reading = True
+            try:
+                if self.signal_number is not None:
+                    raise KeyboardInterrupt
+                line = next(iterator, None)
+            finally:
+                self._is_reading = False
+            if line is None:
+                return
+            yield line
+
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
+        is_second = self.signal_number is not None
+        self.signal_number = number
+        if self._is_reading or is_second:
+            raise KeyboardInterrupt
 
 
 class _Writer:
@@ -114,8 +160,8 @@ class _Writer:
     def outcome(self) -> str:
         return f"{_records(self._confirmed_count)} written"
 
-    def write(self, lines: Iterable[tuple[int, bytes]], read: Callable[[bytes], Content]) -> bool:
-        """Write all lines as records; returns False if Ctrl-C stopped it before the end.
+    def write(self, lines: Iterable[tuple[int, bytes]], read: Callable[[bytes], Content]) -> None:
+        """Write all lines as records, or those before a KeyboardInterrupt that reading a line raises.
 
         Raises ClickException with the number of the wrong line; later lines are not written.
         """
@@ -123,8 +169,6 @@ class _Writer:
             self._write(lines, read)
         except KeyboardInterrupt:
             self._stop()
-            return False
-        return True
 
     def _write(self, lines: Iterable[tuple[int, bytes]], read: Callable[[bytes], Content]) -> None:
         if sys.stdin.isatty():
@@ -134,6 +178,7 @@ class _Writer:
                 try:
                     content = read(line)
                 except ValueError as error:
+                    self._confirm()  # the lines before it
                     raise self._failure(number, str(error)) from None
                 self._before_record()
                 self._send(number, content)
@@ -161,6 +206,7 @@ class _Writer:
     def _check_partition(self, number: int, partition: int) -> None:
         partitions = self._producer.partitions_for(self._topic)
         if partition not in partitions:
+            self._confirm()  # the lines before it
             raise self._failure(number, f"topic {self._topic!r} has no partition {partition}; it has {len(partitions)}")
 
     def _before_record(self) -> None:
@@ -178,18 +224,25 @@ class _Writer:
         self._finish()
 
     def _confirm(self) -> None:
-        from kafka.errors import BrokerResponseError
+        """Wait for all acknowledgements. Raises ClickException for the first line that was refused, after counting the
+        others."""
+        from kafka.errors import KafkaError
 
+        failure: tuple[int, Exception] | None = None
         for number, future in self._unconfirmed:
             try:
                 future.get(timeout=CONFIRM_TIMEOUT_S)
-            except BrokerResponseError as error:
-                raise self._failure(number, describe_error(error)) from error
-            self._confirmed_count += 1
+            except KafkaError as error:
+                failure = failure or (number, error)
+            else:
+                self._confirmed_count += 1
         self._unconfirmed.clear()
+        if failure is not None:
+            number, cause = failure
+            raise self._failure(number, _reason(cause)) from cause
 
     def _failure(self, number: int, reason: str) -> click.ClickException:
-        return click.ClickException(f"line {number}: {reason} ({self.outcome} before it)")
+        return click.ClickException(f"line {number}: {reason} ({self.outcome})")
 
 
 class _TransactionalWriter(_Writer):
@@ -250,6 +303,14 @@ class _TransactionalWriter(_Writer):
         self._is_open = False
         self._transactions_count += 1
         self._settled_count = self._count
+
+
+def _reason(error: Exception) -> str:
+    from kafka.errors import BrokerResponseError
+
+    if isinstance(error, BrokerResponseError):
+        return describe_error(error)
+    return f"it was not acknowledged: {error or type(error).__name__}"
 
 
 def _records(count: int) -> str:

@@ -1,20 +1,22 @@
-"""`fencepost transactions`: shows transactional ids and the producers of a partition, aborts hanging transactions."""
+"""`fencepost transactions`: shows transactional ids and the producers of a partition, aborts transactions."""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
-from fencepost.broker.cli.connection import admin_client, bootstrap_option, json_option, no_such
+from fencepost.broker.cli.connection import admin_client, bootstrap_option, client_options, json_option, no_such
 from fencepost.broker.cli.output import format_time, print_rows
 
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 STATES = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
 
 
 @click.group()
 def transactions() -> None:
-    """Show transactions and producers, abort hanging ones."""
+    """Show transactions and producers, abort transactions."""
 
 
 @transactions.command("list")
@@ -52,13 +54,8 @@ def list_transactions(bootstrap: str, as_json: bool, states: tuple[str, ...]) ->
 @click.argument("transactional_id")
 def describe(bootstrap: str, as_json: bool, transactional_id: str) -> None:
     """Show one transactional id with its partitions."""
-    from kafka.errors import TransactionalIdNotFoundError
-
     with admin_client(bootstrap) as admin:
-        try:
-            found = admin.describe_transactions([transactional_id])[transactional_id]
-        except TransactionalIdNotFoundError:
-            no_such("transactional id", transactional_id, "transactions")
+        found = _described(admin, transactional_id)
     started_ms = found.transaction_start_time_ms
     row = {
         "transactional_id": transactional_id,
@@ -118,26 +115,63 @@ def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None
 
 @transactions.command()
 @bootstrap_option
+@click.argument("transactional_id")
+@click.confirmation_option("--yes", prompt="This fences the producer of this id and aborts its transaction. Continue?")
+def abort(bootstrap: str, transactional_id: str) -> None:
+    """Abort the open transaction of a transactional id.
+
+    The whole of it, through its coordinator, as a new producer with this id does. The present producer is fenced: its
+    next request is refused.
+    """
+    with admin_client(bootstrap) as admin:
+        found = _described(admin, transactional_id)
+        if found.state.value not in OPEN_STATES:
+            raise click.ClickException(
+                f"{transactional_id} has no open transaction; the last state of its coordinator is {found.state.value}"
+            )
+        from kafka import KafkaProducer
+
+        producer = KafkaProducer(
+            **client_options(bootstrap),
+            transactional_id=transactional_id,
+            transaction_timeout_ms=found.transaction_timeout_ms,
+        )
+        try:
+            producer.init_transactions()
+        finally:
+            producer.close()
+    # What had been decided before is carried out.
+    outcome = "completed the commit" if found.state.value == "PrepareCommit" else "aborted the transaction"
+    click.echo(f"{outcome} of {transactional_id}, and fenced its producer")
+
+
+@transactions.command("abort-hanging")
+@bootstrap_option
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @click.option("--producer-id", type=int, help="Producer of the transaction; see `transactions producers`.")
 @click.option("--start-offset", type=click.IntRange(min=0), help="Or the transaction's start: the last stable offset.")
+@click.option("--force", is_flag=True, help="Abort it here even if its coordinator knows it, which tears it apart.")
 @click.confirmation_option(
     "--yes", prompt="This aborts the transaction on this partition only, without its coordinator. Continue?"
 )
-def abort(bootstrap: str, topic: str, partition: int, producer_id: int | None, start_offset: int | None) -> None:
+def abort_hanging(
+    bootstrap: str, topic: str, partition: int, producer_id: int | None, start_offset: int | None, force: bool
+) -> None:
     """Abort a hanging transaction on one partition.
 
-    For a transaction that no coordinator will end: the last stable offset no longer moves.
+    For a transaction that no coordinator will end: the last stable offset no longer moves. One that its coordinator
+    knows is refused.
     """
     from kafka import TopicPartition
     from kafka.admin import AbortTransactionSpec
 
     if (producer_id is None) == (start_offset is None):
         raise click.UsageError("say whose transaction: --producer-id or --start-offset, one of them")
+    place = TopicPartition(topic, partition)
     where = f"{topic}-{partition}"
     with admin_client(bootstrap) as admin:
-        described = admin.describe_producers([TopicPartition(topic, partition)])
+        described = admin.describe_producers([place])
         producer = next(
             (
                 producer
@@ -157,13 +191,36 @@ def abort(bootstrap: str, topic: str, partition: int, producer_id: int | None, s
             raise click.ClickException(
                 f"{missing}; `fencepost transactions producers {topic} {partition}` shows which there are"
             )
+        if not force:
+            _refuse_known(admin, producer.producer_id, place)
         # A producer whose partition has no marker yet has coordinator epoch -1; every coordinator's is 0 or more.
         admin.abort_transaction(
             AbortTransactionSpec(
-                TopicPartition(topic, partition),
-                producer.producer_id,
-                producer.producer_epoch,
-                max(0, producer.coordinator_epoch),
+                place, producer.producer_id, producer.producer_epoch, max(0, producer.coordinator_epoch)
             )
         )
     click.echo(f"aborted the transaction of producer {producer.producer_id} on {where}")
+
+
+def _refuse_known(admin: Any, producer_id: int, place: Any) -> None:
+    """Raise ClickException if a coordinator knows the open transaction of this producer, with this partition."""
+    listed = admin.list_transactions(producer_id_filters=[producer_id], state_filters=list(OPEN_STATES))
+    for listing in (listing for listings in listed.values() for listing in listings):
+        found = _described(admin, listing.transactional_id)
+        if found.producer_id == producer_id and place in found.topic_partitions:
+            raise click.ClickException(
+                f"the transaction is not hanging: its coordinator knows it as that of {listing.transactional_id}, "
+                f"{found.state.value}, and will end it within its timeout of {found.transaction_timeout_ms} ms. "
+                f"`fencepost transactions abort {listing.transactional_id}` aborts all of it now; "
+                "--force aborts it on this partition alone"
+            )
+
+
+def _described(admin: Any, transactional_id: str) -> Any:
+    """Describe a transactional id. Raises ClickException if it does not exist."""
+    from kafka.errors import TransactionalIdNotFoundError
+
+    try:
+        return admin.describe_transactions([transactional_id])[transactional_id]
+    except TransactionalIdNotFoundError:
+        no_such("transactional id", transactional_id, "transactions")

@@ -27,7 +27,7 @@ def test_every_command_is_on_the_page() -> None:
     page = command_line_page()
     for name in COMMANDS:
         assert f"\n## fencepost {name}\n" in page
-    assert "\n### fencepost transactions abort\n" in page
+    assert "\n### fencepost transactions abort-hanging\n" in page
 
 
 @pytest.mark.parametrize("command", COMMANDS_FOUND, ids=lambda command: command.name)

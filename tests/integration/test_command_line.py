@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -286,7 +287,7 @@ def test_a_bad_line_aborts_its_transaction(run: Run, unique: Unique) -> None:
     result = run("produce", topic, *options, input=text)
     assert result.exit_code == 1
     assert "line 3: not JSON" in result.stderr
-    assert "2 records written and committed in 2 transactions before it" in result.stderr
+    assert "(2 records written and committed in 2 transactions)" in result.stderr
     assert sorted(values(run, topic)) == ["1", "2"]
 
 
@@ -306,12 +307,46 @@ def test_a_hanging_transaction_is_found_and_aborted(broker: BrokerProcess, run: 
     assert found["transaction_start_offset"] == 0
     (partition,) = json.loads(run("topics", "describe", topic, "--json").stdout)
     assert (partition["last_stable_offset"], partition["high_watermark"]) == (0, 1)
-    aborted = run("transactions", "abort", topic, "0", "--producer-id", str(found["producer_id"]), "--yes")
+    command = ("transactions", "abort-hanging", topic, "0", "--producer-id", str(found["producer_id"]), "--yes")
+    refused = run(*command)
+    assert refused.exit_code == 1
+    assert f"its coordinator knows it as that of {transactional_id}, Ongoing" in refused.stderr
+    (partition,) = json.loads(run("topics", "describe", topic, "--json").stdout)
+    assert (partition["last_stable_offset"], partition["high_watermark"]) == (0, 1)
+    aborted = run(*command, "--force")
     assert aborted.exit_code == 0, aborted.output
     (partition,) = json.loads(run("topics", "describe", topic, "--json").stdout)
     assert (partition["last_stable_offset"], partition["high_watermark"]) == (2, 2)
-    again = run("transactions", "abort", topic, "0", "--producer-id", str(found["producer_id"]), "--yes")
-    assert f"has no open transaction on {topic}-0" in again.stderr
+    assert f"has no open transaction on {topic}-0" in run(*command).stderr
+
+
+def test_a_transaction_is_aborted_by_its_transactional_id_and_its_producer_fenced(
+    broker: BrokerProcess, run: Run, unique: Unique
+) -> None:
+    from confluent_kafka import KafkaException, Producer
+
+    topic, transactional_id = unique("ended"), unique("ended")
+    run("topics", "create", topic, "--partitions", "2")
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id, "transaction.timeout.ms": 54_321}
+    )
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    for partition in (0, 1):
+        producer.produce(topic, b"open", partition=partition)
+    producer.flush(10)
+    assert run("transactions", "abort", transactional_id, input="n\n").exit_code == 1
+    done = run("transactions", "abort", transactional_id, "--yes")
+    assert done.stdout == f"aborted the transaction of {transactional_id}, and fenced its producer\n"
+    for partition in json.loads(run("topics", "describe", topic, "--json").stdout):
+        assert (partition["last_stable_offset"], partition["high_watermark"]) == (2, 2)
+    (described,) = json.loads(run("transactions", "describe", transactional_id, "--json").stdout)
+    assert (described["state"], described["timeout_ms"]) == ("Empty", 54_321)
+    with pytest.raises(KafkaException, match=r"fenced|newer instance|FENCED"):
+        producer.commit_transaction(10)
+    again = run("transactions", "abort", transactional_id, "--yes")
+    assert again.exit_code == 1
+    assert f"{transactional_id} has no open transaction" in again.stderr
 
 
 def test_a_transaction_that_no_coordinator_knows_hangs_until_it_is_aborted(tmp_path: Path) -> None:
@@ -348,10 +383,10 @@ def test_a_transaction_that_no_coordinator_knows_hangs_until_it_is_aborted(tmp_p
         described = json.loads(run("transactions", "producers", "orders", "0", "--json").stdout)
         (hanging,) = [producer for producer in described if producer["transaction_start_offset"] is not None]
         assert (hanging["producer_id"], hanging["transaction_start_offset"]) == (5000, 1)
-        wrong = run("transactions", "abort", "orders", "0", "--start-offset", "0", "--yes")
+        wrong = run("transactions", "abort-hanging", "orders", "0", "--start-offset", "0", "--yes")
         assert "no open transaction begins at offset 0 of orders-0" in wrong.stderr
-        assert "one of them" in run("transactions", "abort", "orders", "0", "--yes").stderr
-        aborted = run("transactions", "abort", "orders", "0", "--start-offset", "1", "--yes")
+        assert "one of them" in run("transactions", "abort-hanging", "orders", "0", "--yes").stderr
+        aborted = run("transactions", "abort-hanging", "orders", "0", "--start-offset", "1", "--yes")
         assert aborted.stdout == "aborted the transaction of producer 5000 on orders-0\n"
         assert run(*read).stdout.split() == ["before", "after"]
     finally:
@@ -362,6 +397,7 @@ def test_a_transaction_that_no_coordinator_knows_hangs_until_it_is_aborted(tmp_p
     ("arguments", "message"),
     [
         (("describe", "missing"), "there is no transactional id 'missing'"),
+        (("abort", "missing", "--yes"), "there is no transactional id 'missing'"),
         (("producers", "missing", "0"), "UNKNOWN_TOPIC_OR_PARTITION (3)"),
         (("list", "--state", "Ended"), "'Ended' is not one of"),
     ],
@@ -416,7 +452,10 @@ def test_a_stopped_member_commits_and_leaves(
     assert run("groups", "describe", group).stdout.startswith(f"{group}: classic group, Empty, 0 members\n")
 
 
-def test_an_interrupted_transaction_is_aborted(broker: BrokerProcess, run: Run, unique: Unique) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_transaction_is_aborted(
+    broker: BrokerProcess, run: Run, unique: Unique, number: signal.Signals
+) -> None:
     topic, transactional_id = unique("interrupted"), unique("interrupted")
     run("topics", "create", topic)
     command = [sys.executable, "-m", "fencepost", "produce", topic, "--transactional-id", transactional_id]
@@ -436,8 +475,75 @@ def test_an_interrupted_transaction_is_aborted(broker: BrokerProcess, run: Run, 
         # Two are committed, so what is open now is the transaction of the third.
         while '"Ongoing"' not in run("transactions", "describe", transactional_id, "--json").stdout:
             assert time.monotonic() < deadline_s
-        os.kill(writer.pid, signal.SIGINT)
+        os.kill(writer.pid, number)
         _, said = writer.communicate(timeout=20)
     assert said == ("2 records written and committed in 1 transaction; the last one was not complete and is aborted\n")
-    assert writer.returncode == 130
+    assert writer.returncode == 128 + number
     assert sorted(values(run, topic)) == ["1", "2"]
+    (described,) = json.loads(run("transactions", "describe", transactional_id, "--json").stdout)
+    assert described["state"] == "CompleteAbort"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_read_before_a_signal_is_written(
+    broker: BrokerProcess, run: Run, unique: Unique, number: signal.Signals
+) -> None:
+    topic = unique("interrupted")
+    run("topics", "create", topic)
+    command = [sys.executable, "-m", "fencepost", "produce", topic, "--bootstrap", broker.bootstrap]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None
+        writer.stdin.write("1\n2\n3\n")
+        writer.stdin.flush()
+        deadline_s = time.monotonic() + 20
+        while len(values(run, topic)) < 3:
+            assert time.monotonic() < deadline_s
+        os.kill(writer.pid, number)
+        _, said = writer.communicate(timeout=20)
+    assert said == "3 records written\n"
+    assert writer.returncode == 128 + number
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "line"),
+    [
+        (("--json",), '{"value": "1"}\n{"value": "2"}\nno\n', "line 3: not JSON"),
+        (("--json",), '{"value": "1"}\n{"value": "2"}\n{"value": "3", "partition": 9}\n', "line 3: topic"),
+        (("--partition", "0"), "1\n" + "x" * 1_500_000 + "\n2\n", "line 2: the broker refused: MESSAGE_SIZE_TOO_LARGE"),
+    ],
+    ids=["a line that cannot be read", "a partition that is not there", "a record that is refused"],
+)
+def test_a_bad_line_is_reported_with_what_was_written(
+    run: Run, unique: Unique, options: tuple[str, ...], text: str, line: str
+) -> None:
+    topic = unique("bad-line")
+    run("topics", "create", topic)
+    result = run("produce", topic, *options, input=text)
+    assert result.exit_code == 1
+    assert line in result.stderr
+    # A producer gives up what follows a record that was refused: the numbers of its batches would have a gap.
+    written = values(run, topic)
+    assert sorted(written) in (["1"], ["1", "2"])
+    assert f"({len(written)} record{'s' if len(written) > 1 else ''} written)\n" in result.stderr
+
+
+@pytest.mark.parametrize("command", [("produce", "a"), ("consume", "a"), ("topics", "list"), ("groups", "list")])
+def test_an_advertised_address_that_cannot_be_reached_is_named_within_seconds(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        advertised = f"PLAINTEXT://127.0.0.1:{silent.getsockname()[1]}"
+        with BrokerProcess(tmp_path / "data", settings={"advertised.listeners": advertised}) as process:
+            started_s = time.monotonic()
+            result = CliRunner().invoke(
+                fencepost, [*command, "--bootstrap", process.bootstrap], input="1\n", prog_name="fencepost"
+            )
+            assert time.monotonic() - started_s < 5
+            assert CliRunner().invoke(fencepost, ["ping", "--bootstrap", process.bootstrap]).exit_code == 0
+    assert result.exit_code == 1
+    assert f"{process.bootstrap} answers, but sends clients to an address where" in result.stderr
+    assert f"127.0.0.1:{silent_port(advertised)} (it accepts connections but gave no answer" in result.stderr
+
+
+def silent_port(advertised: str) -> str:
+    return advertised.rpartition(":")[2]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from fencepost.broker.cli.probe import NoBrokerError, parse_address, probe, probe_any
+from fencepost.broker.cli.probe import NoBrokerError, check_advertised, parse_address, probe, probe_any
+from fencepost.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from fencepost.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from fencepost.protocol.schema import encode
 
 
 @contextmanager
@@ -95,3 +99,85 @@ def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int]) ->
 def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected HOST:PORT, such as 127\.0\.0\.1:9092"):
         parse_address(text)
+
+
+# Where clients are sent
+
+
+@contextmanager
+def advertising(*addresses: tuple[str, int], latest_version: int = 13) -> Iterator[str]:
+    """The address of a broker that sends clients to these addresses, and knows Metadata up to a version."""
+    versions = ApiVersionsResponse(api_keys=[ApiVersion(api_key=3, max_version=latest_version)])
+    brokers = [
+        MetadataResponseBroker(node_id=number, host=host, port=port) for number, (host, port) in enumerate(addresses)
+    ]
+
+    def framed(message: object, version: int) -> bytes:
+        contents = b"\0\0\0\1" + encode(message, version)
+        return len(contents).to_bytes(4, "big") + contents
+
+    def serve(listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                while request := connection.recv(4096):
+                    version = int.from_bytes(request[6:8], "big")
+                    is_metadata = request[4:6] == b"\0\3"
+                    connection.sendall(framed(MetadataResponse(brokers=brokers) if is_metadata else versions, version))
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=serve, args=(listening,))
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+@contextmanager
+def silent() -> Iterator[int]:
+    """A port that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+@pytest.mark.parametrize("latest_version", [1, 4, 13])
+def test_an_advertised_address_without_a_broker_is_named_with_the_reason(latest_version: int) -> None:
+    with (
+        advertising(("127.0.0.1", 1), latest_version=latest_version) as bootstrap,
+        pytest.raises(NoBrokerError, match=r"127\.0\.0\.1:1 \(connection refused\)"),
+    ):
+        check_advertised(bootstrap)
+
+
+def test_silent_advertised_addresses_take_seconds_in_all() -> None:
+    with silent() as first, silent() as second:
+        sent_to = [("127.0.0.1", first), ("127.0.0.1", second)]
+        started_s = time.monotonic()
+        with advertising(*sent_to) as bootstrap, pytest.raises(NoBrokerError, match=r"no answer .*, .*no answer"):
+            check_advertised(bootstrap, timeout_s=1)
+        assert time.monotonic() - started_s < 2
+
+
+def test_one_advertised_address_with_a_broker_is_enough() -> None:
+    with advertising(("127.0.0.1", 1)) as other:
+        host, port = parse_address(other)
+        with advertising(("127.0.0.1", 1), (host, port)) as bootstrap:
+            check_advertised(bootstrap)
+
+
+def test_a_broker_that_advertises_where_it_was_found_is_not_asked_again() -> None:
+    with advertising(("127.0.0.1", 1)) as other, advertising(parse_address(other)) as bootstrap:
+        check_advertised(f"{bootstrap},{other}")
+
+
+@pytest.mark.parametrize("latest_version", [0, 4])
+def test_where_nothing_is_known_nothing_is_refused(latest_version: int) -> None:
+    with advertising(latest_version=latest_version) as bootstrap:
+        check_advertised(bootstrap)
+    check_advertised("127.0.0.1:1")
