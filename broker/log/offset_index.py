@@ -13,6 +13,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
+from fencepost.broker.log.rising_columns import rises
+
 ENTRY_BYTES = 8
 
 
@@ -50,7 +52,7 @@ class OffsetIndex:
         index.positions = columns[1::2]
         index.written_count = len(index.positions)
         if index.positions:
-            if not _rises(index.last_offsets) or not _rises(index.positions):
+            if not rises(index.last_offsets) or not rises(index.positions):
                 raise CorruptIndexError("its entries do not rise")
             if index.last_offsets[0] < 0 or index.positions[0] < 0 or index.positions[-1] >= log_size_bytes:
                 raise CorruptIndexError("an entry points outside the log file")
@@ -106,10 +108,6 @@ class OffsetIndex:
     def unwritten_bytes(self) -> bytes:
         """Return the entries that the file does not hold yet, encoded."""
         return _to_bytes(self.last_offsets[self.written_count :], self.positions[self.written_count :])
-
-
-def _rises(column: array[int]) -> bool:
-    return all(map(int.__lt__, column, column[1:]))
 
 
 def _to_bytes(last_offsets: array[int], positions: array[int]) -> bytes:

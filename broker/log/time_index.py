@@ -13,8 +13,10 @@ from array import array
 from bisect import bisect_left
 
 from fencepost.broker.log.offset_index import CorruptIndexError
+from fencepost.broker.log.rising_columns import rises
 
 TIME_INDEX_ENTRY = struct.Struct(">qi")
+_UPPER = 1 if sys.byteorder == "little" else 0  # place of a timestamp's upper half in memory; in the file it is 0
 
 
 class TimeIndex:
@@ -46,22 +48,16 @@ class TimeIndex:
             if sys.byteorder == "little":
                 words.byteswap()
             timestamps = array("I", bytes(2 * len(content) // TIME_INDEX_ENTRY.size * words.itemsize))
-            first, second = (1, 0) if sys.byteorder == "little" else (0, 1)  # half of a timestamp
-            timestamps[0::2], timestamps[1::2] = words[first::3], words[second::3]
-            index.timestamps_ms.frombytes(timestamps.tobytes())
-            index.last_offsets.frombytes(words[2::3].tobytes())
+            timestamps[_UPPER::2], timestamps[1 - _UPPER :: 2] = words[0::3], words[1::3]
+            index.timestamps_ms.frombytes(memoryview(timestamps).cast("B"))
+            index.last_offsets.frombytes(memoryview(words[2::3]).cast("B"))
         index.written_count = len(index.last_offsets)
-        timestamps_ms, last_offsets = index.timestamps_ms.tolist(), index.last_offsets.tolist()
-        rises = (  # sorting what is sorted is the fastest comparison of neighbours
-            timestamps_ms == sorted(timestamps_ms)
-            and len(set(timestamps_ms)) == len(timestamps_ms)
-            and last_offsets == sorted(last_offsets)
-        )
-        if not rises or (index.last_offsets and index.last_offsets[0] < 0):
+        is_rising = rises(index.timestamps_ms) and rises(index.last_offsets, strictly=False)
+        if not is_rising or (index.last_offsets and index.last_offsets[0] < 0):
             raise CorruptIndexError("its entries do not rise")
         if index.last_offsets and index.last_offsets[-1] >= offsets_count:
             raise CorruptIndexError("an entry is about an offset behind the segment")
-        index.greatest_timestamp_ms = timestamps_ms[-1] if timestamps_ms else -1
+        index.greatest_timestamp_ms = index.timestamps_ms[-1] if index.timestamps_ms else -1
         return index
 
     def __len__(self) -> int:
@@ -81,9 +77,20 @@ class TimeIndex:
 
     def to_bytes(self) -> bytes:
         """Return the content of the whole file."""
-        return b"".join(map(TIME_INDEX_ENTRY.pack, self.timestamps_ms, self.last_offsets))
+        return _to_bytes(self.timestamps_ms, self.last_offsets)
 
     def unwritten_bytes(self) -> bytes:
         """Return the entries that the file does not hold yet, encoded."""
         start = self.written_count
-        return b"".join(map(TIME_INDEX_ENTRY.pack, self.timestamps_ms[start:], self.last_offsets[start:]))
+        return _to_bytes(self.timestamps_ms[start:], self.last_offsets[start:])
+
+
+def _to_bytes(timestamps_ms: array[int], last_offsets: array[int]) -> bytes:
+    """Encode entries, in columns as `TimeIndex.from_bytes` decodes them."""
+    halves = array("I", timestamps_ms.tobytes())
+    words = array("I", bytes(len(last_offsets) * TIME_INDEX_ENTRY.size))
+    words[0::3], words[1::3] = halves[_UPPER::2], halves[1 - _UPPER :: 2]
+    words[2::3] = array("I", last_offsets.tobytes())
+    if sys.byteorder == "little":
+        words.byteswap()
+    return words.tobytes()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+import time
+from collections.abc import Callable
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.segment import Segment, SegmentLimits
 from fencepost.broker.log.segment_batches import SegmentRead
+from fencepost.broker.log.segment_indexes import SegmentIndexes
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.record_batch import Record, build_batch, iterate_batches
@@ -402,3 +405,38 @@ def test_a_sealed_segment_keeps_no_room_for_more(segment: Segment, monkeypatch: 
     monkeypatch.setattr(type(segment.batches.log), "release_room", lambda file: released.append(file.path))
     segment.seal()
     assert released == [segment.batches.log.path]
+
+
+def test_the_indexes_of_a_full_segment_are_read_and_recorded_in_short_steps(disk: LocalDisk, directory: str) -> None:
+    """With an entry for every 4 KiB of 1 GiB; a fetch, or the roll of the segment, waits for it.
+
+    The limit is twice what a step takes where nothing else runs; Python for every entry is above it.
+    """
+    count = 2**18
+    written = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=4_096)
+    written.indexes.offset_index.extend(range(0, 40 * count, 40), range(0, 4_096 * count, 4_096))
+    for slot in range(count):
+        written.indexes.time_index.append(1_700_000_000_000 + slot, 40 * slot)
+    with open(written.batches.log.path, "r+b") as file:
+        file.truncate(4_096 * count)
+    for one in written.indexes.write():
+        one.close()
+    written.files.record(written.indexes.records()).close()
+
+    def opened() -> SegmentIndexes:
+        return Segment(disk, directory, 100, next_offset=100 + 40 * count, index_interval_bytes=4_096).indexes
+
+    assert opened().offset_index.positions == written.indexes.offset_index.positions
+    assert opened().time_index.timestamps_ms == written.indexes.time_index.timestamps_ms
+    assert least_s(lambda: opened().offset_index) < 0.03
+    assert least_s(written.indexes.records) < 0.015
+
+
+def least_s(step: Callable[[], object]) -> float:
+    """The least processor time of three that a step took."""
+    taken_s = []
+    for _ in range(3):
+        before_s = time.thread_time()
+        step()
+        taken_s.append(time.thread_time() - before_s)
+    return min(taken_s)
