@@ -36,7 +36,7 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
+from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
@@ -66,8 +66,6 @@ log = get_logger(__name__)
 CLEANUP = Place("removal of the offsets of deleted topics", Policy.RETRY)
 ABANDONED_REQUEST = Place("note of a group request that was given up", Policy.REPORT)
 
-SLICE_S = 0.005
-"""Length of a time slice while groups are listed."""
 GROUPS_PER_STEP = 100
 
 NO_MEMBER = Fetcher()

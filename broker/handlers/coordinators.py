@@ -16,8 +16,8 @@ from fencepost.broker.kernel.topic_partition import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from fencepost.broker.log.sliced_work import Slices
-from fencepost.broker.requests.api import SLICE_S, RequestContext, Services, api
+from fencepost.broker.log.sliced_work import SLICE_S, Slices
+from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fencepost.broker.group.consumer.membership import HeartbeatRefusal
-from fencepost.broker.log.sliced_work import Slices
-from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.log.sliced_work import SLICE_S, Slices
+from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.requests.authorized_operations import AclOperation
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_admin import (

@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.sliced_work import Slices
+from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,

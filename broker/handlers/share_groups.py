@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
 from fencepost.broker.hosting.features import SHARE_VERSION
-from fencepost.broker.log.sliced_work import Slices
-from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.log.sliced_work import SLICE_S, Slices
+from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.share.service import (
     ShareService,  # not in a request: descriptors may be short
 )

@@ -8,8 +8,8 @@ from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
 from fencepost.broker.hosting.features import STREAMS_VERSION
 from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
-from fencepost.broker.log.sliced_work import Slices
-from fencepost.broker.requests.api import SLICE_S, RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.log.sliced_work import SLICE_S, Slices
+from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribedGroup,

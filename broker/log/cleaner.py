@@ -19,12 +19,12 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from fencepost.broker.log.compaction import CleanedTransactions, OffsetMap, RetentionRules
 from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET
-from fencepost.broker.log.large_batch_checks import SLICE_S, on_a_thread
+from fencepost.broker.log.large_batch_checks import on_a_thread
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_replay import usable_transaction_index
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_files import file_name, forget_segments
-from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices, run_to_end
+from fencepost.broker.log.sliced_work import SHORT_SLICE_S, SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
 from fencepost.broker.log.tail_scan import checked_batches
 from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
@@ -132,7 +132,7 @@ class LogCleaning:
         candidates = [segment for segment in self._log.segments.sealed if segment.base_offset < self._dirty.end_offset]
         await self._build_map(candidates)
         segments = [segment for segment in candidates if segment.base_offset < self._map.end_offset]
-        last_records = await run_in_slices(self._log.producer_work.last_records_in_steps(), SLICE_S)
+        last_records = await run_in_slices(self._log.producer_work.last_records_in_steps(), SHORT_SLICE_S)
         self._require_segments(segments)
         rules = RetentionRules(
             self._map,
@@ -145,7 +145,7 @@ class LogCleaning:
         size_after_bytes = 0
         for group in self._groups(segments):
             size_after_bytes += await self._clean_group(group, rules)
-        await run_in_slices(self._map.clearing_steps(), SLICE_S)
+        await run_in_slices(self._map.clearing_steps(), SHORT_SLICE_S)
         log.info(
             "log_cleaned",
             topic=self._log.topic_partition.topic,
@@ -193,7 +193,7 @@ class LogCleaning:
         """Work on the records of a batch: in one step where they are few, else in slices."""
         if batch.header.records_count <= RECORDS_PER_SLICE:
             return run_to_end(steps)
-        return await run_in_slices(steps, SLICE_S)
+        return await run_in_slices(steps, SHORT_SLICE_S)
 
     def _require_segments(self, segments: Sequence[Segment]) -> None:
         """Require the segments to be unchanged: the log may have been deleted, taken offline or cut by retention

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from fencepost.broker.log.append_rules import AppendRules
 from fencepost.broker.log.batch_validation import refuse_without_producer_id, refused_records
 from fencepost.broker.log.log_types import AppendResult
-from fencepost.broker.log.sliced_work import run_in_slices
+from fencepost.broker.log.sliced_work import SHORT_SLICE_S, run_in_slices
 from fencepost.protocol.compression import decompress
 from fencepost.protocol.primitives import Buffer, DecodeError
 from fencepost.protocol.record_batch import (
@@ -34,8 +34,6 @@ T = TypeVar("T")
 
 IN_WORK_COUNT = 2
 """The most batches in work; each may take `MAXIMUM_DECOMPRESSED_BYTES` of memory, and as much compressed."""
-SLICE_S = 0.002
-"""The time slice for checking records, plus or minus a step."""
 
 
 class CheckedLargeBatch(NamedTuple):
@@ -71,7 +69,7 @@ class LargeBatches:
                 except DecodeError as error:
                     return refused_records(invalid_records(error))
             steps = validation_steps(content, header, rules.record_rules, now_ms=now_ms)
-            refusal = await run_in_slices(steps, SLICE_S)
+            refusal = await run_in_slices(steps, SHORT_SLICE_S)
             if refusal is not None:
                 return refused_records(refusal)
             if rules.codec is None or header.attributes & CODEC_MASK == rules.codec:

@@ -29,11 +29,10 @@ from fencepost.broker.log.offset_checkpoint import LOG_START_FILE, OffsetCheckpo
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_state import ProducerState
-from fencepost.broker.log.producer_work import SLICE_S
 from fencepost.broker.log.remedies import remedy_offline_partition
 from fencepost.broker.log.room_reserve import RoomReserve
 from fencepost.broker.log.segment import Segment
-from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
+from fencepost.broker.log.sliced_work import SHORT_SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.log.unreadable_log import is_unreadable
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, Volume
 from fencepost.protocol.errors import ErrorCode
@@ -483,7 +482,7 @@ class LogDirectory:
             for count, partition_log in enumerate(self._logs.values()):
                 if count % LOADS_PER_TURN == 0:
                     await asyncio.sleep(0)
-                if await run_in_slices(partition_log.prepare_close(), SLICE_S):
+                if await run_in_slices(partition_log.prepare_close(), SHORT_SLICE_S):
                     unsynced.append(partition_log)
             if len(unsynced) >= WRITTEN_BACK_TOGETHER_COUNT:
                 await self._disk.write_back(self._path)

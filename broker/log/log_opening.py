@@ -26,7 +26,7 @@ from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_state import ProducerState
 from fencepost.broker.log.recovery import LoadedLog, LogRecovery
 from fencepost.broker.log.remedies import remedy_partition_went_offline
-from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices, run_to_end
+from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.log.unreadable_log import unreadable_segment
 from fencepost.broker.storage.disk import Disk, StorageError, UnexpectedFailureError, remedy
 
@@ -44,8 +44,6 @@ LOADS_PER_TURN = 16
 LOGS_PER_SYNC = 64
 WRITTEN_BACK_TOGETHER_COUNT = 256
 """From this many logs on, all that they wrote goes to the disk in one pass before their files are synced one by one."""
-SLICE_S = 0.005
-"""The time slice for opening logs while clients are served."""
 READ_NOW_BYTES = 128 * 1024
 """The largest snapshot of producers that is read in one step: up to 700 producers with five batches each."""
 

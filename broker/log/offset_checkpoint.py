@@ -13,15 +13,12 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets_in_steps
 from fencepost.broker.log.durable_file import replace_durably
 from fencepost.broker.log.room_reserve import RoomReserve
-from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
+from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.storage.disk import Disk, NoRoomError
 
 log = get_logger(__name__)
 
 LOG_START_FILE = "log-start-offset-checkpoint"
-
-SLICE_S = 0.005
-"""The time slice for collecting a file's content, while clients are served."""
 
 
 class OffsetCheckpoint:

@@ -16,7 +16,7 @@ from fencepost.broker.log.log_types import ActiveProducer
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_SLICE, encoding_steps
 from fencepost.broker.log.producer_state import ProducerState
-from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices, run_to_end
+from fencepost.broker.log.sliced_work import SHORT_SLICE_S, SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.storage.disk import LogFile, StorageError, UnexpectedFailureError
 
 PRODUCER_WORK = Place("work on the many producers of a log", Policy.FAIL_PARTITION)
@@ -24,8 +24,6 @@ PRODUCER_WORK = Place("work on the many producers of a log", Policy.FAIL_PARTITI
 FEW_PRODUCERS_COUNT = PRODUCERS_PER_SLICE
 """Producers up to which their state is written in the step that rolls the log."""
 LISTED_PER_SLICE = 1_000
-SLICE_S = 0.002
-"""How long producers are worked on at a stretch, give or take a step."""
 
 
 class ServedLog(Protocol):
@@ -89,7 +87,7 @@ class ProducerWork:
 
         async def write() -> None:
             try:
-                content = await run_in_slices(encoding_steps(capture.producers(), len(capture)), SLICE_S)
+                content = await run_in_slices(encoding_steps(capture.producers(), len(capture)), SHORT_SLICE_S)
                 if log.is_offline or log.is_deleted:
                     return
                 written(self._files.write_encoded_snapshot(offset, content))
@@ -110,7 +108,7 @@ class ProducerWork:
         if self.has_few_producers:
             run_to_end(steps)
         else:
-            self._start(run_in_slices(steps, SLICE_S), log)
+            self._start(run_in_slices(steps, SHORT_SLICE_S), log)
 
     # Listings
 

@@ -11,6 +11,13 @@ T = TypeVar("T")
 SlicedWork = Generator[None, None, T]
 """Each `next` does a step; the generator returns the result."""
 
+SLICE_S = 0.005
+"""The time slice of work that runs while clients are served: a quarter of the 20 ms that no step may take, as a slice
+ends with the step that exceeds it, and slices of several works may follow one another in a turn."""
+SHORT_SLICE_S = 0.002
+"""The time slice of work that runs for seconds and again and again under load, so that each slice delays produces and
+fetches: checks of large batches, the cleaner, and snapshots, expiry and listings of a log's many producers."""
+
 
 def run_to_end(steps: SlicedWork[T]) -> T:
     """Do all steps without a pause; return the result."""
@@ -40,9 +47,13 @@ class Slices:
     def __init__(self, slice_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._slice_s = slice_s
-        self._slice_end_s = self._loop.time() + slice_s
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a new slice: the caller has waited for something else, and others have run meanwhile."""
+        self._slice_end_s = self._loop.time() + self._slice_s
 
     async def turn(self) -> None:
         if self._loop.time() >= self._slice_end_s:
             await asyncio.sleep(0)
-            self._slice_end_s = self._loop.time() + self._slice_s
+            self.begin()

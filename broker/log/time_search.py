@@ -18,6 +18,7 @@ from fencepost.broker.log.large_batch_checks import on_a_thread
 from fencepost.broker.log.log_segments import LogSegments
 from fencepost.broker.log.log_types import TimestampedOffset
 from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.protocol.compression import Codec, TooLargeForOneStepError, decompress
 from fencepost.protocol.primitives import Buffer, DecodeError
 from fencepost.protocol.record import LEAST_DELTA_MS, find_record
@@ -34,8 +35,6 @@ T = TypeVar("T")
 
 IN_WORK_COUNT: Final = 2
 """The most searches that hold a large batch."""
-SLICE_S: Final = 0.005
-"""The time slice of searches."""
 HEADERS_PER_STEP: Final = 500
 RECORDS_PER_STEP: Final = 2_000
 READ_AT_ONCE_BYTES: Final = 512 * 1024
@@ -62,8 +61,7 @@ class Searches:
 
     async def finish(self, search: Search[T]) -> T:
         """Run a search while other things run. Raises what the search raises."""
-        loop = asyncio.get_running_loop()
-        slice_end_s = loop.time() + SLICE_S
+        slices = Slices(SLICE_S)
         result: Buffer | DecodeError | None = None
         has_slot = False
         try:
@@ -82,13 +80,11 @@ class Searches:
                     if has_slot and need is Need.NEXT:
                         self._slots.release()
                         has_slot = False
-                    if loop.time() >= slice_end_s:
-                        await asyncio.sleep(0)
-                        slice_end_s = loop.time() + SLICE_S
+                    await slices.turn()
                 else:
                     assert not isinstance(need, Need)
                     result = await on_a_thread(need)
-                    slice_end_s = loop.time() + SLICE_S
+                    slices.begin()
         finally:
             if has_slot:
                 self._slots.release()

@@ -15,10 +15,9 @@ from fencepost.broker.handlers import APIS, Api, CloseConnection, RequestContext
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.sliced_work import run_in_slices
+from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.quotas.client_quotas import ClientQuotas, RequestMeter
 from fencepost.broker.request_cache.request_cache import CACHES, new_request_cache
-from fencepost.broker.requests.api import SLICE_S
 from fencepost.broker.requests.long_polls import LongPoll, PendingReply, ReplyFrame
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey

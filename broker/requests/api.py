@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.log.large_batch_checks import LargeBatches
-from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
+from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.requests.long_polls import LongPolls
 from fencepost.broker.requests.served import SERVED
 from fencepost.protocol.errors import ErrorCode
@@ -74,10 +74,6 @@ class Services:
     @property
     def shares(self) -> ShareService:
         return self.share_service()
-
-
-SLICE_S = 0.005
-"""The time slice in which a large reply is built or encoded; other requests are served between slices."""
 
 
 class SlicedResponse(NamedTuple):

@@ -16,7 +16,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.sliced_work import SlicedWork, run_in_slices
+from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 
@@ -26,8 +26,6 @@ MARKER_APPEND = Place("append of a marker", Policy.RETRY)
 
 MARKERS_PER_STEP = 96
 """More markers of one request are appended in several steps of the event loop."""
-SLICE_S = 0.005
-"""The time slice of these appends; other requests are served in between."""
 
 
 class TransactionMarker(NamedTuple):
