@@ -18,6 +18,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.kernel.logging import configure_logging
 from fencepost.broker.kernel.scheduler_slices import request_longest_slices
+from fencepost.broker.kernel.service_manager import READY, STOPPING, notify
 from fencepost.broker.kernel.supervision import Place, Policy, describe, log_loop_error
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node import Node
@@ -122,12 +123,14 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     keep_freed_memory()
     _print_ready(node, loaded.settings)
+    notify(READY)
     loading = HEAP_FREEZE.start(_freeze_when_loaded(node))
     try:
         await stopping.wait()
         if node.failure is not None:
             _end_at_once(node.failure)
         log.info("stopping", connections=node.connection_count)
+        notify(STOPPING)
     finally:
         loading.cancel()
         await node.stop()
