@@ -16,7 +16,7 @@ SLICE_S = 0.005
 ends with the step that exceeds it, and slices of several works may follow one another in a turn."""
 SHORT_SLICE_S = 0.002
 """The time slice of work that runs for seconds and again and again under load, so that each slice delays produces and
-fetches: checks of large batches, the cleaner, and snapshots, expiry and listings of a log's many producers."""
+fetches: checks of large batches, the cleaner, snapshots and expiry of a log's many producers, and stops of logs."""
 
 
 def run_to_end(steps: SlicedWork[T]) -> T:
