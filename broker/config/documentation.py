@@ -25,9 +25,11 @@ Settings have Kafka's names, units and, unless the text says otherwise, Kafka's 
    `fencepost.log.format`;
 3. the command line: `--set num.partitions=3`, and the options that `fencepost serve --help` lists.
 
-The broker does not start with an unknown name; the message has the nearest known one. Kafka's settings for parts that
-do not exist here (ZooKeeper, KRaft, replication, threads) are ignored with a warning, so that an existing
-`server.properties` works; security settings (`ssl.*`, `sasl.*`, `authorizer.*`) are refused.
+The broker does not start with an unknown name; the message has the nearest known one. Of environment variables only
+those that nearly name a setting are refused. Others that begin with `FENCEPOST_` are ignored with a warning, and those
+that Kubernetes sets for a Service named `fencepost` without one. Kafka's settings for parts that do not exist here
+(ZooKeeper, KRaft, replication, threads) are ignored with a warning, so that an existing `server.properties` works;
+security settings (`ssl.*`, `sasl.*`, `authorizer.*`) are refused.
 
 Settings marked with (*) can be changed while the broker runs, for this broker or for all (`kafka-configs --alter
 --entity-type brokers`, or any admin client). Such a change survives restarts and takes precedence over the sources

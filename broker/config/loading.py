@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,13 @@ ENVIRONMENT_PREFIX = "FENCEPOST_"
 RESERVED_VARIABLES = frozenset(
     {"FENCEPOST_BOOTSTRAP", "FENCEPOST_CONFIG", "FENCEPOST_IVY_SETTINGS", "FENCEPOST_PYTHON"}
 )
+
+SERVICE_LINK = re.compile(
+    r"FENCEPOST_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_[A-Z]+(_(PROTO|PORT|ADDR))?)"
+)
+"""What Kubernetes sets in every pod for a Service whose name begins with `fencepost`."""
+NEAR = 0.8
+"""How alike two names are (0 to 1) if one is taken for a slip of the other."""
 
 # Kafka's settings for parts that do not exist here. A server.properties that has them works; each is reported once.
 IGNORED_NAMES = frozenset(
@@ -115,11 +123,11 @@ def load_settings(
     entries: list[Entry] = []
     if properties_path is not None:
         entries += _read_properties_file(properties_path, problems)
-    entries += _environment_entries({} if environment is None else environment, problems)
+    warnings: list[str] = []
+    entries += _environment_entries({} if environment is None else environment, problems, warnings)
     entries += _assignment_entries(assignments, problems)
     entries += options
 
-    warnings: list[str] = []
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     of_listeners: dict[str, str] = {}
@@ -207,7 +215,8 @@ def _classify_unknown(entry: Entry, problems: list[str], warnings: list[str]) ->
     problems.append(f"{entry.origin}: unknown setting {name!r}; {hint}")
 
 
-def _environment_entries(environment: Mapping[str, str], problems: list[str]) -> list[Entry]:
+def _environment_entries(environment: Mapping[str, str], problems: list[str], warnings: list[str]) -> list[Entry]:
+    """A variable that is nearly a setting's is a problem. Others may belong to somebody else, and are ignored."""
     entries = []
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in RESERVED_VARIABLES:
@@ -216,10 +225,14 @@ def _environment_entries(environment: Mapping[str, str], problems: list[str]) ->
         candidates = (name, f"fencepost.{name}")
         known = next((candidate for candidate in candidates if candidate in SETTINGS or candidate in ALIASES), None)
         if known is None:
-            variables = [ENVIRONMENT_PREFIX + known_name.upper().replace(".", "_") for known_name in SETTINGS]
-            nearest = difflib.get_close_matches(variable, variables, 1)
-            hint = f"did you mean {nearest[0]}?" if nearest else "it names no setting; unset it"
-            problems.append(f"environment: {variable}: {hint}")
+            if SERVICE_LINK.fullmatch(variable):
+                continue
+            nearest = difflib.get_close_matches(name, [known.removeprefix("fencepost.") for known in SETTINGS], 1, NEAR)
+            if nearest:
+                meant = ENVIRONMENT_PREFIX + nearest[0].upper().replace(".", "_")
+                problems.append(f"environment: {variable}: did you mean {meant}?")
+            else:
+                warnings.append(f"environment: {variable} names no setting and is ignored")
             continue
         entries.append(Entry(known, environment[variable], f"environment, {variable}"))
     return entries

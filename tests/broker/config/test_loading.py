@@ -85,6 +85,42 @@ def test_an_unknown_variable_is_refused_with_the_nearest_one() -> None:
     assert problem == "environment: FENCEPOST_NUM_PARTITION: did you mean FENCEPOST_NUM_PARTITIONS?"
 
 
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "FENCEPOST_PORT",
+        "FENCEPOST_PORT_9092_TCP",
+        "FENCEPOST_PORT_9092_TCP_ADDR",
+        "FENCEPOST_PORT_9092_TCP_PORT",
+        "FENCEPOST_PORT_9092_TCP_PROTO",
+        "FENCEPOST_SERVICE_HOST",
+        "FENCEPOST_SERVICE_PORT",
+        "FENCEPOST_SERVICE_PORT_KAFKA",
+        "FENCEPOST_BOOTSTRAP_SERVICE_HOST",
+        "FENCEPOST_BOOTSTRAP_PORT_9092_TCP",
+    ],
+)
+def test_a_variable_that_kubernetes_sets_for_a_service_is_ignored(variable: str) -> None:
+    loaded = load_settings(environment={variable: "tcp://10.0.0.1:9092"})
+    assert loaded.settings == Settings()
+    assert not loaded.warnings
+
+
+def test_a_variable_that_is_like_no_setting_is_ignored_with_a_warning() -> None:
+    loaded = load_settings(environment={"FENCEPOST_TEAM": "orders"})
+    assert loaded.settings == Settings()
+    assert loaded.warnings == ("environment: FENCEPOST_TEAM names no setting and is ignored",)
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [("FENCEPOST_LOG_DIR_", "FENCEPOST_LOG_DIRS"), ("FENCEPOST_LOGFORMAT", "FENCEPOST_LOG_FORMAT")],
+)
+def test_a_slip_is_answered_with_the_documented_variable(variable: str, meant: str) -> None:
+    (problem,) = problems_of(environment={variable: "x"})
+    assert problem == f"environment: {variable}: did you mean {meant}?"
+
+
 def test_a_bad_value_is_refused_with_its_source_and_the_expected_form(tmp_path: Path) -> None:
     path = tmp_path / "broker.properties"
     path.write_text("# comment\n\nnum.partitions = many\n")
