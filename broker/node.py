@@ -29,6 +29,7 @@ from fencepost.broker.kernel.supervision import CURRENT, Place, Policy, Supervis
 from fencepost.broker.log.log_directory import LogDirectory, partition_directories
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.metadata.store import MetadataStore
+from fencepost.broker.network.connection import RequestDispatcher
 from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.network.reply_memory import ReplyMemory
 from fencepost.broker.network.request_memory import RequestMemory
@@ -54,6 +55,9 @@ log = get_logger(__name__)
 
 SWEEP_TIMER = Place("timer of the sweeps", Policy.RETRY)
 
+Watch = Callable[[RequestDispatcher, Services, asyncio.AbstractEventLoop], RequestDispatcher]
+"""Makes the dispatcher that connections use from the broker's own."""
+
 LONGEST_SWEEP_INTERVAL_S = 5.0
 LONGEST_SWEEP_ROUND_S = 60.0
 
@@ -68,6 +72,8 @@ class Node:
     placement:   the leaders of all partitions: this node leads them, unless given.
     connect:     with a placement, opens connections to other nodes: over TCP, unless given.
     peers:       with a placement, the channel to the other nodes: connections opened by `connect`, unless given.
+    watch:       puts something before the dispatcher of each listener, such as the faults of a test; nothing, unless
+                 given.
     Between `start` and `stop`, handlers use `services`, and `address` is that of the first listener.
     failure:   the reason why the node stopped after an unexpected failure; else None.
     on_failed: the node calls it in that same step; set by the code that then ends the process.
@@ -89,6 +95,7 @@ class Node:
         connect: Connect | None = None,
         peers: Peers | None = None,
         loggers: Loggers | None = None,
+        watch: Watch | None = None,
     ) -> None:
         # A copy: settings that are changed while the broker runs change it.
         self.settings = settings = dataclasses.replace(settings, layers=DynamicLayers())
@@ -105,6 +112,7 @@ class Node:
         self._placement = placement
         self._peers = peers
         self._loggers = Loggers() if loggers is None else loggers
+        self._watch = watch
         if placement is not None and peers is None:
             self._peers = TcpPeers(settings.node_id, placement.address, connect=connect)
         self._services: Services | None = None
@@ -287,7 +295,9 @@ class Node:
         for bound in bound_listeners:
             # A client gets the advertised address of the listener that it has connected to.
             seen = dataclasses.replace(services, host=bound.advertised.host, port=bound.advertised.port)
-            dispatcher = Dispatcher(seen, loop=loop, quotas=client_quotas)
+            dispatcher: RequestDispatcher = Dispatcher(seen, loop=loop, quotas=client_quotas)
+            if self._watch is not None:
+                dispatcher = self._watch(dispatcher, seen, loop)
             server = Server(
                 bound,
                 dispatcher,

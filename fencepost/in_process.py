@@ -1,31 +1,52 @@
 """`Broker`: a broker inside the calling process, on its own thread and event loop.
 
-For tests, and for programs that contain their broker. It serves the same clients as `fencepost serve`, prints
-nothing and logs to `logging.getLogger("fencepost")`.
+For tests, notebooks and demos, and for programs that contain their broker. It serves the same clients as
+`fencepost serve`, prints nothing and logs to `logging.getLogger("fencepost")`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Final, Literal, Self
 
 from fencepost.broker.config import Endpoint, Entry, Settings, load_settings
 from fencepost.broker.kernel.events import get_logger, silence_this_thread
 from fencepost.broker.kernel.supervision import log_loop_error
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.broker.node import Node
+from fencepost.testing.clock import TurnableClock, TurnableLoop
+from fencepost.testing.control import Inside
+from fencepost.testing.errors import MisuseError
+from fencepost.testing.methods import BrokerMethods
 
 log = get_logger(__name__)
 
 HOW_TO_START = "use `with Broker() as broker:`, or call start()"
+COMMAND_CHECK_S = 0.1
+IN_MEMORY: Final = "/dev/shm"
+LEAST_FREE_BYTES: Final = 1024**3
+
+FOR_TESTS: Final = {
+    "log.flush.interval.messages": str(2**63 - 1),
+    "connections.max.idle.ms": str(2**63 - 1),
+    "fencepost.connection.write.stall.ms": str(2**31 - 1),
+    "max.incremental.fetch.session.cache.slots": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
+"""Settings of a broker whose data need not survive the machine: nothing is synced, no connection is closed because a
+test turns the clock, and every fetch names its partitions, so that a fault can concern one of them."""
 
 
-class Broker:
+class Broker(BrokerMethods):
     """A broker that runs while its context lasts, or from `start` to `close`.
 
         with Broker() as broker:
@@ -34,11 +55,15 @@ class Broker:
     `async with` does the same without blocking the event loop; from a coroutine, call the other methods through
     `asyncio.to_thread`. One thread at a time may start, stop or crash a broker.
 
+    `BrokerMethods` has what a test says to it: topics, records, transactions, groups, the clock, faults.
+
     data_directory: the directory of topics and records, which another broker can use later; without it, a temporary
                     directory that `close` removes.
     port:           0 takes a free one, which the broker keeps when it is restarted.
     settings:       by Kafka's names, such as `{"auto.create.topics.enable": False}`; docs/configuration.md lists them
                     all. If `listeners` is among them, host and port are not used.
+    durable:        whether a reply waits until its data would survive a loss of power; True only with a data
+                    directory, unless given. Otherwise the clock can be turned, and FOR_TESTS are the defaults.
     """
 
     def __init__(
@@ -48,11 +73,17 @@ class Broker:
         host: str = "127.0.0.1",
         port: int = 0,
         settings: Mapping[str, object] | None = None,
+        durable: bool | None = None,
     ) -> None:
+        super().__init__()
+        self._is_durable = data_directory is not None if durable is None else durable
+        self._inside: Inside | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._given_directory = None if data_directory is None else os.path.abspath(data_directory)
         listener = f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
-        self._settings = {"listeners": listener, **{name: _text(value) for name, value in (settings or {}).items()}}
+        defaults = {} if self._is_durable else FOR_TESTS
+        given = {name: _text(value) for name, value in (settings or {}).items()}
+        self._settings = {"listeners": listener, **defaults, **given}
         self._addresses: list[Endpoint] = []
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -117,7 +148,7 @@ class Broker:
             self._thread = None
         is_temporary_new = self._given_directory is None and self._temporary is None
         if is_temporary_new:
-            self._temporary = tempfile.TemporaryDirectory(prefix="fencepost-")
+            self._temporary = tempfile.TemporaryDirectory(prefix="fencepost-", dir=temporary_root())
         try:
             self._start()
         except BaseException:
@@ -163,7 +194,7 @@ class Broker:
 
     def close(self) -> None:
         """Stop the broker, and remove its data if they are temporary."""
-        self.stop()
+        self._end_as("stop" if self._temporary is None else "crash")  # nothing is synced that is removed
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
@@ -185,6 +216,7 @@ class Broker:
         await asyncio.to_thread(self.close)
 
     def _end_as(self, way: Literal["stop", "crash"]) -> None:
+        self.close_helpers()
         thread, loop = self._thread, self._loop
         if thread is None:
             return
@@ -196,13 +228,37 @@ class Broker:
         thread.join()
         self._thread = None
 
+    def data_to_keep(self) -> str | None:
+        """Stop the broker, and return the directory of its data; None if there are none."""
+        self.stop()
+        return None if self._given_directory is None and self._temporary is None else self.data_directory
+
+    def run_command(self, command: str, *arguments: Any) -> Any:
+        inside, loop, thread = self._inside, self._loop, self._thread
+        if inside is not None and thread is not None and loop is not None:
+            running = inside.run(command, arguments)
+            try:
+                future = asyncio.run_coroutine_threadsafe(running, loop)
+            except RuntimeError:  # the loop is closed: the broker has ended meanwhile
+                running.close()
+            else:
+                while True:
+                    try:
+                        return future.result(COMMAND_CHECK_S)
+                    except TimeoutError:
+                        if future.done():
+                            return future.result()
+                        if not thread.is_alive():
+                            break
+        if inside is not None and command in Inside.WITHOUT_BROKER:
+            return getattr(inside, command)(*arguments)
+        raise MisuseError(f"the broker does not run: {HOW_TO_START if inside is None else 'call restart()'}")
+
     # On the broker's thread
 
     def _run(self, settings: Settings, started: Future[list[Endpoint]]) -> None:
-        import uvloop
-
         try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with asyncio.Runner(loop_factory=self._new_loop) as runner:
                 runner.run(self._serve(settings, started))
         except BaseException as error:  # it is raised in `start`, or logged
             if not started.done():
@@ -213,13 +269,25 @@ class Broker:
         finally:
             self._loop = None
 
+    def _new_loop(self) -> asyncio.AbstractEventLoop:
+        if not self._is_durable:
+            return TurnableLoop()
+        import uvloop
+
+        return uvloop.new_event_loop()
+
     async def _serve(self, settings: Settings, started: Future[list[Endpoint]]) -> None:
         self._loop = loop = asyncio.get_running_loop()
         self._end = loop.create_future()
         loop.set_exception_handler(log_loop_error)
-        node = Node(settings)
+        if self._inside is None:
+            self._inside = Inside()
+        self._inside.watch.crash = lambda: self._resolve_end("crash")
+        node = Node(settings, clock=TurnableClock(loop), watch=self._inside.wrap)
         node.on_failed = lambda: self._node_failed(node)
         await node.start()
+        if not self._is_durable:
+            await prepare(node)
         started.set_result(node.addresses)
         if await self._end == "stop":
             await node.stop()
@@ -234,6 +302,26 @@ class Broker:
     def _node_failed(self, node: Node) -> None:
         self._failure = node.failure
         self._resolve_end("crash")
+
+
+async def prepare(node: Node) -> None:
+    """Create the coordinators' topics before clients come.
+
+    librdkafka waits for half a second if its first look for a coordinator is not answered at once.
+    """
+    for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+        await node.services.topics.ensure_internal(topic)
+    await node.ensure_loaded()
+
+
+def temporary_root() -> str | None:
+    """Where temporary data go: into memory where the system has room for files there, else the usual place."""
+    try:
+        if shutil.disk_usage(IN_MEMORY).free >= LEAST_FREE_BYTES and os.access(IN_MEMORY, os.W_OK | os.X_OK):
+            return IN_MEMORY
+    except OSError:
+        pass
+    return None
 
 
 def _text(value: object) -> str:

@@ -12,8 +12,7 @@ from fencepost.broker.config import Endpoint, Listener, Settings
 from fencepost.broker.config.listeners import ALL_INTERFACES
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
-from fencepost.broker.network.connection import Connection
-from fencepost.broker.network.dispatch import Dispatcher
+from fencepost.broker.network.connection import Connection, RequestDispatcher
 from fencepost.broker.network.receive_buffer import BufferPool
 from fencepost.broker.network.reply_memory import ReplyMemory
 from fencepost.broker.network.request_memory import RequestMemory
@@ -145,7 +144,7 @@ class Server:
     def __init__(
         self,
         bound: BoundListener,
-        dispatcher: Dispatcher,
+        dispatcher: RequestDispatcher,
         settings: Settings,
         quotas: ConnectionQuotas,
         *,

@@ -1,0 +1,99 @@
+"""The process of a `ProcessBroker`: python -m fencepost.testing.child DESCRIPTOR.
+
+DESCRIPTOR is that of a socket through which settings, faults and commands come and answers go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+from fencepost.broker.config import Entry, load_settings
+from fencepost.broker.node import Node
+from fencepost.in_process import prepare
+from fencepost.testing.clock import TurnableClock, TurnableLoop
+from fencepost.testing.control import FaultState, Inside
+from fencepost.testing.faults import FaultOrder
+
+
+class _Child(Inside):
+    """The commands of the test, in this process. Faults keep the numbers that the test has given them."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+        self.watch.crash = self._crash
+
+    def place_as(self, number: int, order: FaultOrder) -> None:
+        self.watch.faults.place(order, number)
+
+    def place_again(self, number: int, order: FaultOrder, state: FaultState) -> None:
+        """Place a fault of an earlier process, with how often it has fired there."""
+        self.watch.faults.place(order, number).fired = state.fired
+
+    def _crash(self) -> None:
+        """Tell the test what has fired, and die."""
+        seen = self.requests()
+        for fault in self.watch.faults:
+            self._connection.send(("fired", (fault.number, FaultState(fault.fired, 0), seen)))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def serve(connection: Connection) -> None:
+    """Serve until SIGTERM, or until the test's end of the connection closes."""
+    loop = asyncio.get_running_loop()
+    end: asyncio.Future[None] = loop.create_future()
+    loop.add_signal_handler(signal.SIGTERM, lambda: _end(end))
+    settings, orders, states = connection.recv()
+    inside = _Child(connection)
+    for number, order in orders:
+        inside.place_again(number, order, states[number])
+    try:
+        loaded = load_settings(
+            options=[Entry(name, text, "ProcessBroker(settings)") for name, text in settings.items()]
+        )
+        node = Node(loaded.settings, clock=TurnableClock(loop), watch=inside.wrap)
+        await node.start()
+        await prepare(node)
+    except Exception as error:  # noqa: BLE001  # the test is told
+        connection.send(("failed", f"{type(error).__name__}: {error}"))
+        return
+    connection.send(("started", node.address.port))
+    reader = threading.Thread(target=_read, args=(connection, inside, loop, end), daemon=True)
+    reader.start()
+    await end
+    await node.stop()
+
+
+def _read(connection: Connection, inside: _Child, loop: asyncio.AbstractEventLoop, end: asyncio.Future[None]) -> None:
+    """Run the test's commands, one after another; end with it."""
+    while True:
+        try:
+            command, arguments = connection.recv()
+        except (EOFError, OSError):
+            loop.call_soon_threadsafe(lambda: _end(end))
+            return
+        answer: tuple[str, Any]
+        try:
+            answer = ("result", asyncio.run_coroutine_threadsafe(inside.run(command, arguments), loop).result())
+        except Exception as error:  # noqa: BLE001  # the test is told
+            answer = ("raised", error)
+        connection.send(answer)
+
+
+def _end(end: asyncio.Future[None]) -> None:
+    if not end.done():
+        end.set_result(None)
+
+
+if __name__ == "__main__":
+    logging.disable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the test decides when this process ends
+    with asyncio.Runner(loop_factory=TurnableLoop) as runner:
+        runner.run(serve(Connection(int(sys.argv[1]))))

@@ -1,0 +1,98 @@
+"""The other side of a test's helpers: what runs on the broker's own event loop, and how a test's thread calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from fencepost.testing.clock import TurnableLoop
+from fencepost.testing.errors import MisuseError
+from fencepost.testing.faults import FaultOrder
+from fencepost.testing.requests import SeenRequest
+
+if TYPE_CHECKING:
+    from fencepost.broker.handlers import Services
+    from fencepost.broker.network.connection import RequestDispatcher
+    from fencepost.testing.dispatcher import WatchedDispatcher
+
+OTHER_LOOP = (
+    "the clock of this broker cannot be turned, because its event loop is not asyncio's own and so not ours: run it on "
+    "asyncio.SelectorEventLoop (not on uvloop), or use a broker with a loop of its own: the fixture `fencepost`, or "
+    "`Broker()` without a data directory"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultState:
+    """How often a fault fired, and how many requests it holds now."""
+
+    fired: int
+    waiting: int
+
+
+class Inside:
+    """The commands of a test, as the broker's event loop runs them. It outlives the broker's restarts.
+
+    watch: the requests and faults; made with the first dispatcher.
+    """
+
+    WITHOUT_BROKER = frozenset({"place", "remove", "release", "state", "requests"})
+    """Commands that need no running broker."""
+
+    def __init__(self) -> None:
+        from fencepost.testing.dispatcher import Watch
+
+        self.watch = Watch()
+        self._dispatchers: list[WatchedDispatcher] = []
+
+    def wrap(self, inner: RequestDispatcher, services: Services, loop: asyncio.AbstractEventLoop) -> RequestDispatcher:
+        """Put this test's eyes and faults before a dispatcher of the broker."""
+        from fencepost.testing.dispatcher import WatchedDispatcher
+
+        watched = WatchedDispatcher(inner, services, self.watch, loop)
+        self._dispatchers = [watched]
+        return watched
+
+    async def run(self, command: str, arguments: tuple[Any, ...]) -> Any:
+        result = getattr(self, command)(*arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    # Commands
+
+    def place(self, order: FaultOrder) -> int:
+        return self.watch.faults.place(order).number
+
+    def remove(self, number: int) -> None:
+        self.watch.faults.remove(number)
+
+    def release(self, number: int) -> int:
+        return self.watch.faults[number].release()
+
+    def state(self, number: int) -> FaultState:
+        fault = self.watch.faults[number]
+        return FaultState(fault.fired, len(fault.releases))
+
+    def requests(self) -> list[SeenRequest]:
+        latest = self.watch.log.latest()
+        for dispatcher in self._dispatchers:
+            for seen in latest:
+                dispatcher.name_partitions(seen)
+        return latest
+
+    def disconnect(self, client_id: str | None) -> int:
+        """Close the connections of a client; return how many."""
+        closed = 0
+        for connection, client in list(self.watch.connections.values()):
+            if client_id is None or fnmatchcase(client or "", client_id):
+                connection.abort()
+                closed += 1
+        return closed
+
+    async def turn(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, TurnableLoop):
+            raise MisuseError(OTHER_LOOP)
+        await loop.turn(seconds)

@@ -1,0 +1,156 @@
+"""Faults: which requests they concern, what happens to these, and how often it did.
+
+`FaultOrder` is what a test asks for, and `Faults` keeps the orders where requests pass. Pure: no event loop, no broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from fencepost.protocol.errors import ErrorCode
+from fencepost.testing.apis import API_NAMES
+from fencepost.testing.requests import Passing
+
+Moment = Literal["request", "reply"]
+"""`request`: at its arrival, before anything is done. `reply`: when all is done and durable, before it leaves."""
+
+
+class FaultKind(StrEnum):
+    """What happens to a request."""
+
+    FAIL = "fail"
+    DELAY = "delay"
+    HOLD = "hold"
+    DISCONNECT = "disconnect"
+    CRASH = "crash_after"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOrder:
+    """Which requests a fault concerns, and what happens to them. None: any.
+
+    client_id, group: may have `*` and `?`, as file names in a shell. count: how many requests it concerns; None for
+    all. after: how many of them pass first.
+    """
+
+    kind: FaultKind
+    moment: Moment
+    api_key: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    client_id: str | None = None
+    transactional_id: str | None = None
+    group: str | None = None
+    count: int | None = 1
+    after: int = 0
+    error: int = 0
+    seconds: float = 0.0
+
+    def concerns(self, passing: Passing) -> bool:
+        if self.api_key is not None and passing.api_key != self.api_key:
+            return False
+        if self.client_id is not None and not fnmatchcase(passing.client_id or "", self.client_id):
+            return False
+        if self.transactional_id is not None and passing.transactional_id != self.transactional_id:
+            return False
+        if self.group is not None and not any(fnmatchcase(group, self.group) for group in passing.groups):
+            return False
+        if self.topic is None and self.partition is None:
+            return True
+        return any(self.concerns_partition(topic, partition) for topic, partition in passing.partitions)
+
+    def concerns_partition(self, topic: str | None, partition: int | None) -> bool:
+        return (self.topic is None or topic == self.topic) and (
+            self.partition is None or partition is None or partition == self.partition
+        )
+
+    def __str__(self) -> str:
+        what = [] if self.api_key is None else [repr(API_NAMES[self.api_key])]
+        if self.kind is FaultKind.FAIL:
+            what.append(f"error={ErrorCode(self.error).name!r}")
+        if self.kind is FaultKind.DELAY:
+            what.append(f"seconds={self.seconds:g}")
+        for name in ("topic", "partition", "client_id", "transactional_id", "group"):
+            value = getattr(self, name)
+            if value is not None:
+                what.append(f"{name}={value!r}")
+        if self.after:
+            what.append(f"after={self.after}")
+        return f"{self.kind}({', '.join(what)})"
+
+
+@dataclass(slots=True)
+class PlacedFault:
+    """An order with what came of it.
+
+    fired:    how many requests it has met. passed: those that it has let pass first.
+    releases: lets the requests go that it holds, in their order.
+    """
+
+    number: int
+    order: FaultOrder
+    fired: int = 0
+    passed: int = 0
+    is_removed: bool = False
+    releases: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def is_spent(self) -> bool:
+        return self.is_removed or (self.order.count is not None and self.fired >= self.order.count)
+
+    def take(self, passing: Passing) -> bool:
+        """Whether the fault meets this request; counts it."""
+        if self.is_spent or not self.order.concerns(passing):
+            return False
+        if self.passed < self.order.after:
+            self.passed += 1
+            return False
+        self.fired += 1
+        return True
+
+    def release(self) -> int:
+        """Let all held requests go; return how many."""
+        releases, self.releases = self.releases, []
+        for release in releases:
+            release()
+        return len(releases)
+
+
+class Faults:
+    """The faults of one broker, by number."""
+
+    def __init__(self) -> None:
+        self._placed: dict[int, PlacedFault] = {}
+        self._next_number = 1
+
+    def __iter__(self) -> Iterator[PlacedFault]:
+        return iter(list(self._placed.values()))
+
+    def __getitem__(self, number: int) -> PlacedFault:
+        return self._placed[number]
+
+    def place(self, order: FaultOrder, number: int | None = None) -> PlacedFault:
+        """Set a fault. number: its own; the next one, unless given."""
+        fault = PlacedFault(self._next_number if number is None else number, order)
+        self._placed[fault.number] = fault
+        self._next_number = max(self._next_number, fault.number) + 1
+        return fault
+
+    def remove(self, number: int) -> None:
+        """End a fault, and let go what it holds."""
+        fault = self._placed[number]
+        fault.is_removed = True
+        fault.release()
+
+    def first(self, passing: Passing, moment: Moment) -> PlacedFault | None:
+        """The first fault that meets a request at a moment."""
+        if not self._placed:
+            return None
+        for fault in self._placed.values():
+            if fault.order.moment == moment and fault.take(passing):
+                return fault
+        return None

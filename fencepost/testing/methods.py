@@ -1,0 +1,538 @@
+"""The words in which a test speaks to a broker; every kind of broker for tests has these methods.
+
+Topics, records, transactions and groups go over the wire. Faults, requests and the clock need a broker that is ours.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from fencepost.testing.apis import API_NAMES, NAMED, api_key, error_code
+from fencepost.testing.errors import FaultNeverFiredError, MisuseError, RefusedError, WaitedInVainError, hint
+from fencepost.testing.faults import FaultKind, FaultOrder, Moment
+from fencepost.testing.requests import SeenRequest
+from fencepost.testing.results import Group, Partition, Record, Transaction
+
+WAIT_S: Final = 10.0
+POLL_PAUSE_S: Final = 0.005
+FENCE_TIMEOUT_MS: Final = 60_000
+
+Content = bytes | str | None
+
+
+class Fault:
+    """A fault that a test has set. As a context it ends with it, and has to have fired by then.
+
+    optional: whether the test may end without the fault having fired.
+    """
+
+    def __init__(self, broker: BrokerMethods, order: FaultOrder, *, optional: bool) -> None:
+        self._broker = broker
+        self._number: int = broker.run_command("place", order)
+        self._fired = 0
+        self.order = order
+        self.optional = optional
+
+    @property
+    def fired(self) -> int:
+        """How many requests it has met."""
+        self._fired = max(self._fired, self._broker.run_command("state", self._number).fired)
+        return self._fired
+
+    def count_as_fired(self, count: int) -> None:
+        """Note what a fault has done at once, and end it."""
+        self._fired = count
+        self.remove()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests it holds now."""
+        waiting: int = self._broker.run_command("state", self._number).waiting
+        return waiting
+
+    def release(self) -> int:
+        """Let the requests go that it holds; return how many. It goes on to hold later ones."""
+        released: int = self._broker.run_command("release", self._number)
+        return released
+
+    def remove(self) -> None:
+        """End the fault, and let go what it holds."""
+        self._broker.run_command("remove", self._number)
+
+    def wait_until_fired(self, count: int = 1, *, timeout: float = WAIT_S) -> None:
+        """Wait until it has met so many requests. Raises WaitedInVainError."""
+        self._broker.wait_until(
+            lambda: self.fired >= count,
+            timeout,
+            lambda: f"{self} fired {self.fired} times, not {count}",
+        )
+
+    def check(self) -> None:
+        """Raise FaultNeverFiredError if it has not fired and is not optional."""
+        if not self.optional and not self.fired:
+            raise FaultNeverFiredError(
+                f"{self} never fired: no such request came, so the test shows nothing about it; make the code under "
+                f"test send one, or give optional=True\n\n{self._broker.describe()}"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+        if kind is None:
+            self.check()
+
+    def __str__(self) -> str:
+        return str(self.order)
+
+    def __repr__(self) -> str:
+        return f"<{self.order}>"
+
+
+class BrokerMethods:
+    """What a test says to a broker, and asks it. Not for brokers that many threads use: calls wait for each other."""
+
+    def __init__(self) -> None:
+        self._cluster: Any = None
+        self._cluster_address = ""
+        self._lock = threading.RLock()
+        self.faults: list[Fault] = []  # all that were set, in their order
+
+    # What a kind of broker has to give
+
+    @property
+    def bootstrap_servers(self) -> str:
+        raise NotImplementedError
+
+    def run_command(self, command: str, *arguments: Any) -> Any:
+        """Run a command of `fencepost.testing.control.Inside` where the broker runs."""
+        raise NotImplementedError
+
+    # Topics and records
+
+    def topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, object] | None = None) -> str:
+        """Create a topic, and return its name. Raises MisuseError, RefusedError."""
+        texts = {key: _text(value) for key, value in (configs or {}).items()}
+        try:
+            with self._lock:
+                self._wire().create_topic(name, partitions, texts)
+        except RefusedError as refusal:
+            if refusal.error == "TOPIC_ALREADY_EXISTS":
+                raise MisuseError(
+                    f"there is a topic {name!r} already: create it before clients use it, or leave the creation to them"
+                ) from None
+            raise
+        return name
+
+    def topics(self) -> dict[str, int]:
+        """The number of partitions of each topic, by name."""
+        with self._lock:
+            found: dict[str, int] = self._wire().topics()
+            return found
+
+    def produce(
+        self,
+        topic: str,
+        *values: Content,
+        key: Content = None,
+        partition: int = 0,
+        headers: Mapping[str, Content] | None = None,
+        timestamp_ms: int | None = None,
+    ) -> list[int]:
+        """Append records to a topic, one for each value, and return their offsets. Creates the topic if need be.
+
+        Texts are encoded as UTF-8.
+        """
+        from fencepost.protocol.record import Record as StoredRecord
+
+        if not values:
+            raise MisuseError(f"produce({topic!r}) has no values: give one for each record, or None for a tombstone")
+        pairs = tuple((name, _bytes(value)) for name, value in (headers or {}).items())
+        at_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        records = [StoredRecord(index, at_ms, _bytes(key), _bytes(value), pairs) for index, value in enumerate(values)]
+        with self._lock:
+            leaders = self._wire().leaders(topic)
+            if leaders is None:
+                self.topic(topic, partitions=partition + 1)
+                leaders = self._wire().leaders(topic)
+            if partition not in (leaders or {}):
+                raise MisuseError(f"topic {topic!r} has no partition {partition}: it has {len(leaders or {})}")
+            first: int = self._wire().produce(topic, partition, leaders[partition], records)
+        return list(range(first, first + len(records)))
+
+    def records(
+        self,
+        topic: str,
+        *,
+        count: int | None = None,
+        partition: int | None = None,
+        isolation: str = "read_committed",
+        timeout: float = WAIT_S,
+    ) -> list[Record]:
+        """The records of a topic, partition by partition; those of open and aborted transactions are left out, unless
+        `isolation` is `read_uncommitted`.
+
+        count: wait until there are so many. Raises MisuseError (no such topic), WaitedInVainError.
+        """
+        if isolation not in ("read_committed", "read_uncommitted"):
+            raise MisuseError(f"there is no isolation {isolation!r}: use 'read_committed' or 'read_uncommitted'")
+        found: list[Record] = []
+
+        def are_there() -> bool:
+            found[:] = self._read(topic, partition, committed=isolation == "read_committed")
+            return count is None or len(found) >= count
+
+        self.wait_until(are_there, timeout, lambda: f"topic {topic!r} has {len(found)} records, not {count}")
+        return found
+
+    def _read(self, topic: str, partition: int | None, *, committed: bool) -> list[Record]:
+        with self._lock:
+            leaders = self._leaders(topic)
+            wanted = sorted(leaders) if partition is None else [partition]
+            if not set(wanted) <= leaders.keys():
+                raise MisuseError(f"topic {topic!r} has no partition {partition}: it has {len(leaders)}")
+            return [
+                record
+                for index in wanted
+                for record in self._wire().read(Partition(topic, index), leaders[index], 0, committed=committed)
+            ]
+
+    def _leaders(self, topic: str) -> dict[int, Any]:
+        leaders: dict[int, Any] | None = self._wire().leaders(topic)
+        if leaders is None:
+            raise MisuseError(
+                f"there is no topic {topic!r}: create it with topic({topic!r}) first; {hint(topic, self.topics())}"
+            )
+        return leaders
+
+    # Transactions and groups
+
+    def transaction(self, transactional_id: str) -> Transaction:
+        """The state of a transactional id. Raises MisuseError if no producer has used it."""
+        with self._lock:
+            found: Transaction | None = self._wire().transaction(transactional_id)
+            if found is None:
+                raise MisuseError(
+                    f"no producer has used the transactional id {transactional_id!r} yet: call init_transactions() "
+                    f"first; {hint(transactional_id, self._wire().transactional_ids())}"
+                )
+        return found
+
+    def transactions(self) -> dict[str, str]:
+        """The state of each transactional id."""
+        with self._lock:
+            found: dict[str, str] = self._wire().transactional_ids()
+            return found
+
+    def group(self, group_id: str) -> Group:
+        """A group with its members, offsets and lag. Raises MisuseError if there is no such group."""
+        with self._lock:
+            found: Group | None = self._wire().group(group_id)
+            if found is None:
+                raise MisuseError(
+                    f"there is no group {group_id!r}: have a consumer join it, or commit an offset, first; "
+                    f"{hint(group_id, self._wire().groups())}"
+                )
+        return found
+
+    def wait_for_lag(self, group: str, lag: int = 0, *, topic: str | None = None, timeout: float = WAIT_S) -> None:
+        """Wait until a group has committed all but `lag` of the records that it can read. Raises WaitedInVainError.
+
+        topic: only this one; a partition of it without a committed offset counts with all its records. Without it,
+        partitions that the group has committed or was assigned count.
+        """
+        left: dict[Partition, int] = {}
+
+        def is_reached() -> bool:
+            found = self._lag(group, topic)
+            if found is None:
+                return False
+            left.clear()
+            left.update(found)
+            return sum(left.values()) <= lag
+
+        self.wait_until(
+            is_reached,
+            timeout,
+            lambda: (
+                f"group {group!r} has not come down to a lag of {lag}: "
+                + (", ".join(f"{where} {count}" for where, count in left.items()) or "it has committed nothing")
+            ),
+        )
+
+    def _lag(self, group_id: str, topic: str | None) -> dict[Partition, int] | None:
+        """The lag by partition; None while the group has neither offsets nor partitions."""
+        with self._lock:
+            wire = self._wire()
+            group = wire.group(group_id)
+            if group is None:
+                return None
+            lag = {where: count for where, count in group.lag.items() if topic in (None, where.topic)}
+            missing = {
+                where
+                for member in group.members
+                for where in member.partitions
+                if where not in lag and topic in (None, where.topic)
+            }
+            if topic is not None:
+                missing |= {Partition(topic, index) for index in self._leaders(topic)} - lag.keys()
+            for where in missing:
+                leader = self._leaders(where.topic)[where.partition]
+                lag[where] = sum(1 for _ in wire.read(where, leader, 0, committed=True))
+            return lag or None
+
+    # Requests and the clock
+
+    def requests(
+        self,
+        api: str | int | None = None,
+        *,
+        topic: str | None = None,
+        client_id: str | None = None,
+        transactional_id: str | None = None,
+        group: str | None = None,
+    ) -> list[SeenRequest]:
+        """The requests that clients have sent, the oldest first; those of the helpers are left out."""
+        order = FaultOrder(
+            FaultKind.FAIL,
+            "request",
+            api_key=None if api is None else api_key(api),
+            topic=topic,
+            client_id=client_id,
+            transactional_id=transactional_id,
+            group=group,
+        )
+        found: list[SeenRequest] = self.run_command("requests")
+        return [seen for seen in found if order.concerns(seen)]
+
+    def advance(
+        self, *, seconds: float = 0.0, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0, weeks: float = 0.0
+    ) -> None:
+        """Turn the broker's clock forward, and return when all that became due is done: transactions that timed out,
+        members that fell silent, records past their retention.
+
+        Clients' clocks stay: a consumer that polls in another thread counts as silent for all of this time.
+        """
+        total_s = seconds + 60 * (minutes + 60 * (hours + 24 * (days + 7 * weeks)))
+        if total_s <= 0:
+            raise MisuseError("advance() has no time to pass: give seconds, minutes, hours, days or weeks above 0")
+        self.run_command("turn", total_s)
+
+    # Faults
+
+    def fail(
+        self,
+        api: str | int,
+        error: str | int,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+        transactional_id: str | None = None,
+        group: str | None = None,
+        count: int | None = 1,
+        after: int = 0,
+        on: Moment = "request",
+        optional: bool = False,
+    ) -> Fault:
+        """Answer requests with an error; where a topic or partition is given, only for these.
+
+        count: so many requests; None for all. after: let so many pass first. on: `request` does nothing of what is
+        asked, `reply` does it and answers with the error nevertheless. optional: the test may end without it having
+        fired. All faults have these arguments.
+        """
+        return self._place(
+            FaultKind.FAIL, api, on, topic, partition, client_id, transactional_id, group, count, after, optional,
+            error=error_code(error),
+        )  # fmt: skip
+
+    def delay(
+        self,
+        api: str | int | None = None,
+        seconds: float = 1.0,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+        transactional_id: str | None = None,
+        group: str | None = None,
+        count: int | None = None,
+        after: int = 0,
+        on: Moment = "reply",
+        optional: bool = False,
+    ) -> Fault:
+        """Delay replies, or with on="request" requests, by the broker's clock."""
+        return self._place(
+            FaultKind.DELAY, api, on, topic, partition, client_id, transactional_id, group, count, after, optional,
+            seconds=seconds,
+        )  # fmt: skip
+
+    def hold(
+        self,
+        api: str | int | None = None,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+        transactional_id: str | None = None,
+        group: str | None = None,
+        count: int | None = None,
+        after: int = 0,
+        on: Moment = "reply",
+        optional: bool = False,
+    ) -> Fault:
+        """Hold replies, or with on="request" requests, until `release` or the end of the fault."""
+        return self._place(
+            FaultKind.HOLD, api, on, topic, partition, client_id, transactional_id, group, count, after, optional
+        )
+
+    def disconnect(
+        self,
+        api: str | int | None = None,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+        transactional_id: str | None = None,
+        group: str | None = None,
+        count: int | None = 1,
+        after: int = 0,
+        on: Moment = "reply",
+        optional: bool = False,
+    ) -> Fault:
+        """Close the connection of a request: after it was done, so that its reply is lost, or with on="request" before.
+
+        Without an API, topic, transactional id or group, the connections of the client are closed at once, too.
+        """
+        fault = self._place(
+            FaultKind.DISCONNECT, api, on, topic, partition, client_id, transactional_id, group, count, after, optional
+        )
+        if api is None and topic is None and transactional_id is None and group is None and not after:
+            closed = self.run_command("disconnect", client_id)
+            if closed:
+                fault.count_as_fired(closed)
+        return fault
+
+    def crash_after(
+        self,
+        api: str | int,
+        *,
+        durable: bool = True,
+        topic: str | None = None,
+        partition: int | None = None,
+        client_id: str | None = None,
+        transactional_id: str | None = None,
+        group: str | None = None,
+        after: int = 0,
+        optional: bool = False,
+    ) -> Fault:
+        """Crash the broker at a request, as kill -9 does: when all that it asks for is durable, before the reply
+        leaves, or with durable=False before anything is done.
+
+        `restart` brings the broker back. A broker in its own process is killed.
+        """
+        return self._place(
+            FaultKind.CRASH, api, "reply" if durable else "request", topic, partition, client_id, transactional_id,
+            group, 1, after, optional,
+        )  # fmt: skip
+
+    def fence(self, transactional_id: str) -> tuple[int, int]:
+        """Begin a session of a transactional id, as another instance of its producer would: its open transaction is
+        aborted, and the present producer is fenced. Return producer id and epoch of the new session.
+
+        Raises MisuseError if no producer has used the id.
+        """
+        before = self.transaction(transactional_id)
+        with self._lock:
+            fenced: tuple[int, int] = self._wire().fence(transactional_id, before.timeout_ms or FENCE_TIMEOUT_MS)
+        return fenced
+
+    def _place(
+        self,
+        kind: FaultKind,
+        api: str | int | None,
+        on: Moment,
+        topic: str | None,
+        partition: int | None,
+        client_id: str | None,
+        transactional_id: str | None,
+        group: str | None,
+        count: int | None,
+        after: int,
+        optional: bool,
+        *,
+        error: int = 0,
+        seconds: float = 0.0,
+    ) -> Fault:
+        key = None if api is None else api_key(api)
+        if on not in ("request", "reply"):
+            raise MisuseError(f"a fault cannot happen on {on!r}: use 'request' (before) or 'reply' (after it is done)")
+        if (topic is not None or partition is not None) and key is not None and key not in NAMED:
+            raise MisuseError(f"{API_NAMES[key]} names no topics: leave out topic and partition")
+        if count is not None and count < 1:
+            raise MisuseError(f"a fault for {count} requests never fires: give a count of 1 or more, or None for all")
+        order = FaultOrder(
+            kind, on, key, topic, partition, client_id, transactional_id, group, count, after, error, seconds
+        )
+        fault = Fault(self, order, optional=optional)
+        self.faults.append(fault)
+        return fault
+
+    # The broker's view
+
+    def describe(self, *, requests: int = 15) -> str:
+        """The broker's view, for people: topics, transactions, who holds what, groups, faults, and the latest
+        requests.
+        """
+        from fencepost.testing.description import describe
+
+        return describe(self, requests)
+
+    # For the subclasses and the plugin
+
+    def check_faults(self) -> None:
+        """Raise FaultNeverFiredError for a fault that has not fired and is not optional."""
+        for fault in self.faults:
+            fault.check()
+
+    def _wire(self) -> Any:
+        from fencepost.testing.cluster import Cluster
+
+        address = self.bootstrap_servers
+        if self._cluster is None or self._cluster_address != address:
+            self.close_helpers()
+            self._cluster, self._cluster_address = Cluster(address), address
+        return self._cluster
+
+    def close_helpers(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def wait_until(self, is_reached: Callable[[], bool], timeout_s: float, failure: Callable[[], str]) -> None:
+        give_up_at_s = time.monotonic() + timeout_s
+        while not is_reached():
+            if time.monotonic() >= give_up_at_s:
+                raise WaitedInVainError(f"{failure()} after {timeout_s:g} s\n\n{self.describe()}")
+            time.sleep(POLL_PAUSE_S)
+
+
+def _bytes(content: Content) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def first_lines(lines: Iterable[str], most: int) -> list[str]:
+    """The first lines, and how many are left out."""
+    found = list(lines)
+    return found if len(found) <= most else [*found[: most - 1], f"… and {len(found) - most + 1} more"]

@@ -1,0 +1,36 @@
+"""Clients of confluent-kafka as the tests of the plugin use them: quiet, and quick to reconnect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+
+QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50}
+
+
+def producer(broker: Any, **settings: Any) -> Producer:
+    return Producer({"bootstrap.servers": broker.bootstrap_servers, **QUIET, **settings})
+
+
+def transactional_producer(broker: Any, transactional_id: str, **settings: Any) -> Producer:
+    """With its transactions initialised. The connection is made first: librdkafka would wait for half a second."""
+    made = producer(broker, **{"transactional.id": transactional_id, **settings})
+    made.list_topics(timeout=10)
+    made.init_transactions(10)
+    return made
+
+
+def consumer(broker: Any, group: str, *topics: str, **settings: Any) -> Consumer:
+    made = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **QUIET,
+            **settings,
+        }
+    )
+    made.subscribe(list(topics))
+    return made

@@ -1,0 +1,104 @@
+"""The fixture `fencepost_process`: kill -9, restarts, freezing, and faults that kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from confluent_kafka import KafkaException
+
+from fencepost.testing.errors import MisuseError
+from fencepost.testing.process import ProcessBroker
+from tests.testing.clients import producer, transactional_producer
+
+
+def test_what_was_committed_survives_kill_9(fencepost_process: ProcessBroker) -> None:
+    client = transactional_producer(fencepost_process, "till-1")
+    client.begin_transaction()
+    client.produce("orders", b"x")
+    client.commit_transaction(10)
+    killed, address = fencepost_process.process_id, fencepost_process.bootstrap_servers
+    fencepost_process.kill()
+    assert not fencepost_process.is_running
+    fencepost_process.restart()
+    assert (fencepost_process.process_id != killed, fencepost_process.bootstrap_servers) == (True, address)
+    assert [record.value for record in fencepost_process.records("orders", count=1)] == [b"x"]
+
+
+def test_a_fault_kills_the_process_and_says_that_it_fired(fencepost_process: ProcessBroker) -> None:
+    client = transactional_producer(fencepost_process, "till-1")
+    client.begin_transaction()
+    client.produce("orders", b"x")
+    client.flush(10)
+    fault = fencepost_process.crash_after("EndTxn")
+    with pytest.raises(KafkaException):
+        client.commit_transaction(0.2)
+    assert fencepost_process.wait_for_exit() == -signal.SIGKILL
+    assert fault.fired == 1
+    assert fencepost_process.requests("EndTxn")[-1].outcome.startswith("crash_after('EndTxn')")
+    fencepost_process.restart()
+    assert fault.fired == 1
+    assert [record.value for record in fencepost_process.records("orders", count=1)] == [b"x"]
+    client.commit_transaction(20)
+
+
+def test_faults_outlive_a_restart(fencepost_process: ProcessBroker) -> None:
+    fencepost_process.topic("orders")
+    fault = fencepost_process.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=3)
+    client = producer(fencepost_process, **{"retry.backoff.ms": 1})
+    client.produce("orders", b"x")
+    client.flush(10)
+    assert fault.fired == 3
+    other = fencepost_process.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=1)
+    fencepost_process.restart()
+    client.produce("orders", b"y")
+    client.flush(10)
+    assert (fault.fired, other.fired) == (3, 1)
+
+
+def test_a_frozen_process_answers_nothing_until_it_goes_on(fencepost_process: ProcessBroker) -> None:
+    fencepost_process.topic("orders")
+    client = producer(fencepost_process)
+    client.list_topics(timeout=10)
+    fencepost_process.freeze()
+    client.produce("orders", b"x")
+    assert client.flush(0.2) == 1
+    with pytest.raises(MisuseError, match=r"frozen and answers nothing: call thaw\(\) first"):
+        fencepost_process.requests()
+    fencepost_process.thaw()
+    assert client.flush(10) == 0
+
+
+def test_the_clock_of_a_process_can_be_turned(fencepost_process: ProcessBroker) -> None:
+    client = transactional_producer(fencepost_process, "till-1")
+    client.begin_transaction()
+    client.produce("orders", b"x")
+    client.flush(10)
+    fencepost_process.advance(minutes=2)
+    assert fencepost_process.transaction("till-1").state == "CompleteAbort"
+
+
+def test_a_process_that_does_not_run_says_what_to_do(fencepost_process: ProcessBroker) -> None:
+    fencepost_process.kill()
+    with pytest.raises(MisuseError, match=r"does not run: call restart\(\)"):
+        fencepost_process.advance(seconds=1)
+    with pytest.raises(MisuseError, match=r"does not run: call restart\(\)"):
+        fencepost_process.freeze()
+    assert "does not answer" in fencepost_process.describe()
+
+
+def test_what_keeps_a_process_from_starting_is_told() -> None:
+    broker = ProcessBroker(settings={"num.partition": 3})
+    with pytest.raises(RuntimeError, match=r"did not start: ConfigurationError: .*num\.partition"):
+        broker.start()
+    broker.close()
+
+
+def test_the_process_ends_with_its_context() -> None:
+    with ProcessBroker() as broker:
+        process_id, directory = broker.process_id, broker.data_directory
+        broker.topic("orders")
+    assert not os.path.exists(directory)
+    with pytest.raises(ProcessLookupError):
+        os.kill(process_id, 0)
