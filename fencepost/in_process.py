@@ -30,6 +30,8 @@ log = get_logger(__name__)
 
 HOW_TO_START = "use `with Broker() as broker:`, or call start()"
 COMMAND_CHECK_S = 0.1
+TURNS_TO_ACCEPT = 5
+"""Turns of the loop after which a connection that was being accepted is known, and closed: its client would wait."""
 IN_MEMORY: Final = "/dev/shm"
 LEAST_FREE_BYTES: Final = 1024**3
 
@@ -294,6 +296,8 @@ class Broker(BrokerMethods):
         else:
             silence_this_thread()
             await node.crash()
+            for _ in range(TURNS_TO_ACCEPT):
+                await asyncio.sleep(0)
 
     def _resolve_end(self, way: Literal["stop", "crash"]) -> None:
         if self._end is not None and not self._end.done():

@@ -168,6 +168,7 @@ class Server:
         self._all_closed: asyncio.Future[None] | None = None
         self._refusal_window_end_s = 0.0
         self._refusals_in_window = 0
+        self._is_aborted = False
 
     @property
     def connection_count(self) -> int:
@@ -197,6 +198,7 @@ class Server:
 
     def abort(self) -> None:
         """Stop accepting and close all connections without answering the requests in flight."""
+        self._is_aborted = True
         if self._acceptor is not None:
             self._acceptor.close()
         self.bound.close()
@@ -226,6 +228,8 @@ class Server:
     # ConnectionOwner
 
     def connection_opened(self, connection: Connection) -> bool:
+        if self._is_aborted:  # it was being accepted
+            return False
         self._connections[connection.connection_id] = connection
         delay_ms, refusal = self._quotas.admit(self.bound.listener.name, connection.client_host)
         delay_s = delay_ms / 1000

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -19,7 +20,9 @@ from fencepost.broker.node import Node
 from fencepost.in_process import prepare
 from fencepost.testing.clock import TurnableClock, TurnableLoop
 from fencepost.testing.control import FaultState, Inside
+from fencepost.testing.errors import MisuseError
 from fencepost.testing.faults import FaultOrder
+from fencepost.testing.requests import SeenRequest
 
 
 class _Child(Inside):
@@ -36,6 +39,10 @@ class _Child(Inside):
     def place_again(self, number: int, order: FaultOrder, state: FaultState) -> None:
         """Place a fault of an earlier process, with how often it has fired there."""
         self.watch.faults.place(order, number).fired = state.fired
+
+    def requests(self) -> list[SeenRequest]:
+        # What is decoded may refer to memory of this process.
+        return [replace(seen, decoded=None) for seen in super().requests()]
 
     def _crash(self) -> None:
         """Tell the test what has fired, and die."""
@@ -82,8 +89,10 @@ def _read(connection: Connection, inside: _Child, loop: asyncio.AbstractEventLoo
         answer: tuple[str, Any]
         try:
             answer = ("result", asyncio.run_coroutine_threadsafe(inside.run(command, arguments), loop).result())
-        except Exception as error:  # noqa: BLE001  # the test is told
+        except MisuseError as error:
             answer = ("raised", error)
+        except Exception as error:  # noqa: BLE001  # the test is told
+            answer = ("raised", RuntimeError(f"{command} failed in the broker's process: {error!r}"))
         connection.send(answer)
 
 

@@ -7,6 +7,7 @@ wall clock has the same offset.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -59,6 +60,14 @@ class TurnableLoop(asyncio.SelectorEventLoop):
             self._threads_at_work += 1
             future.add_done_callback(self._thread_ended)
         return future
+
+    async def _accept_connection2(
+        self, protocol_factory: Any, conn: socket.socket, extra: Any, *arguments: Any, **options: Any
+    ) -> None:
+        """As in asyncio, but a connection whose server is closed meanwhile is closed, too: its client would wait."""
+        await super()._accept_connection2(protocol_factory, conn, extra, *arguments, **options)  # type: ignore[misc]
+        if conn.fileno() >= 0 and conn.fileno() not in self._transports:  # type: ignore[attr-defined]
+            conn.close()
 
     def _thread_ended(self, _: asyncio.Future[Any]) -> None:
         self._threads_at_work -= 1

@@ -131,8 +131,8 @@ else:
     async_fencepost: Any = pytest_asyncio.fixture(_async_fencepost, name="async_fencepost")  # type: ignore[no-redef]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-asyncio's, which is a wrapper, too
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[None]:
     """Give `async_fencepost` the event loop of its test, whatever the scope of that is."""
     if fixturedef.argname == "async_fencepost" and hasattr(fixturedef.func, "_loop_scope"):
         marker = request.node.get_closest_marker("asyncio")
@@ -142,6 +142,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
         except ValueError:  # of an older pytest-asyncio
             default = "function"
         fixturedef.func._loop_scope = given or default or "function"  # noqa: SLF001  # there is no other way to say it
+    return (yield)
 
 
 # The brokers of a test
@@ -254,4 +255,4 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.section("fencepost: data of failed tests")
         for nodeid, path in dict.fromkeys(kept):
             terminalreporter.write_line(f"{nodeid}: {path}")
-            terminalreporter.write_line(f"    look into them with `fencepost log dump`, or serve them: Broker({path!r})")
+            terminalreporter.write_line(f"    `fencepost log dump` shows them, and Broker({path!r}) serves them")

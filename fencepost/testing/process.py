@@ -25,6 +25,7 @@ from fencepost.testing.requests import SeenRequest
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
+COMMAND_TIMEOUT_S: Final = 60.0
 HOST: Final = "127.0.0.1"
 
 
@@ -193,6 +194,7 @@ class ProcessBroker(BrokerMethods):
                     elif command == "remove":
                         self._orders.pop(arguments[0], None)
                     return result
+            self._drain()
             if command == "state":
                 return self._states[arguments[0]]
             if command == "requests":
@@ -207,19 +209,19 @@ class ProcessBroker(BrokerMethods):
     def _ask(self, command: str, *arguments: Any) -> Any:
         assert self._connection is not None
         self._connection.send((command, arguments))
-        kind, value = self._receive(None)
+        kind, value = self._receive(COMMAND_TIMEOUT_S)
         if kind == "raised":
             raise value
         if kind != "result":
             raise EOFError
         return value
 
-    def _receive(self, timeout_s: float | None) -> tuple[str, Any]:
+    def _receive(self, timeout_s: float) -> tuple[str, Any]:
         """The next answer of the process; `ended` if there is none. Notes what it tells of itself."""
         assert self._connection is not None
         while True:
             try:
-                if timeout_s is not None and not self._connection.poll(timeout_s):
+                if not self._connection.poll(timeout_s):
                     return "ended", None
                 kind, value = self._connection.recv()
             except (EOFError, OSError):

@@ -350,8 +350,12 @@ def test_an_error_may_come_after_all_is_done(fencepost: Broker) -> None:
 def test_misuse_is_told_in_one_sentence_with_the_remedy(fencepost: Broker) -> None:
     fencepost.topic("orders", partitions=2)
     transactional_producer(fencepost, "till-1")
+    moment: Any = "answer"
     for misuse, told in (
-        (lambda: fencepost.records("ordres"), "no topic 'ordres': create it with topic('ordres') first; did you mean 'orders'?"),
+        (
+            lambda: fencepost.records("ordres"),
+            "create it with topic('ordres') first; did you mean 'orders'?",
+        ),
         (lambda: fencepost.records("orders", partition=5), "'orders' has no partition 5: it has 2"),
         (lambda: fencepost.produce("orders", "x", partition=7), "'orders' has no partition 7: it has 2"),
         (lambda: fencepost.produce("orders"), "has no values: give one for each record"),
@@ -360,9 +364,12 @@ def test_misuse_is_told_in_one_sentence_with_the_remedy(fencepost: Broker) -> No
         (lambda: fencepost.transaction("till-2"), "call init_transactions() first; did you mean 'till-1'?"),
         (lambda: fencepost.group("billing"), "there is no group 'billing': have a consumer join it"),
         (lambda: fencepost.fail("Prodcue", "NONE"), "there is no API 'Prodcue': did you mean 'Produce'?"),
-        (lambda: fencepost.fail("Produce", "NOT_LEADER"), "no error 'NOT_LEADER': did you mean 'NOT_LEADER_OR_FOLLOWER'?"),
+        (
+            lambda: fencepost.fail("Produce", "NOT_LEADER"),
+            "'NOT_LEADER': did you mean 'NOT_LEADER_OR_FOLLOWER'?",
+        ),
         (lambda: fencepost.hold("EndTxn", topic="orders"), "EndTxn names no topics: leave out topic and partition"),
-        (lambda: fencepost.hold("EndTxn", on="answer"), "use 'request' (before) or 'reply'"),
+        (lambda: fencepost.hold("EndTxn", on=moment), "use 'request' (before) or 'reply'"),
         (lambda: fencepost.fail("Fetch", "NONE", count=0), "give a count of 1 or more, or None for all"),
         (lambda: fencepost.advance(), "give seconds, minutes, hours, days or weeks above 0"),
     ):
@@ -451,12 +458,9 @@ def test_a_mark_has_settings(fencepost: Broker, fencepost_fresh: Broker) -> None
 
 def test_helpers_may_be_used_from_several_threads(fencepost: Broker) -> None:
     fencepost.topic("orders")
-    threads = [
-        threading.Thread(target=lambda: [fencepost.produce("orders", "x") for _ in range(20)]) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: [fencepost.produce("orders", "x") for _ in range(20)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
     assert len(fencepost.records("orders")) == 80
-
