@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
@@ -19,6 +21,7 @@ LARGEST_RECORD_BYTES = 1 << 30
 REQUEST_TIMEOUT_MS = 15_000
 DELIVERY_TIMEOUT_MS = 30_000
 CONFIRM_TIMEOUT_S = 60
+CONFIRM_AFTER_FAILURE_S = 2
 # As a shell reports a program that a signal has ended.
 EXIT_AFTER_SIGNAL = 128
 UNCONFIRMED_LIMIT = 10_000
@@ -78,6 +81,7 @@ def produce(
 
     with kafka_errors(bootstrap):
         from kafka import KafkaProducer
+        from kafka.errors import KafkaTimeoutError
 
         producer = KafkaProducer(
             **client_options(bootstrap),
@@ -88,6 +92,7 @@ def produce(
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
         )
+        close_timeout_s = CONFIRM_AFTER_FAILURE_S
         try:
             writer: _Writer = (
                 _Writer(producer, topic)
@@ -96,8 +101,10 @@ def produce(
             )
             with _Stopping() as stopping:
                 writer.write(stopping.guarded(_lines(skip_blank=as_json)), read)
+            close_timeout_s = CONFIRM_TIMEOUT_S
         finally:
-            producer.close()
+            with suppress(KafkaTimeoutError):
+                producer.close(close_timeout_s)
     click.echo(writer.outcome, err=True)
     if stopping.signal_number is not None:
         sys.exit(EXIT_AFTER_SIGNAL + stopping.signal_number)
@@ -216,7 +223,6 @@ class _Writer:
         """End the transaction here, if it has its size."""
 
     def _finish(self) -> None:
-        self._producer.flush()
         self._confirm()
 
     def _stop(self) -> None:
@@ -229,11 +235,15 @@ class _Writer:
         from kafka.errors import KafkaError
 
         failure: tuple[int, Exception] | None = None
+        deadline_s = time.monotonic() + CONFIRM_TIMEOUT_S
         for number, future in self._unconfirmed:
             try:
-                future.get(timeout=CONFIRM_TIMEOUT_S)
+                future.get(timeout=max(0, deadline_s - time.monotonic()))
             except KafkaError as error:
-                failure = failure or (number, error)
+                if failure is None:
+                    failure = (number, error)
+                    # What follows on the same partition is refused until the client gives it up.
+                    deadline_s = time.monotonic() + CONFIRM_AFTER_FAILURE_S
             else:
                 self._confirmed_count += 1
         self._unconfirmed.clear()
@@ -294,7 +304,6 @@ class _TransactionalWriter(_Writer):
 
     def _settle(self) -> None:
         # An abort drops unsent records, and these are to be written to the log.
-        self._producer.flush()
         self._confirm()
         if self._aborts:
             self._producer.abort_transaction()
