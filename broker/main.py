@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
+from fencepost.broker.cli.interrupts import EXIT_INTERRUPTED, end_silently, raise_again
 from fencepost.broker.kernel.lean_imports import import_libraries
 
 LOG_FORMATS: Final = ("human", "json")
@@ -72,26 +73,28 @@ def parse_serve_options(arguments: Sequence[str], environment: Mapping[str, str]
 
 def main() -> None:
     """Entry point of the console script and of `python -m fencepost`."""
-    arguments = sys.argv[1:]
-    if arguments[:1] == ["serve"]:
-        gc.set_threshold(IMPORT_COLLECTION_THRESHOLD, 1_000, 1_000)
-        import_libraries()
-    options = parse_serve_options(arguments, os.environ)
+    end_silently()
+    options = parse_serve_options(sys.argv[1:], os.environ)
     if options is None:
-        from fencepost.broker.cli.commands import fencepost
+        from fencepost.broker.cli.commands import run
 
-        fencepost(prog_name="fencepost")
+        run()
         return
     try:
+        gc.set_threshold(IMPORT_COLLECTION_THRESHOLD, 1_000, 1_000)
+        import_libraries()
         from fencepost.broker.cli.serve import serve
 
+        raise_again()
         serve(*options)
-    except (KeyboardInterrupt, EOFError, OSError) as error:
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except (EOFError, OSError) as error:
         _end_by_click(error)
 
 
 def _end_by_click(error: BaseException) -> NoReturn:
-    """Let click end a command that was interrupted, or whose output was closed."""
+    """Let click end a command whose input or output was closed."""
     import click
 
     def fail() -> None:

@@ -25,6 +25,15 @@ running broker, this one or any other that speaks Kafka's protocol. What was ask
 table or, with `--json`, for programs; errors and counts go to standard error. In a checkout, `./scripts/fencepost` runs
 them.
 
+Shells complete commands and options of `fencepost`. For bash, add the first line to `~/.bashrc`; for zsh, the second to
+`~/.zshrc`; for fish, run the third once:
+
+```sh
+eval "$(_FENCEPOST_COMPLETE=bash_source fencepost)"
+eval "$(_FENCEPOST_COMPLETE=zsh_source fencepost)"
+_FENCEPOST_COMPLETE=fish_source fencepost > ~/.config/fish/completions/fencepost.fish
+```
+
 | exit code | meaning |
 |---|---|
 | 0 | done |

@@ -4,12 +4,36 @@ libraries."""
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-# Each is a click command of this name in the module of broker.cli with the same name; for `serve`, which a broker runs
-# without click, see `broker.main`.
-COMMANDS = ("serve", "ping", "topics", "produce", "consume", "groups", "transactions", "log", "history", "soak")
+from fencepost.broker.cli.interrupts import EXIT_INTERRUPTED, end_silently, raise_again
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "serve": "Run a broker until SIGTERM or Ctrl-C.",
+    "ping": "Check whether a broker serves.",
+    "cluster": "Show the brokers of a cluster.",
+    "topics": "Show, create, grow and delete topics.",
+    "produce": "Write lines of standard input to a topic.",
+    "consume": "Print the records of a topic.",
+    "groups": "Show groups of all kinds and lag, reset offsets.",
+    "transactions": "Show transactions and producers, abort transactions.",
+    "log": "Check, show and repair a stopped broker's data directory.",
+    "history": "Check histories of client operations.",
+    "soak": "Transact while processes are killed and frozen.",
+    "version": "Show the version.",
+}
+"""The commands, each with what its help begins with: to show that, no command is imported.
+
+Each is a click command of this name in the module of broker.cli with the same name; for `serve`, which a broker runs
+without click, see `broker.main`.
+"""
 _MODULES = {"serve": "serve_command"}
 
 
@@ -26,6 +50,20 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(module, cmd_name)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        raise_again()  # what is imported from here on can be interrupted without harm
+        return super().invoke(ctx)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -37,6 +75,23 @@ class LazyGroup(click.Group):
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command {name!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def run() -> None:
+    """Run the command that the process was called with, and end the process; after a Ctrl-C, without a word."""
+    end_silently()
+    try:
+        # What a command returns is no exit code; a click of its own is one.
+        code = fencepost.main(prog_name="fencepost", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            sys.exit(EXIT_INTERRUPTED)
+        click.echo("Aborted!", err=True)
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

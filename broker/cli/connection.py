@@ -17,9 +17,12 @@ CONNECT_TIMEOUT_MS = 5_000
 
 
 def bootstrap_option(command: Command) -> Command:
-    """Add `--bootstrap HOST:PORT`, also read from FENCEPOST_BOOTSTRAP."""
+    """Add `--bootstrap HOST:PORT`, also read from FENCEPOST_BOOTSTRAP, with the names that other tools have for it."""
     return click.option(
+        "-b",
         "--bootstrap",
+        "--bootstrap-server",
+        "bootstrap",
         metavar="HOST:PORT",
         default="127.0.0.1:9092",
         show_default=True,

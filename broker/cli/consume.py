@@ -39,7 +39,7 @@ COMMIT_INTERVAL_S = 5.0
     show_default=True,
     help="read_committed skips open and aborted transactions.",
 )
-@click.option("--max-records", type=click.IntRange(min=1), help="Stop after this number of records.")
+@click.option("-n", "--max-records", type=click.IntRange(min=1), help="Stop after this number of records.")
 @click.option(
     "--idle-seconds",
     type=click.FloatRange(min=0),

@@ -36,7 +36,9 @@ UNCONFIRMED_LIMIT_AT_TERMINAL = 1
 @click.option("--json", "as_json", is_flag=True, help="Lines are JSON objects, as `consume --json` prints them.")
 @click.option("--key-separator", help="Split each line into key and value at the first occurrence of this text.")
 @click.option("--null-marker", help="A key or value that is exactly this text is written as null.")
-@click.option("--partition", type=click.IntRange(min=0), help="Write to this partition; if not given, the key decides.")
+@click.option(
+    "-p", "--partition", type=click.IntRange(min=0), help="Write to this partition; if not given, the key decides."
+)
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header for every record.")
 @click.option("--compression", type=click.Choice(["gzip", "snappy", "lz4", "zstd"]), help="Compress batches.")
 @click.option("--transactional-id", help="Write all records in transactions of this producer.")

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from fencepost.broker.cli.serve import serve as run_broker
-from fencepost.broker.kernel.logging import LEVELS
+# Those of the broker's log, which is not imported for the help.
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @click.command()
@@ -29,7 +29,7 @@ from fencepost.broker.kernel.logging import LEVELS
 )
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; repeatable.")
 @click.option("--log-format", type=click.Choice(["human", "json"]), help="Format of the broker's own log.")
-@click.option("--log-level", type=click.Choice(list(LEVELS)), help="Lowest level of event that is logged.")
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Lowest level of event that is logged.")
 def serve(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
@@ -38,4 +38,9 @@ def serve(**options: Any) -> None:
 
     When the broker is ready, it prints its address in one line on standard output; its log goes to standard error.
     """
+    from fencepost.broker.kernel.lean_imports import import_libraries
+
+    import_libraries()
+    from fencepost.broker.cli.serve import serve as run_broker
+
     run_broker(**options)

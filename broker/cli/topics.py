@@ -44,7 +44,10 @@ def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
 @bootstrap_option
 @click.argument("name")
 @click.option(
-    "--partitions", type=click.IntRange(min=1), help="Partition count; the broker's num.partitions if not given."
+    "-p", "--partitions", type=click.IntRange(min=1), help="Partition count; the broker's num.partitions if not given."
+)
+@click.option(
+    "-r", "--replication-factor", type=click.IntRange(min=1), help="Copies of each partition; one broker has one."
 )
 @click.option(
     "--config",
@@ -54,12 +57,19 @@ def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
     help="Topic setting, for example cleanup.policy=compact; repeatable.",
 )
 @click.option("--if-missing", is_flag=True, help="Do nothing if the topic exists.")
-def create(bootstrap: str, name: str, partitions: int | None, configs: tuple[str, ...], if_missing: bool) -> None:
+def create(
+    bootstrap: str,
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_missing: bool,
+) -> None:
     """Create a topic."""
     from kafka.errors import TopicAlreadyExistsError
 
     settings = parse_settings(configs, "--config")
-    wanted = {"num_partitions": partitions or -1, "replication_factor": -1, "configs": settings}
+    wanted = {"num_partitions": partitions or -1, "replication_factor": replication_factor or -1, "configs": settings}
     with admin_client(bootstrap) as admin:
         results = admin.create_topics({name: wanted}, raise_errors=False)["topics"]
         exists = results[0]["error_code"] == TopicAlreadyExistsError.errno
@@ -173,7 +183,7 @@ def _config_rows(admin: Any, name: str, *, everything: bool) -> list[dict[str, A
 @topics.command()
 @bootstrap_option
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(min=1), required=True, help="The new partition count.")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), required=True, help="The new partition count.")
 def grow(bootstrap: str, name: str, partitions: int) -> None:
     """Add partitions to a topic."""
     with admin_client(bootstrap) as admin:

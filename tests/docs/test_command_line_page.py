@@ -40,3 +40,16 @@ def test_every_command_and_option_is_explained(command: click.Command) -> None:
 @pytest.mark.parametrize("command", COMMANDS_FOUND[1:], ids=lambda command: command.name)
 def test_a_command_fits_into_one_line_of_its_groups_help(command: click.Command) -> None:
     assert not command.get_short_help_str(80 - 20).endswith("...")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_the_whole_program_says_of_a_command_what_its_own_help_says(name: str) -> None:
+    command = fencepost.get_command(click.Context(fencepost), name)
+    assert command is not None
+    assert COMMANDS[name] == command.get_short_help_str(80)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_that_the_page_shows_is_there(shell: str) -> None:
+    page = command_line_page()
+    assert f"_FENCEPOST_COMPLETE={shell}_source fencepost" in page

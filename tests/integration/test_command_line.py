@@ -88,6 +88,34 @@ def test_a_bad_address_is_refused_before_anything_is_tried(run: Run) -> None:
     assert "expected HOST:PORT, such as 127.0.0.1:9092" in result.stderr
 
 
+@pytest.mark.parametrize("option", ["--bootstrap", "--bootstrap-server", "-b"])
+def test_the_broker_is_named_as_other_tools_name_it(broker: BrokerProcess, option: str) -> None:
+    for command in (("ping",), ("topics", "list"), ("cluster", "info")):
+        result = CliRunner().invoke(fencepost, [*command, option, broker.bootstrap], prog_name="fencepost")
+        assert result.exit_code == 0, result.output
+
+
+def test_habits_of_other_tools_work(run: Run, unique: Unique) -> None:
+    name = unique("habits")
+    created = run("topics", "create", name, "-p", "2", "--replication-factor", "1")
+    assert created.stdout == f"created {name} with 2 partitions\n"
+    assert run("produce", name, "-p", "1", input="a\nb\n").exit_code == 0
+    assert run("consume", name, "--from-beginning", "-n", "2").stdout == "a\nb\n"
+    refused = run("topics", "create", unique("habits"), "-p", "1", "-r", "3")
+    assert refused.exit_code == 1
+    assert "INVALID_REPLICATION_FACTOR (38)" in refused.stderr
+    assert run("version").stdout == run("--version").stdout
+
+
+def test_the_cluster_shows_its_brokers_and_their_addresses(broker: BrokerProcess, run: Run) -> None:
+    described = json.loads(run("cluster", "info", "--json").stdout)
+    (node,) = described["brokers"]
+    assert (node["address"], node["is_controller"]) == (broker.bootstrap, True)
+    shown = run("cluster", "info").stdout
+    assert shown.startswith(f"cluster {described['cluster_id']}\n")
+    assert broker.bootstrap in shown
+
+
 # Topics
 
 
