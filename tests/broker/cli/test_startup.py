@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -79,14 +80,17 @@ main()
         ("fencepost.broker.cli.commands", ("--help",)),
         ("fencepost.broker.cli.topics", ("topics", "list")),
         ("fencepost.broker.cli.probe", ("ping",)),
-        ("fencepost.broker.cli.serve", ("serve", "--data-dir", "nowhere")),
-        ("fencepost.broker.node", ("serve", "--data-dir", "nowhere")),
-        ("structlog", ("serve", "--data-dir", "nowhere")),
+        ("fencepost.broker.cli.serve", ("serve", "--data-dir", "DIRECTORY")),
+        ("fencepost.broker.node", ("serve", "--data-dir", "DIRECTORY")),
+        ("structlog", ("serve", "--data-dir", "DIRECTORY")),
     ],
 )
-def test_ctrl_c_during_the_imports_ends_it_without_a_word(module: str, arguments: tuple[str, ...]) -> None:
+def test_ctrl_c_during_the_imports_ends_it_without_a_word(
+    module: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    words = [str(tmp_path / "data") if word == "DIRECTORY" else word for word in arguments]
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_AT_AN_IMPORT, module, *arguments],
+        [sys.executable, "-c", INTERRUPTED_AT_AN_IMPORT, module, *words],
         cwd=ROOT,
         env=os.environ | {"FENCEPOST_BOOTSTRAP": "127.0.0.1:1"},
         capture_output=True,
