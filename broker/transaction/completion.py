@@ -394,6 +394,8 @@ class Completion:
     def _log_refused_markers(self, error: ErrorCode, concerned: Sequence[TopicPartition], attempt: int) -> None:
         """Log one line per error; it names the first of its partitions."""
         note = log.warning if error in RETRIABLE else log.error
+        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and attempt == 1:
+            note = log.info  # usual after a start, while logs are opened
         note(
             "marker_refused",
             transactional_id=self.transaction.transactional_id,

@@ -94,7 +94,8 @@ async def write_markers(
     Up to MARKERS_PER_STEP appends are one step of the event loop, more are sliced; then the syncs run together.
     The observer of a `__consumer_offsets` log commits or drops pending offsets. Writing a marker again is harmless.
     Returns errors in the order of `markers`, per partition: NONE; UNKNOWN_TOPIC_OR_PARTITION if it is not hosted here;
-    INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if a newer owner has the producer id; KAFKA_STORAGE_ERROR.
+    NOT_LEADER_OR_FOLLOWER if its log is not open yet; INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if a
+    newer owner has the producer id; KAFKA_STORAGE_ERROR.
     Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
     """
     outcomes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
@@ -120,7 +121,11 @@ def _append_all(
     for topic_partition in partitions:
         partition_log = topics.log(topic_partition)
         if partition_log is None:
-            outcome[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            # While logs are still being opened after a start, the coordinator sends it again.
+            is_opening = topics.is_unopened(topic_partition)
+            outcome[topic_partition] = (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER if is_opening else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
             continue
         try:
             error = partition_log.append_marker(

@@ -20,6 +20,7 @@ from fencepost.broker.log.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.storage.disk import LogFile, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.broker.transaction.markers import TransactionMarker, write_markers
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.captured_events import capture_logs
@@ -117,6 +118,20 @@ async def test_after_a_crash_a_request_is_refused_until_its_log_is_recovered(tmp
     assert topics.error_of_absent_log(TopicPartition("orders", 3)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await broker.topics.ensure_opened()
     assert broker.end_offsets() == [1, 2, 3]
+    await broker.stop()
+
+
+async def test_a_marker_for_a_log_that_is_not_open_yet_is_to_be_sent_again(tmp_path: Path) -> None:
+    broker = await Broker(tmp_path).with_orders()
+    topics = await broker.restart(crash=True)
+    missing = TopicPartition("orders", 3)
+    marker = TransactionMarker(7, 0, True, 0, 1, (THIRD, missing))
+    assert await write_markers(topics, [marker], NOW_MS) == [
+        {THIRD: ErrorCode.NOT_LEADER_OR_FOLLOWER, missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    ]
+    await broker.topics.ensure_opened()
+    (outcome,) = await write_markers(topics, [marker], NOW_MS)
+    assert outcome[THIRD] is ErrorCode.NONE
     await broker.stop()
 
 

@@ -209,6 +209,9 @@ class MemoryTopics:
     def log(self, topic_partition: TopicPartition) -> MemoryLog | None:
         return self.logs.get(topic_partition)
 
+    def is_unopened(self, topic_partition: TopicPartition) -> bool:
+        return False
+
     def resign(self, topic_partition: TopicPartition) -> None:
         """The partition is led by another node from now on. Its log stays, for `lead`."""
         for hook in self.on_resigned:

@@ -609,6 +609,24 @@ async def test_partitions_that_refuse_their_markers_are_logged_in_one_line(monke
     await broker.service.close()
 
 
+async def test_a_partition_whose_log_is_opened_after_a_start_is_no_warning_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(completion, "FIRST_RETRY_PAUSE_S", 0.0001)
+    broker = Broker()
+    channel = broker.hold_markers()
+    channel.gate.set()
+    channel.answers = [{OUT_0: ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_1: ErrorCode.NONE}] * 12
+    await broker.service.start()
+    producer = await broker.begin()
+    with capture_logs() as lines:
+        await broker.end(producer)
+        await broker.reaches(COMPLETE_COMMIT)
+    refusals = [line for line in lines if line["event"] == "marker_refused"]
+    assert [(line["attempt"], line["log_level"]) for line in refusals] == [(1, "info"), (10, "warning")]
+    await broker.service.close()
+
+
 async def test_offsets_join_by_the_partition_of_their_group(broker: Broker) -> None:
     producer = producer_of(await broker.service.init_producer_id(ID, timeout_ms=60_000))
     assert await broker.service.add_offsets(ID, producer, "group-1") is OK
