@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 from scripts.benchmarks.command import RESULTS_PATH
+from scripts.benchmarks.figures import DURABLE, PAGE_CACHE, REFERENCE, Sample
+from scripts.benchmarks.idempotence import Case
 from scripts.benchmarks.overview import OVERVIEW_PATH, overview
 from scripts.benchmarks.page import PAGE_PATH, page
 from scripts.benchmarks.pictures import sizes
+from scripts.benchmarks.ratios import ratios
+from scripts.benchmarks.results import as_json, summarize
 from scripts.benchmarks.table import FIGURES
 
 REWRITE = "run `.venv/bin/python scripts/bench.py --page`"
@@ -40,6 +44,26 @@ def test_the_page_opens_with_one_chart_and_five_sentences_that_say_where_kafka_i
     assert len(re.findall(r"^!\[", opening, re.MULTILINE)) == 1
     assert re.findall(r"^(\d)\. \*\*", opening, re.MULTILINE) == list("12345")
     assert "Kafka is faster" in opening
+
+
+@pytest.mark.parametrize(("mb_per_s", "shown"), [(35.0, True), (170.0, False)])
+def test_the_overview_says_what_one_request_in_flight_costs_an_idempotent_producer(
+    mb_per_s: float, shown: bool
+) -> None:
+    results = [
+        result
+        for subject, value in ((DURABLE, mb_per_s), (PAGE_CACHE, 170.0), (REFERENCE, 100.0))
+        for result in summarize(
+            FIGURES["idempotence"], subject, [[Sample("produce", value, "MB/s", str(Case(1, is_flushed=False)))]]
+        )
+    ]
+    compared = ratios(FIGURES["idempotence"], results)
+    content = json.loads(RESULTS_PATH.read_text())
+    content["figures"].update(as_json(results, compared, where={}, passes={})["figures"])
+    text = " ".join(overview(content).split())
+    sentence = "An idempotent producer with one request in flight writes 35 MB/s instead of 100 in batches of 16 KB"
+    assert (sentence in text) is shown
+    assert ("in the page cache it is 1.7 times as fast as with Kafka." in text) is shown
 
 
 def test_what_is_measured_over_sizes_is_drawn_as_lines() -> None:
