@@ -31,10 +31,9 @@ from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.network.connection import RequestDispatcher
 from fencepost.broker.network.dispatch import Dispatcher
-from fencepost.broker.network.reply_memory import ReplyMemory
-from fencepost.broker.network.request_memory import RequestMemory
-from fencepost.broker.network.sendfile_transfer import SendfileTransfers
+from fencepost.broker.network.network_memory import NetworkMemory
 from fencepost.broker.network.server import BoundListener, Server, SocketListener, StartError
+from fencepost.broker.network.socket_sender import SendfileSockets
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.quotas.connections import ConnectionQuotas
 from fencepost.broker.requests.fetch_sessions import FetchSessionCache
@@ -284,11 +283,13 @@ class Node:
 
         loop = asyncio.get_running_loop()
         connection_quotas = ConnectionQuotas(settings, client_quotas, clock, self._descriptors)
-        sendfile_transfers = SendfileTransfers(loop, self._descriptors, settings.socket_send_buffer_bytes)
-        request_memory = RequestMemory(loop, settings.queued_max_request_bytes, settings.socket_request_max_bytes)
-        cleanup.callback(request_memory.close)
-        reply_memory = ReplyMemory(loop, settings.fencepost_queued_max_response_bytes)
-        cleanup.callback(reply_memory.close)
+        sendfile_sockets = SendfileSockets(self._descriptors, settings.socket_send_buffer_bytes)
+        network_memory = NetworkMemory(
+            request_limit_bytes=settings.queued_max_request_bytes,
+            largest_request_bytes=settings.socket_request_max_bytes,
+            reply_limit_bytes=settings.fencepost_queued_max_response_bytes,
+        )
+        cleanup.callback(network_memory.close)
         connection_quotas.settings_changed()
         broker_configs.on_changed.append(connection_quotas.settings_changed)
         cleanup.callback(connection_quotas.close)
@@ -303,9 +304,8 @@ class Node:
                 dispatcher,
                 settings,
                 connection_quotas,
-                sendfile_transfers=sendfile_transfers,
-                request_memory=request_memory,
-                reply_memory=reply_memory,
+                sendfile_sockets=sendfile_sockets,
+                memory=network_memory,
                 loop=loop,
             )
             self._servers.append(server)

@@ -36,8 +36,7 @@ def keep_freed_memory() -> bool:
 class FreedMemory:
     """Returns memory to the system, from anywhere in the heap, after most of a high peak was freed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._peak_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -47,7 +46,7 @@ class FreedMemory:
         if self._peak_bytes > 2 * KEPT_BYTES and used_bytes - freed_bytes < self._peak_bytes // 4:
             self._peak_bytes = 0
             if self._timer is None:
-                self._timer = self._loop.call_later(TRIM_AFTER_S, MEMORY_TRIM.callback(self._trim))
+                self._timer = asyncio.get_running_loop().call_later(TRIM_AFTER_S, MEMORY_TRIM.callback(self._trim))
 
     def close(self) -> None:
         if self._timer is not None:

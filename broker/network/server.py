@@ -13,10 +13,9 @@ from fencepost.broker.config.listeners import ALL_INTERFACES
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.network.connection import Connection, RequestDispatcher
+from fencepost.broker.network.network_memory import NetworkMemory
 from fencepost.broker.network.receive_buffer import BufferPool
-from fencepost.broker.network.reply_memory import ReplyMemory
-from fencepost.broker.network.request_memory import RequestMemory
-from fencepost.broker.network.sendfile_transfer import SendfileTransfers
+from fencepost.broker.network.socket_sender import SendfileSockets
 from fencepost.broker.quotas.connections import ConnectionQuotas
 
 log = get_logger(__name__)
@@ -148,9 +147,8 @@ class Server:
         settings: Settings,
         quotas: ConnectionQuotas,
         *,
-        sendfile_transfers: SendfileTransfers,
-        request_memory: RequestMemory,
-        reply_memory: ReplyMemory,
+        sendfile_sockets: SendfileSockets,
+        memory: NetworkMemory,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.bound = bound
@@ -158,9 +156,8 @@ class Server:
         self._settings = settings
         self._quotas = quotas
         self._loop = loop
-        self._pool = BufferPool(memory=request_memory)
-        self._reply_memory = reply_memory
-        self._sendfile_transfers = sendfile_transfers
+        self._pool = BufferPool(memory=memory)
+        self._sendfile_sockets = sendfile_sockets
         self._acceptor: Acceptor | None = None
         self._connections: dict[int, Connection] = {}
         self._next_connection_id = 1
@@ -192,8 +189,7 @@ class Server:
             connection.drain()
         if not await self._wait_until_closed(drain_s):
             log.warning("connections_aborted", connections=len(self._connections), reason="requests in flight")
-            for connection in list(self._connections.values()):
-                connection.abort()
+            self.abort()
             await self._wait_until_closed(1.0)
 
     def abort(self) -> None:
@@ -220,8 +216,7 @@ class Server:
             owner=self,
             limits=self._settings,
             pool=self._pool,
-            sendfile_transfers=self._sendfile_transfers,
-            reply_memory=self._reply_memory,
+            sendfile_sockets=self._sendfile_sockets,
             loop=self._loop,
         )
 

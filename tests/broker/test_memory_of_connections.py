@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from fencepost.broker.network.network_memory import NetworkMemory
 from fencepost.broker.network.receive_buffer import SMALL_CAPACITY_BYTES
-from fencepost.broker.network.request_memory import RequestMemory
 from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
 from tests.broker.network.test_connection import Client, Limits, Waiting, settle
 
@@ -35,24 +35,24 @@ def feed(client: Client, stream: bytes) -> bytes:
 
 
 @pytest.fixture
-async def memory() -> AsyncIterator[RequestMemory]:
-    made = RequestMemory(asyncio.get_running_loop(), 0, LARGEST_BYTES)
+async def memory() -> AsyncIterator[NetworkMemory]:
+    made = NetworkMemory(request_limit_bytes=0, largest_request_bytes=LARGEST_BYTES)
     yield made
     made.close()
 
 
-def large_client(memory: RequestMemory, waiting: Waiting | None = None) -> Client:
+def large_client(memory: NetworkMemory, waiting: Waiting | None = None) -> Client:
     limits = Limits(
         socket_request_max_bytes=LARGEST_BYTES,
         fencepost_connection_max_in_flight=100,
         fencepost_connection_write_buffer_bytes=100 * MIB,
     )
     answer = waiting if waiting is not None else lambda _: [b"reply"]
-    return Client(answer=answer, request_memory=memory, limits=limits)
+    return Client(answer=answer, memory=memory, limits=limits)
 
 
 @pytest.mark.parametrize("frame_bytes", [3 * MIB, 5 * MIB, 7 * MIB + 11])
-async def test_pipelined_large_requests_each_wait_for_memory(memory: RequestMemory, frame_bytes: int) -> None:
+async def test_pipelined_large_requests_each_wait_for_memory(memory: NetworkMemory, frame_bytes: int) -> None:
     waiting = Waiting()
     client = large_client(memory, waiting)
     rest = framed(bytes(frame_bytes)) * 6
@@ -60,8 +60,8 @@ async def test_pipelined_large_requests_each_wait_for_memory(memory: RequestMemo
     while len(client.started) < 6:
         before = len(rest)
         rest = feed(client, rest)
-        most_bytes = max(most_bytes, memory.used_bytes)
-        assert memory.used_bytes + memory.spare_bytes <= memory.limit_bytes
+        most_bytes = max(most_bytes, memory.request_bytes)
+        assert memory.request_bytes + memory.spare_bytes <= memory.request_limit_bytes
         if len(rest) == before or not client.transport.accepts_input:
             assert waiting.futures, "it waits for nothing"
             waiting.futures.pop(0).set_result([b"reply"])
@@ -73,12 +73,12 @@ async def test_pipelined_large_requests_each_wait_for_memory(memory: RequestMemo
     await settle()
     assert client.connection.in_flight_count == 0
     client.connection.connection_lost(None)
-    assert (memory.used_bytes, memory.spare_bytes, memory.waiting_count) == (0, 0, 0)
+    assert (memory.request_bytes, memory.spare_bytes, memory.waiting_count) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("first_bytes", [3 * MIB, 6 * MIB, LARGEST_BYTES - 100])
 async def test_a_large_request_behind_one_that_is_served_does_not_wait_for_itself(
-    memory: RequestMemory, first_bytes: int
+    memory: NetworkMemory, first_bytes: int
 ) -> None:
     waiting = Waiting()
     client = large_client(memory, waiting)
@@ -94,16 +94,16 @@ async def test_a_large_request_behind_one_that_is_served_does_not_wait_for_itsel
     waiting.futures[1].set_result([b"reply"])
     await settle()
     client.connection.connection_lost(None)
-    assert memory.used_bytes == 0
+    assert memory.request_bytes == 0
 
 
 async def test_large_requests_do_not_wait_for_connections_that_have_sent_a_few_bytes() -> None:
-    memory = RequestMemory(asyncio.get_running_loop(), 64 * MIB, LARGEST_BYTES)
+    memory = NetworkMemory(request_limit_bytes=64 * MIB, largest_request_bytes=LARGEST_BYTES)
     idle = [large_client(memory) for _ in range(20)]
     for client in idle:
         assert feed(client, framed(bytes(3 * MIB))) == b""
         client.send_bytes(framed(bytes(100))[:50])
-    assert memory.used_bytes + memory.spare_bytes <= memory.limit_bytes // 8
+    assert memory.request_bytes + memory.spare_bytes <= memory.request_limit_bytes // 8
     busy = large_client(memory)
     assert feed(busy, framed(bytes(LARGEST_BYTES))) == b""
     assert len(busy.started) == 1
@@ -112,18 +112,18 @@ async def test_large_requests_do_not_wait_for_connections_that_have_sent_a_few_b
 
 @pytest.mark.parametrize("missing_bytes", [1, 10, 5_000, 20_000])
 async def test_a_frame_that_fits_into_a_small_buffer_takes_no_memory_of_others(
-    memory: RequestMemory, missing_bytes: int
+    memory: NetworkMemory, missing_bytes: int
 ) -> None:
     client = large_client(memory)
     frame = framed(bytes(SMALL_CAPACITY_BYTES - 4))
     assert feed(client, frame[:-missing_bytes]) == b""
     client.connection.get_buffer(65_536)
-    assert memory.used_bytes + memory.spare_bytes == 0
+    assert memory.request_bytes + memory.spare_bytes == 0
     assert feed(client, frame[-missing_bytes:]) == b""
     assert len(client.started) == 1
 
 
-async def test_an_announced_request_that_the_broker_holds_back_is_not_called_slow(memory: RequestMemory) -> None:
+async def test_an_announced_request_that_the_broker_holds_back_is_not_called_slow(memory: NetworkMemory) -> None:
     held = asyncio.get_running_loop().create_future()
     client = large_client(memory)
     frame = framed(bytes(5 * MIB))
@@ -172,7 +172,7 @@ async def test_small_replies_above_the_bound_block_no_connection_if_taken_at_onc
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_connections_that_come_and_go_are_served_and_nothing_stays_counted(
-    memory: RequestMemory, seed: int
+    memory: NetworkMemory, seed: int
 ) -> None:
     chance = random.Random(seed)
     sizes = (100, 60_000, SMALL_CAPACITY_BYTES - 4, SMALL_CAPACITY_BYTES, MIB, 3 * MIB, 5 * MIB, LARGEST_BYTES)
@@ -198,14 +198,14 @@ async def test_connections_that_come_and_go_are_served_and_nothing_stays_counted
             waiting.frames.pop(place)
             waiting.futures.pop(place).set_result([b"reply"])
             await settle()
-        assert memory.used_bytes + memory.spare_bytes <= memory.limit_bytes
+        assert memory.request_bytes + memory.spare_bytes <= memory.request_limit_bytes
         if not waiting.futures and not any(rest for _, rest in unsent.values()):
             break
     assert not any(rest for _, rest in unsent.values()), "a client waits for ever"
     for client, _ in unsent.values():
         assert client.connection.in_flight_count == 0
         client.connection.connection_lost(None)
-    assert (memory.used_bytes, memory.spare_bytes, memory.waiting_count) == (0, 0, 0)
+    assert (memory.request_bytes, memory.spare_bytes, memory.waiting_count) == (0, 0, 0)
 
 
 async def test_replies_that_come_behind_one_that_does_not_hold_the_client_back() -> None:

@@ -18,7 +18,7 @@ import uvloop
 
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.receive_buffer import BufferPool
-from fencepost.broker.network.sendfile_transfer import SEND_BUFFER_BYTES, SendfileTransfers
+from fencepost.broker.network.socket_sender import SEND_BUFFER_BYTES, SendfileSockets
 from fencepost.broker.requests.long_polls import LongPolls
 from fencepost.broker.storage.descriptors import Descriptors
 from fencepost.broker.storage.disk import StorageError
@@ -42,7 +42,7 @@ class Server:
     def __init__(self, replies: Sequence[Chunks], *, send_buffer_bytes: int = -1, stall_ms: int = 60_000) -> None:
         self.long_polls = LongPolls()
         self.descriptors = Descriptors(1_024)
-        self.sendfile_transfers = SendfileTransfers(asyncio.get_running_loop(), self.descriptors, send_buffer_bytes)
+        self.sendfile_sockets = SendfileSockets(self.descriptors, send_buffer_bytes)
         self.refusals: list[str] = []
         self.closed = asyncio.Event()
         self.connections: list[Connection] = []
@@ -76,7 +76,7 @@ class Server:
                 owner=self,
                 limits=self._limits,
                 pool=BufferPool(),
-                sendfile_transfers=self.sendfile_transfers,
+                sendfile_sockets=self.sendfile_sockets,
                 loop=loop,
             ),
             "127.0.0.1",
@@ -126,7 +126,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
 @pytest.fixture(params=[True, False], ids=["direct", "through the transport"], autouse=True)
 def is_direct(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if not request.param:
-        monkeypatch.setattr("fencepost.broker.network.sendfile_transfer.MIN_FILE_BYTES", 1 << 40)
+        monkeypatch.setattr("fencepost.broker.network.socket_sender.MIN_FILE_BYTES", 1 << 40)
     return bool(request.param)
 
 
@@ -477,7 +477,8 @@ def test_a_client_that_reads_slowly_is_not(files: Files, run: Run) -> None:
             received = b""
             for _ in range(5):
                 received += await read_all(client, 1_500_000)  # more than fits on the way
-                server.connections[0]._check_stall()
+                outbox = server.connections[0]._outbox
+                outbox._check_stall(outbox._unsent_bytes() + 1)
             received += await read_all(client, 1_500_004)
             assert received == b"head" + CONTENT
             client.close()

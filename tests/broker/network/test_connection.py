@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from fencepost.broker.network.connection import Connection
+from fencepost.broker.network.network_memory import NetworkMemory
 from fencepost.broker.network.receive_buffer import BufferPool
-from fencepost.broker.network.reply_memory import ReplyMemory
-from fencepost.broker.network.request_memory import RequestMemory
-from fencepost.broker.network.sendfile_transfer import SendfileTransfers
+from fencepost.broker.network.socket_sender import SendfileSockets
 from fencepost.broker.requests.api import CloseConnection
 from fencepost.broker.requests.long_polls import LongPoll, LongPolls, PendingReply, ReplyFrame
 from fencepost.broker.storage.descriptors import Descriptors
@@ -129,8 +128,7 @@ class Client:
     refusals: list[str] = field(default_factory=list)
     is_gone: bool = False
     long_polls: LongPolls = field(default_factory=LongPolls)
-    request_memory: RequestMemory | None = None
-    reply_memory: ReplyMemory | None = None
+    memory: NetworkMemory = field(default_factory=NetworkMemory)
     transport: PlayedTransport = field(default_factory=PlayedTransport)
 
     def __post_init__(self) -> None:
@@ -139,9 +137,8 @@ class Client:
             dispatcher=self,
             owner=self,
             limits=self.limits,
-            pool=BufferPool(memory=self.request_memory),
-            sendfile_transfers=SendfileTransfers(asyncio.get_running_loop(), Descriptors(1_024), -1),
-            reply_memory=self.reply_memory,
+            pool=BufferPool(memory=self.memory),
+            sendfile_sockets=SendfileSockets(Descriptors(1_024), -1),
             loop=asyncio.get_running_loop(),
         )
         self.transport.protocol = self.connection
@@ -360,8 +357,9 @@ async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
     client.transport.is_stuck = True
     client.send(b"request1")
     for _ in range(10):
+        unsent_bytes = client.transport.stuck_bytes
         client.transport.stuck_bytes -= 1
-        client.connection._check_stall()
+        client.connection._outbox._check_stall(unsent_bytes)
     assert client.transport.ended is None
     client.transport.unstick()
 
@@ -478,19 +476,34 @@ async def test_replies_behind_one_from_a_file_wait_for_its_end() -> None:
 
 
 @pytest.mark.usefixtures("in_pieces")
-@pytest.mark.parametrize("stop", [Connection.close, Connection.drain])
-async def test_a_connection_that_is_to_be_closed_sends_a_reply_that_has_begun_to_its_end(
-    stop: Callable[[Connection], None],
-) -> None:
+async def test_a_connection_that_is_drained_sends_a_reply_that_has_begun_to_its_end() -> None:
     file = CountedFile(bytes(range(250)) * 20)
     client = Client(answer=lambda frame: reply_from(file))
     client.transport.is_stuck = True
     client.send(b"request1")
-    stop(client.connection)
+    client.connection.drain()
     assert client.transport.ended is None
     assert not client.transport.accepts_input
     client.transport.unstick()
     assert client.received == b"head" + file.content + b"tail"
+    assert client.transport.ended == "closed"
+
+
+@pytest.mark.usefixtures("in_pieces")
+async def test_a_connection_with_a_refused_request_sends_what_is_ready_to_the_end() -> None:
+    file = CountedFile(bytes(range(250)) * 20)
+    waiting = Waiting()
+    client = Client(answer=waiting)
+    client.send(b"request1", b"request2", b"request3")
+    client.transport.is_stuck = True
+    waiting.futures[1].set_result([b"second"])
+    waiting.futures[0].set_result(reply_from(file))
+    waiting.futures[2].set_exception(CloseConnection("no reply could carry this"))
+    await settle()
+    assert client.refusals == ["no reply could carry this"]
+    assert client.transport.ended is None
+    client.transport.unstick()
+    assert client.received == b"head" + file.content + b"tail" + b"second"
     assert client.transport.ended == "closed"
 
 
@@ -507,7 +520,7 @@ async def test_a_connection_is_cut_off_where_the_rest_of_a_reply_cannot_be_read(
 
 @pytest.mark.usefixtures("in_pieces")
 async def test_nothing_is_sent_behind_a_reply_that_is_cut_off() -> None:
-    file = CountedFile(bytes(900), fails_from=500)
+    file = CountedFile(bytes(500), fails_from=300)
     client = Client(answer=lambda frame: reply_from(file) if frame[-1] == ord("1") else [bytes(frame) * 50])
     client.send(b"request1", b"request2", b"request3")
     assert len(client.started) == 3
@@ -640,9 +653,9 @@ async def test_a_client_that_leaves_gives_its_memory_back_at_once() -> None:
     client = Client()
     client.send(bytes(300_000))  # from now on it is read into its own large buffer
     client.connection.get_buffer(65_536)
-    assert client.connection._receiver.buffer is not None
+    assert client.connection._inbox.buffer is not None
     assert not client.connection.eof_received()
-    assert client.connection._receiver.buffer is None
+    assert client.connection._inbox.buffer is None
 
 
 async def test_a_draining_connection_answers_what_it_has_started_and_closes() -> None:
@@ -759,8 +772,8 @@ async def test_a_connection_that_is_lost_while_a_request_blocks_it_is_gone() -> 
 
 async def test_half_a_large_request_is_not_read_on_until_another_has_left() -> None:
     large = Limits(socket_request_max_bytes=3_000_000, fencepost_connection_write_buffer_bytes=10_000_000)
-    memory = RequestMemory(asyncio.get_running_loop(), 0, 3_000_000)
-    hog, other, small = (Client(request_memory=memory, limits=large) for _ in range(3))
+    memory = NetworkMemory(request_limit_bytes=0, largest_request_bytes=3_000_000)
+    hog, other, small = (Client(memory=memory, limits=large) for _ in range(3))
     frame = (3_000_000).to_bytes(4, "big") + bytes(3_000_000)
     hog.send_bytes(frame[:1_000_000])
     other.send_bytes(frame[:1_000])
@@ -774,15 +787,15 @@ async def test_half_a_large_request_is_not_read_on_until_another_has_left() -> N
     assert other.started == [bytes(3_000_000)]
     for client in (other, small):
         client.connection.connection_lost(None)
-    assert memory.used_bytes == 0
+    assert memory.request_bytes == 0
     assert memory.waiting_count == 0
     memory.close()
 
 
 async def test_a_client_that_waits_for_memory_and_leaves_is_forgotten() -> None:
-    memory = RequestMemory(asyncio.get_running_loop(), 0, 3_000_000)
+    memory = NetworkMemory(request_limit_bytes=0, largest_request_bytes=3_000_000)
     large = Limits(socket_request_max_bytes=3_000_000)
-    hog, other = (Client(request_memory=memory, limits=large) for _ in range(2))
+    hog, other = (Client(memory=memory, limits=large) for _ in range(2))
     for client in (hog, other):
         client.send_bytes((3_000_000).to_bytes(4, "big") + bytes(100))
     other.connection.connection_lost(None)
@@ -791,51 +804,51 @@ async def test_a_client_that_waits_for_memory_and_leaves_is_forgotten() -> None:
     assert hog.transport.ended == "aborted"
     assert hog.refusals == ["too slow"]
     hog.connection.connection_lost(None)
-    assert memory.used_bytes == 0
+    assert memory.request_bytes == 0
     memory.close()
 
 
 async def test_unread_replies_are_counted_and_the_connection_that_waits_longest_is_closed() -> None:
-    memory = ReplyMemory(asyncio.get_running_loop(), 5_000)
-    clients = [Client(answer=lambda _: [bytes(2_000)], reply_memory=memory) for _ in range(3)]
+    memory = NetworkMemory(reply_limit_bytes=5_000)
+    clients = [Client(answer=lambda _: [bytes(2_000)], memory=memory) for _ in range(3)]
     for client in clients:
         client.transport.is_stuck = True
         client.send(b"12345678")
     assert [client.transport.ended for client in clients] == ["aborted", None, None]
     assert "does not read its replies" in clients[0].refusals[0]
-    assert memory.waiting_bytes == 4_000
+    assert memory.reply_bytes == 4_000
     clients[1].transport.unstick()
     clients[2].connection.connection_lost(None)
-    assert memory.waiting_bytes == 0
+    assert memory.reply_bytes == 0
     memory.close()
 
 
 async def test_files_count_only_where_they_are_copied() -> None:
-    memory = ReplyMemory(asyncio.get_running_loop(), 1_000_000)
+    memory = NetworkMemory(reply_limit_bytes=1_000_000)
     piece = CountedFile(bytes(5_000))
-    client = Client(answer=lambda _: [FileSlice(piece, 0, 5_000)], reply_memory=memory)
+    client = Client(answer=lambda _: [FileSlice(piece, 0, 5_000)], memory=memory)
     client.transport.is_stuck = True
     client.send(b"12345678")
-    assert memory.waiting_bytes == 5_000
+    assert memory.reply_bytes == 5_000
     client.connection.connection_lost(None)
     memory.close()
 
 
 async def test_replies_behind_one_that_waits_block_their_connection() -> None:
-    memory = ReplyMemory(asyncio.get_running_loop(), 1_000_000)
-    client = Client(reply_memory=memory, limits=Limits(fencepost_connection_max_in_flight=100))
+    memory = NetworkMemory(reply_limit_bytes=1_000_000)
+    client = Client(memory=memory, limits=Limits(fencepost_connection_max_in_flight=100))
     poll = client.wait_without_a_task()
     client.send(b"poll1234")
     client.answer = lambda _: [bytes(600)]
     for _ in range(5):
         client.send(b"12345678")
     assert len(client.started) == 3
-    assert memory.waiting_bytes == 1_200
+    assert memory.reply_bytes == 1_200
     poll.happens([b"first"])
     client.long_polls.answer_first_woken()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(client.started) == 6
-    assert memory.waiting_bytes == 0
+    assert memory.reply_bytes == 0
     assert client.received == b"first" + 5 * bytes(600)
     memory.close()

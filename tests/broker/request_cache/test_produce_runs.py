@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.network.connection import MIN_PIPELINED, Connection
+from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.dispatch import Dispatcher
+from fencepost.broker.network.inbox import MIN_PIPELINED
 from fencepost.broker.network.receive_buffer import SMALL_CAPACITY_BYTES, BufferPool
-from fencepost.broker.network.sendfile_transfer import SendfileTransfers
+from fencepost.broker.network.socket_sender import SendfileSockets
 from fencepost.broker.request_cache import produce_cache
 from fencepost.broker.request_cache.produce_runs import RunResult
 from fencepost.broker.storage.descriptors import Descriptors
@@ -140,7 +141,7 @@ class Client:
             owner=self,
             limits=self.broker.services.settings,
             pool=self.pool,
-            sendfile_transfers=SendfileTransfers(asyncio.get_running_loop(), Descriptors(1_024), -1),
+            sendfile_sockets=SendfileSockets(Descriptors(1_024), -1),
             loop=asyncio.get_running_loop(),
         )
         self.transport = PlayedTransport(self.connection)
@@ -764,7 +765,7 @@ async def test_a_burst_above_the_shared_buffer_is_met_with_a_larger_one_which_go
             await both.send([large] * 40)
         assert max(client.transport.readings) > 4 * SMALL_CAPACITY_BYTES
         assert client.dispatcher.run_counts[-1] == 40
-        assert client.connection._receiver.buffer is None
+        assert client.connection._inbox.buffer is None
         free_bytes = client.pool.free_bytes
         assert free_bytes > SMALL_CAPACITY_BYTES
         for _ in range(20):

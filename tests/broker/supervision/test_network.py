@@ -12,15 +12,15 @@ import pytest
 from fencepost.broker.handlers.fetch import _FetchPoll
 from fencepost.broker.kernel import per_turn_limiter
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
-from fencepost.broker.network import connection, sendfile_transfer, server
+from fencepost.broker.network import connection, outbox, server, socket_sender
 from fencepost.broker.network.connection import Connection
-from fencepost.broker.network.receive_buffer import Receiver
-from fencepost.broker.network.sendfile_transfer import SendfileTransfer
+from fencepost.broker.network.inbox import Inbox
+from fencepost.broker.network.socket_sender import SocketSender, _SendfileTransfer
 from fencepost.broker.node import Node
 from fencepost.broker.quotas.connections import AdmissionDecision, ConnectionQuotas
 from fencepost.broker.requests import long_polls
 from fencepost.broker.requests.long_polls import LongPolls, wake_on_time_out
-from tests.broker.network.test_connection import Client, Waiting, settle
+from tests.broker.network.test_connection import Client, Limits, PlayedTransport, Waiting, settle
 from tests.broker.requests.test_long_polls import Client as Poller
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.broker.test_node import running
@@ -34,21 +34,28 @@ def is_served(client: Client) -> None:
     assert len(client.transport.writes) > before
 
 
+def unblocked(connection: Connection) -> None:
+    """The end of a request that must not be overtaken."""
+    connection._blocking_count = 1
+    connection._unblock(asyncio.Future())
+
+
 @plants(connection.SERVING)
 @unforeseen
 @pytest.mark.parametrize(
     ("step", "event"),
     [
-        ("_dispatch_single", lambda client: client.send(b"requests")),
-        ("_dispatch_pipeline", lambda client: client.send_bytes(b"\0\0\0\x08req")),
-        ("_dispatch_pipeline", lambda client: client.connection._dispatch_remaining()),
-        ("_pause_or_resume_reading", lambda client: client.connection.pause_writing()),
-        ("_send_and_resume", lambda client: client.connection.resume_writing()),
-        ("_send_and_resume", lambda client: client.connection._unmute()),
-        ("_send_and_resume", lambda client: client.connection._unblock(asyncio.Future())),
-        ("_unsent_bytes", lambda client: client.connection._check_stall()),
-        ("_update_blocked", lambda client: client.connection._unblock(asyncio.Future())),
-        ("_end_sendfile", lambda client: client.connection._sendfile_ready()),
+        ("_start_single", lambda client: client.send(b"requests")),
+        ("_start_arrived", lambda client: client.send_bytes(b"\0\0\0\x08req")),
+        ("_release", lambda client: client.connection._end_turn()),
+        ("_flush", lambda client: client.connection.pause_writing()),
+        ("_settle", lambda client: client.connection.resume_writing()),
+        ("_settle", lambda client: client.connection._socket_writable()),
+        ("_release", lambda client: client.connection._unmute()),
+        ("_settle", lambda client: client.connection.drain()),
+        ("_release", lambda client: client.connection.memory_granted(0)),
+        ("_hold", lambda client: client.connection.block_until(asyncio.Future())),
+        ("_release", lambda client: unblocked(client.connection)),
     ],
 )
 async def test_a_failure_in_a_connection_closes_it_and_no_other(
@@ -68,7 +75,7 @@ async def test_a_reply_that_cannot_be_sent_ends_its_connection(error: BaseExcept
     waiting = Waiting()
     client = Client(answer=waiting)
     client.send(b"requests")
-    client.connection._send_ready = raising(error)  # type: ignore[method-assign]
+    client.connection._outbox.send = raising(error)  # type: ignore[method-assign]
     with logged(connection.SERVING, CLIENT):
         waiting.futures[0].set_result([b"reply"])
         await settle()
@@ -94,7 +101,7 @@ async def test_memory_that_cannot_be_given_back_ends_its_connection(
     waiting = Waiting()
     client = Client(answer=waiting)
     client.send(b"requests")
-    monkeypatch.setattr(Receiver, "release", raising(error))
+    monkeypatch.setattr(Inbox, "release", raising(error))
     with logged(connection.SERVING):
         waiting.futures[0].set_result([b"reply"])
         await settle()
@@ -227,19 +234,31 @@ async def test_a_late_close_that_fails_is_logged_and_others_are_served(
         del reader
 
 
-@plants(sendfile_transfer.WRITABLE)
+@plants(outbox.STALL_CHECK)
+@unforeseen
+async def test_a_connection_ends_if_it_cannot_be_seen_whether_its_client_reads(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(answer=lambda _: [bytes(2_000)], limits=Limits(fencepost_connection_write_stall_ms=1))
+    client.transport.is_stuck = True
+    with logged(outbox.STALL_CHECK):
+        client.send(b"requests")
+        monkeypatch.setattr(client.connection._outbox, "_unsent_bytes", raising(error))
+        await asyncio.wait_for(client.transport.has_ended.wait(), 5)
+    assert client.transport.ended == "aborted"
+    assert client.refusals == [outbox.NOT_WATCHED]
+
+
+@plants(socket_sender.WRITABLE)
 @unforeseen
 async def test_a_sendfile_transfer_that_fails_raises_nothing_into_the_loop(error: BaseException) -> None:
     here, there = socket.socketpair()
     here.setblocking(False)
-
-    class Reply:
-        def send(self, _: object) -> bool:
-            return False
-
-    sending = SendfileTransfer(Reply(), here, asyncio.get_running_loop(), raising(error, times=1))  # type: ignore[arg-type]  # all that is used of it
-    with logged(sendfile_transfer.WRITABLE):
-        assert not sending.resume()
+    sender = SocketSender(PlayedTransport(), here.fileno(), None, raising(error, times=1))
+    transfer = _SendfileTransfer(sender, [bytes(10_000_000)], here)
+    with logged(socket_sender.WRITABLE):
+        assert transfer.resume() is transfer
+        there.recv(5_000_000)
         await asyncio.sleep(0.01)
-        sending.close()
+        transfer.close()
     there.close()

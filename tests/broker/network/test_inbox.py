@@ -1,4 +1,4 @@
-"""Receive buffers: frames, pinned frames, the shared buffer and the pool."""
+"""Inbox and receive buffers: frames, pinned frames, the shared buffer and the pool."""
 
 from __future__ import annotations
 
@@ -6,35 +6,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.broker.network.inbox import MIN_PIPELINED, SHRINK_AFTER_SMALL_FILLINGS, Inbox
 from fencepost.broker.network.receive_buffer import (
     LARGE_CAPACITY_BYTES,
     PIPELINE_CAPACITY_BYTES,
-    SHRINK_AFTER_SMALL_FILLINGS,
     SMALL_CAPACITY_BYTES,
     BufferPool,
     ReceiveBuffer,
-    Receiver,
 )
 
+ANY_BYTES = 2**31 - 1
 
-def fill(receiver: Receiver, content: bytes) -> int:
+
+def fill(inbox: Inbox, content: bytes) -> int:
     """What a socket does: fill as much as there is room for."""
-    room = receiver.writable_memory()
+    room = inbox.writable_memory()
     byte_count = min(len(room), len(content))
     assert byte_count > 0
     room[:byte_count] = content[:byte_count]
     return byte_count
 
 
-def feed(receiver: Receiver, content: bytes) -> int:
-    byte_count = fill(receiver, content)
-    receiver.received(byte_count)
+def feed(inbox: Inbox, content: bytes) -> int:
+    byte_count = fill(inbox, content)
+    inbox.received(byte_count)
     return byte_count
 
 
-def read_frames(receiver: Receiver) -> list[memoryview]:
+def read_frames(inbox: Inbox) -> list[memoryview]:
     frames = []
-    while (taken := receiver.take_frame(0, 2**31 - 1)) is not None:
+    while (taken := inbox.take_frame()) is not None:
         frames.append(taken)
     return frames
 
@@ -45,7 +46,7 @@ def frame(index: int, length: int) -> bytes:
 
 @given(
     lengths=st.lists(
-        st.one_of(st.integers(0, 100), st.integers(0, 3 * SMALL_CAPACITY_BYTES)),
+        st.one_of(st.integers(8, 100), st.integers(8, 3 * SMALL_CAPACITY_BYTES)),
         min_size=1,
         max_size=12,
     ),
@@ -58,32 +59,32 @@ def test_frames_arrive_whole_and_pinned_ones_stay_unchanged(
 ) -> None:
     piece_bytes = max(piece_bytes, sum(lengths) // 200)
     pool = BufferPool()
-    receiver = Receiver(pool)
+    inbox = Inbox(pool, ANY_BYTES)
     stream = b"".join(frame(index, length) for index, length in enumerate(lengths))
     position = 0
     received = 0
     kept: list[tuple[int, memoryview, ReceiveBuffer]] = []
     while position < len(stream):
-        byte_count = fill(receiver, stream[position : position + piece_bytes])
+        byte_count = fill(inbox, stream[position : position + piece_bytes])
         position += byte_count
         contents: list[memoryview] = []
         if not takes_single_frames:
-            receiver.received(byte_count)
-        elif (single := receiver.received_frame(byte_count, 0, 2**31 - 1)) is not None:
+            inbox.received(byte_count)
+        elif (single := inbox.received_frame(byte_count)) is not None:
             contents.append(single)
-        contents += read_frames(receiver)
+        contents += read_frames(inbox)
         for content in contents:
             assert content == frame(received, lengths[received])[4:]
             if received in held:
-                kept.append((received, content, receiver.pin_frame()))
+                kept.append((received, content, inbox.pin_frame()))
             received += 1
-        receiver.release_if_idle()
+        inbox.release_if_idle()
         for index, content, _ in kept:
             assert content == frame(index, lengths[index])[4:]
     assert received == len(lengths)
     for _, _, buffer in kept:
-        receiver.release(buffer)
-    assert receiver.buffer is None, "nothing is held or missing: no memory is needed"
+        inbox.release(buffer)
+    assert inbox.buffer is None, "nothing is held or missing: no memory is needed"
 
 
 @pytest.mark.parametrize(
@@ -100,33 +101,33 @@ def test_frames_arrive_whole_and_pinned_ones_stay_unchanged(
     ids=["one", "a part of one", "several", "too short", "too long", "a part of a length", "a negative length"],
 )
 def test_one_whole_frame_is_taken_as_it_is_received_and_nothing_else(content: bytes, length: int | None) -> None:
-    receiver = Receiver(BufferPool())
-    taken = receiver.received_frame(fill(receiver, content), 8, 100)
+    inbox = Inbox(BufferPool(), 100)
+    taken = inbox.received_frame(fill(inbox, content))
     if length is None:
         assert taken is None
-        assert not receiver.is_empty
+        assert not inbox.is_empty
     else:
         assert bytes(taken or b"") == content[4:]
-        assert receiver.is_empty
+        assert inbox.is_empty
 
 
 def test_idle_connections_share_one_buffer() -> None:
     pool = BufferPool()
     shared = pool.shared
-    receivers = [Receiver(pool) for _ in range(3)]
+    inboxes = [Inbox(pool, ANY_BYTES) for _ in range(3)]
     for index in range(100):
-        for receiver in receivers:
-            feed(receiver, frame(index, 10_000))
-            assert read_frames(receiver) == [frame(index, 10_000)[4:]]
-            receiver.release_if_idle()
-            assert receiver.buffer is None
+        for inbox in inboxes:
+            feed(inbox, frame(index, 10_000))
+            assert read_frames(inbox) == [frame(index, 10_000)[4:]]
+            inbox.release_if_idle()
+            assert inbox.buffer is None
     assert pool.shared is shared
     assert pool.free_bytes == 0
 
 
 def test_incomplete_and_pinned_frames_stay_while_others_use_the_shared_buffer() -> None:
     pool = BufferPool()
-    incomplete, holding, other = (Receiver(pool) for _ in range(3))
+    incomplete, holding, other = (Inbox(pool, ANY_BYTES) for _ in range(3))
     content = frame(1, 10_000)
     feed(incomplete, content[:5_000])
     incomplete.release_if_idle()
@@ -147,14 +148,14 @@ def test_incomplete_and_pinned_frames_stay_while_others_use_the_shared_buffer() 
 
 
 @given(
-    streams=st.lists(st.lists(st.integers(0, SMALL_CAPACITY_BYTES), min_size=1, max_size=6), min_size=2, max_size=4),
+    streams=st.lists(st.lists(st.integers(8, SMALL_CAPACITY_BYTES), min_size=1, max_size=6), min_size=2, max_size=4),
     turns=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2 * SMALL_CAPACITY_BYTES), st.booleans()), max_size=30),
 )
 def test_connections_that_are_read_in_turns_do_not_see_each_others_bytes(
     streams: list[list[int]], turns: list[tuple[int, int, bool]]
 ) -> None:
     pool = BufferPool()
-    receivers = [Receiver(pool) for _ in streams]
+    inboxes = [Inbox(pool, ANY_BYTES) for _ in streams]
     contents = [
         b"".join(frame(index * 50 + at, length) for at, length in enumerate(s)) for index, s in enumerate(streams)
     ]
@@ -164,46 +165,46 @@ def test_connections_that_are_read_in_turns_do_not_see_each_others_bytes(
     everything = [(index, 2 * SMALL_CAPACITY_BYTES, False) for index in range(len(streams)) for _ in range(20)]
     for turn, piece_bytes, is_held in (*turns, *everything):
         index = turn % len(streams)
-        receiver, content, position = receivers[index], contents[index], positions[index]
+        inbox, content, position = inboxes[index], contents[index], positions[index]
         if position == len(content):
             continue
-        positions[index] += feed(receiver, content[position : position + piece_bytes])
-        for arrived in read_frames(receiver):
+        positions[index] += feed(inbox, content[position : position + piece_bytes])
+        for arrived in read_frames(inbox):
             taken[index].append(bytes(arrived))
             if is_held:
-                held.append((index, arrived, bytes(arrived), receiver.pin_frame()))
-        receiver.release_if_idle()
+                held.append((index, arrived, bytes(arrived), inbox.pin_frame()))
+        inbox.release_if_idle()
     for index, arrived, as_it_was, buffer in held:
         assert arrived == as_it_was
-        receivers[index].release(buffer)
+        inboxes[index].release(buffer)
     for index, lengths in enumerate(streams):
         assert taken[index] == [frame(index * 50 + at, length)[4:] for at, length in enumerate(lengths)]
-        assert receivers[index].buffer is None
+        assert inboxes[index].buffer is None
 
 
-def feed_all(receiver: Receiver, content: bytes) -> None:
+def feed_all(inbox: Inbox, content: bytes) -> None:
     position = 0
     while position < len(content):
-        position += feed(receiver, content[position : position + 50_000])
-        read_frames(receiver)
-        receiver.release_if_idle()
+        position += feed(inbox, content[position : position + 50_000])
+        read_frames(inbox)
+        inbox.release_if_idle()
 
 
 def test_large_frames_are_met_with_large_buffers_until_only_small_ones_come() -> None:
-    receiver = Receiver(BufferPool())
-    feed_all(receiver, frame(1, 1_000_000))
-    assert len(receiver.writable_memory()) > 1_000_000, "the next large frame need not move"
-    receiver.release_if_idle()
+    inbox = Inbox(BufferPool(), ANY_BYTES)
+    feed_all(inbox, frame(1, 1_000_000))
+    assert len(inbox.writable_memory()) > 1_000_000, "the next large frame need not move"
+    inbox.release_if_idle()
     for index in range(20):
-        feed_all(receiver, frame(index, 100))
-    assert len(receiver.writable_memory()) == SMALL_CAPACITY_BYTES
+        feed_all(inbox, frame(index, 100))
+    assert len(inbox.writable_memory()) == SMALL_CAPACITY_BYTES
 
 
 def test_an_announced_frame_gets_no_memory_before_its_bytes_arrive() -> None:
-    receiver = Receiver(BufferPool())
-    feed(receiver, (100_000_000).to_bytes(4, "big") + b"that is all")
-    assert read_frames(receiver) == []
-    assert len(receiver.writable_memory()) <= 2 * SMALL_CAPACITY_BYTES
+    inbox = Inbox(BufferPool(), ANY_BYTES)
+    feed(inbox, (100_000_000).to_bytes(4, "big") + b"that is all")
+    assert read_frames(inbox) == []
+    assert len(inbox.writable_memory()) <= 2 * SMALL_CAPACITY_BYTES
 
 
 def test_a_buffer_is_released_only_when_its_last_frame_is_unpinned() -> None:
@@ -233,8 +234,8 @@ def test_the_pool_keeps_no_more_than_its_limit_and_no_giants() -> None:
 # Frames of one length that have arrived together
 
 
-def equal_count(receiver: Receiver, min_count: int = 2, max_count: int = 100) -> int | None:
-    found = receiver.equal_frames(min_count, max_count, 8, 1_000)
+def equal_count(inbox: Inbox, max_count: int = 100) -> int | None:
+    found = inbox.equal_frames(max_count)
     return None if found is None else len(found.buffer) // found.frame_bytes
 
 
@@ -246,11 +247,11 @@ def equal_count(receiver: Receiver, min_count: int = 2, max_count: int = 100) ->
         (frame(1, 50) * 5 + b"\0", 5),
         (frame(1, 8) * 5, 5),
         (frame(1, 1_000) * 5, 5),
-        (frame(1, 50) * 3, 3),
+        (frame(1, 50) * MIN_PIPELINED, MIN_PIPELINED),
         (frame(1, 50) * 3 + frame(2, 60) * 2, 5),
         (frame(1, 50) * 2 + frame(2, 40), None),
-        (frame(1, 50) * 2, None),
-        (frame(1, 50) * 2 + frame(1, 50)[:-1], None),
+        (frame(1, 50) * (MIN_PIPELINED - 1), None),
+        (frame(1, 50) * (MIN_PIPELINED - 1) + frame(1, 50)[:-1], None),
         (frame(1, 50) + frame(2, 51) + frame(1, 50) * 5, None),
         (frame(1, 7) * 5, None),
         (frame(1, 1_001) * 5, None),
@@ -282,14 +283,14 @@ def equal_count(receiver: Receiver, min_count: int = 2, max_count: int = 100) ->
     ],
 )
 def test_equal_frames_are_seen_if_there_are_enough(content: bytes, count: int | None) -> None:
-    receiver = Receiver(BufferPool())
+    inbox = Inbox(BufferPool(), 1_000)
     if content:
-        feed(receiver, content)
-    assert equal_count(receiver, min_count=3) == count
-    assert equal_count(receiver, min_count=3) == count, "nothing was consumed"
-    assert receiver.is_empty is (content == b"")
+        feed(inbox, content)
+    assert equal_count(inbox) == count
+    assert equal_count(inbox) == count, "nothing was consumed"
+    assert inbox.is_empty is (content == b"")
     if count is not None:
-        found = receiver.equal_frames(3, 100, 8, 1_000)
+        found = inbox.equal_frames(100)
         assert found is not None
         assert found.buffer == content[: count * found.frame_bytes]
         assert found.first == content[4 : found.frame_bytes]
@@ -297,9 +298,9 @@ def test_equal_frames_are_seen_if_there_are_enough(content: bytes, count: int | 
 
 @pytest.mark.parametrize("max_count", [1, 2, 4, 5, 6])
 def test_no_more_equal_frames_are_counted_than_requested(max_count: int) -> None:
-    receiver = Receiver(BufferPool())
-    feed(receiver, frame(1, 50) * 5)
-    assert equal_count(receiver, max_count=max_count) == min(max_count, 5)
+    inbox = Inbox(BufferPool(), 1_000)
+    feed(inbox, frame(1, 50) * 5)
+    assert equal_count(inbox, max_count) == min(max_count, 5)
 
 
 @given(
@@ -316,15 +317,15 @@ def test_skipped_frames_are_consumed_and_those_behind_them_come_whole(
     for index, count in enumerate(counts):
         frames += [frame(index, lengths[index])] * count
     stream = b"".join(frames)
-    receiver = Receiver(BufferPool())
+    inbox = Inbox(BufferPool(), ANY_BYTES)
     taken: list[bytes] = []
     position = turn = 0
     while position < len(stream):
         until = position + (first_bytes if position < first_bytes else piece_bytes)
-        position += feed(receiver, stream[position:until])
+        position += feed(inbox, stream[position:until])
         while True:
             turn += 1
-            found = receiver.equal_frames(2, 100, 8, 2**31 - 1)
+            found = inbox.equal_frames(100)
             count = skipped[turn % len(skipped)]
             if found is not None and 0 < count <= len(found.buffer) // found.frame_bytes:
                 alike = [
@@ -333,89 +334,89 @@ def test_skipped_frames_are_consumed_and_those_behind_them_come_whole(
                 ]
                 count = min(count, next((at for at, one in enumerate(alike) if one[:4] != alike[0][:4]), len(alike)))
                 taken += alike[:count]
-                receiver.skip(count * found.frame_bytes)
+                inbox.skip(count * found.frame_bytes)
                 continue
-            one = receiver.take_frame(8, 2**31 - 1)
+            one = inbox.take_frame()
             if one is None:
                 break
             taken.append(len(one).to_bytes(4, "big") + one)
-        receiver.release_if_idle()
+        inbox.release_if_idle()
     assert taken == frames
-    assert receiver.is_empty
-    assert receiver.buffer is None
+    assert inbox.is_empty
+    assert inbox.buffer is None
 
 
-def burst(receiver: Receiver, content: bytes) -> list[int]:
+def burst(inbox: Inbox, content: bytes) -> list[int]:
     """Take a burst as a connection does; how much arrived each time."""
     readings = []
     position = 0
     while position < len(content):
-        readings.append(feed(receiver, content[position:]))
+        readings.append(feed(inbox, content[position:]))
         position += readings[-1]
-        read_frames(receiver)
-        receiver.release_if_idle()
+        read_frames(inbox)
+        inbox.release_if_idle()
     return readings
 
 
 def test_a_client_that_sends_more_at_once_than_fits_gets_a_larger_buffer_for_the_next_time() -> None:
     pool = BufferPool()
-    receiver = Receiver(pool)
+    inbox = Inbox(pool, ANY_BYTES)
     content = frame(1, 16_000) * 40
-    assert burst(receiver, content)[0] == SMALL_CAPACITY_BYTES
-    assert burst(receiver, content) == [len(content)]
-    assert receiver.buffer is None, "between bursts it has none"
-    assert len(receiver.writable_memory()) == PIPELINE_CAPACITY_BYTES
-    receiver.release_if_idle()
+    assert burst(inbox, content)[0] == SMALL_CAPACITY_BYTES
+    assert burst(inbox, content) == [len(content)]
+    assert inbox.buffer is None, "between bursts it has none"
+    assert len(inbox.writable_memory()) == PIPELINE_CAPACITY_BYTES
+    inbox.release_if_idle()
 
 
 def test_a_burst_that_just_does_not_fill_the_shared_buffer_needs_no_larger_one() -> None:
     pool = BufferPool()
-    receiver = Receiver(pool)
+    inbox = Inbox(pool, ANY_BYTES)
     content = frame(1, 16_380) * 8
     assert len(content) == SMALL_CAPACITY_BYTES
     for _ in range(3):
-        assert burst(receiver, content[16_384:]) == [7 * 16_384]
-    assert len(receiver.writable_memory()) == SMALL_CAPACITY_BYTES
-    burst(receiver, content)
-    assert len(receiver.writable_memory()) == PIPELINE_CAPACITY_BYTES
-    receiver.release_if_idle()
+        assert burst(inbox, content[16_384:]) == [7 * 16_384]
+    assert len(inbox.writable_memory()) == SMALL_CAPACITY_BYTES
+    burst(inbox, content)
+    assert len(inbox.writable_memory()) == PIPELINE_CAPACITY_BYTES
+    inbox.release_if_idle()
 
 
 def test_the_larger_buffer_goes_back_after_small_bursts() -> None:
     pool = BufferPool()
-    receiver = Receiver(pool)
-    burst(receiver, frame(1, 16_000) * 40)
+    inbox = Inbox(pool, ANY_BYTES)
+    burst(inbox, frame(1, 16_000) * 40)
     for _ in range(SHRINK_AFTER_SMALL_FILLINGS):
-        assert len(receiver.writable_memory()) == PIPELINE_CAPACITY_BYTES
-        burst(receiver, frame(2, 1_000) * 5)
-    assert receiver.writable_memory() is pool.shared.view
+        assert len(inbox.writable_memory()) == PIPELINE_CAPACITY_BYTES
+        burst(inbox, frame(2, 1_000) * 5)
+    assert inbox.writable_memory() is pool.shared.view
     assert pool.free_bytes >= PIPELINE_CAPACITY_BYTES
 
 
 def test_a_large_burst_in_between_keeps_the_larger_buffer() -> None:
-    receiver = Receiver(BufferPool())
+    inbox = Inbox(BufferPool(), ANY_BYTES)
     for _ in range(5):
-        burst(receiver, frame(1, 16_000) * 40)
+        burst(inbox, frame(1, 16_000) * 40)
         for _ in range(SHRINK_AFTER_SMALL_FILLINGS - 1):
-            burst(receiver, frame(2, 1_000) * 5)
-    assert len(receiver.writable_memory()) == PIPELINE_CAPACITY_BYTES
-    receiver.release_if_idle()
+            burst(inbox, frame(2, 1_000) * 5)
+    assert len(inbox.writable_memory()) == PIPELINE_CAPACITY_BYTES
+    inbox.release_if_idle()
 
 
 def test_a_small_buffer_with_a_pinned_frame_is_replaced_by_a_larger_one() -> None:
     pool = BufferPool()
-    receiver = Receiver(pool)
+    inbox = Inbox(pool, ANY_BYTES)
     content = frame(1, 16_000) * 9
-    arrived = feed(receiver, content)
+    arrived = feed(inbox, content)
     assert arrived == SMALL_CAPACITY_BYTES
-    first, *_ = read_frames(receiver)
-    buffer = receiver.pin_frame()
-    receiver.release_if_idle()
-    assert len(receiver.writable_memory()) > SMALL_CAPACITY_BYTES
-    feed(receiver, content[arrived:])
-    assert len(read_frames(receiver)) == 1
-    receiver.release_if_idle()
+    first, *_ = read_frames(inbox)
+    buffer = inbox.pin_frame()
+    inbox.release_if_idle()
+    assert len(inbox.writable_memory()) > SMALL_CAPACITY_BYTES
+    feed(inbox, content[arrived:])
+    assert len(read_frames(inbox)) == 1
+    inbox.release_if_idle()
     assert first == content[4:16_004]
-    receiver.release(buffer)
-    assert receiver.buffer is None
+    inbox.release(buffer)
+    assert inbox.buffer is None
     assert pool.free_bytes == SMALL_CAPACITY_BYTES + PIPELINE_CAPACITY_BYTES
