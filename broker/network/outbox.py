@@ -128,7 +128,10 @@ class Outbox:
                 self._partial_send = sender.send(reply)
         except StorageError as error:
             self._unreadable(error)
-        return self._partial_send is None and not sender.is_blocked
+        if self._partial_send is None and not sender.is_blocked:
+            return True
+        self.is_full = True
+        return False
 
     def flush(self) -> None:
         """Send the replies that are next until the client takes no more, and recount what is left."""
@@ -176,6 +179,7 @@ class Outbox:
     def set_blocked(self, is_blocked: bool) -> None:
         """Note whether the transport's buffer is full: nothing is sent then."""
         self._sender.is_blocked = is_blocked
+        self.is_full = self.is_full or is_blocked
 
     def close(self) -> None:
         """Forget all replies."""
