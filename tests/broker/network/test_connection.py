@@ -585,6 +585,28 @@ async def test_a_reply_that_comes_without_a_task_waits_for_those_before_it() -> 
     assert client.received == b"first second"
 
 
+@pytest.mark.usefixtures("in_pieces")
+async def test_a_reply_that_comes_in_the_step_in_which_another_has_filled_the_socket_waits() -> None:
+    file = CountedFile(bytes(range(250)) * 20)
+    client = Client()
+    first = client.wait_without_a_task()
+    client.send(b"first---")
+    second = client.wait_without_a_task()
+    client.send(b"second--")
+    client.transport.is_stuck = True
+
+    def wake(frame: memoryview) -> ReplyFrame:
+        first.happens(reply_from(file))
+        second.happens([b"second"])
+        return [b"third"]
+
+    client.answer = wake
+    client.send(b"third---")
+    assert client.received == b"head" + file.content[:PIECE]
+    client.transport.unstick()
+    assert client.received == b"head" + file.content + b"tail" + b"second" + b"third"
+
+
 async def test_a_long_poll_ends_with_its_client() -> None:
     client = Client()
     poll = client.wait_without_a_task()
@@ -748,6 +770,20 @@ async def test_what_follows_a_request_that_must_not_be_overtaken_is_started_when
     assert client.started == [b"first---", b"second--", b"third---"]
     assert client.received == b"1stsecond--third---"
     assert client.transport.accepts_input
+
+
+async def test_a_connection_is_blocked_until_the_last_request_that_blocks_it_is_answered() -> None:
+    client = Client()
+    first, second = (asyncio.get_running_loop().create_future() for _ in range(2))
+    client.connection.block_until(first)
+    client.connection.block_until(second)
+    client.send(b"request1")
+    first.set_result(None)
+    await settle()
+    assert client.started == []
+    second.set_result(None)
+    await settle()
+    assert client.started == [b"request1"]
 
 
 async def test_a_connection_that_is_lost_while_a_request_blocks_it_is_gone() -> None:
