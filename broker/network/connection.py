@@ -122,6 +122,10 @@ class Connection(asyncio.BufferedProtocol):
         """Requests that are not answered yet."""
         return len(self._outbox.in_flight)
 
+    @property
+    def is_open(self) -> bool:
+        return self._state is not CLOSED
+
     def add_close_callback(self, callback: Callable[[], None]) -> None:
         """Add a callback for the end of the connection, for a handler that waits only for this client."""
         self._close_callbacks[callback] = None

@@ -7,12 +7,11 @@
 | replies that wait                 | `fencepost.queued.max.response.bytes`, and one reply more for each connection |
 | free buffers (`BufferPool`)       | 32 MiB for each listener                                                      |
 
-A larger request is read only when memory for the whole of it is granted, first come, first served; its connection is
-not read meanwhile. So two connections never wait for each other with half a request each. If a client announces a
-request and does not send it, its connection is closed as soon as others wait.
-A client that reads too slowly first blocks only itself, at `fencepost.connection.write.buffer.bytes`, which shrinks as
-connections are added. When all memory is used up, the connection whose replies have waited longest is closed. File
-slices that are sent without a copy are not counted.
+A larger request is read only when memory for the whole of it is granted, first come, first served; so two connections
+never wait for each other with half a request each. If a client announces a request and does not send it, its connection
+is closed as soon as others wait. A client that reads too slowly first blocks only itself, at its connection's share of
+the memory for replies; when that is used up, the connection whose replies have waited longest is closed. File slices
+that are sent without a copy are not counted.
 
 Source: Kafka's SimpleMemoryPool, where a large request may starve and small ones wait; for replies Redis's
 `client-output-buffer-limit`. Apache Kafka has one reply of each connection in memory, unbounded.

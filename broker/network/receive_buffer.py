@@ -21,7 +21,7 @@ class ReceiveBuffer:
     room_bytes:    how far it is read into: the capacity, or the end of the request that it was reserved for. What
                    follows that request is read elsewhere, or it would keep the memory and wait for more.
     pinned_count:  requests in flight whose frame lies in it.
-    counted_bytes: granted for a request by `RequestMemory`. Others above 128 KiB are counted as spare.
+    counted_bytes: granted for a request by `NetworkMemory`. Others above 128 KiB are counted as spare.
     """
 
     __slots__ = ("capacity_bytes", "counted_bytes", "is_awaiting_unpin", "pinned_count", "room_bytes", "view")

@@ -4,13 +4,11 @@ A single chunk is written in the step that made it. uvloop's transports send at 
 consumer would get a record only when its producer is answered.
 
 Large file slices are sent by sendfile: from the page cache, without a copy in the broker. Nothing but the transport may
-wait for its socket, so each such transfer has its own descriptor of the socket until it ends.
-Only over loopback: to clients elsewhere, containers on the same machine among them, mapped files sent by the transport
-were as fast or faster. And only with a bounded send buffer: with the megabytes that the system allows a connection
-otherwise, it took twice the processor time.
-A client that stops reading for seconds, and then goes on, may have to wait as long again: the system sends again what
-the client's full receive buffer dropped, after a delay that doubles each time. The transport's sends have the same
-delay.
+wait for its socket, so each such transfer has its own descriptor of the socket until it ends. Only over loopback: to
+clients elsewhere, containers on the same machine among them, mapped files sent by the transport were as fast or faster.
+And only with a bounded send buffer: with the megabytes that the system allows otherwise, it took twice the processor
+time. A client that stops reading for seconds may then have to wait as long again, with the transport, too: the system
+repeats what the client's full receive buffer dropped, after a delay that doubles each time.
 """
 
 from __future__ import annotations
@@ -69,33 +67,23 @@ class SendfileSockets:
 def new_sender(
     transport: asyncio.Transport, sendfile_sockets: SendfileSockets, on_writable: Callable[[], None]
 ) -> TransportSender:
-    """Make the sender for a transport. on_writable: called when a socket takes more of what the transport does not
-    send."""
-    connected = transport.get_extra_info("socket")
-    if connected is None or transport.get_extra_info("sslcontext") is not None:
+    """Make the sender for a transport. on_writable: called when the socket takes more of what is sent beside it."""
+    if transport.get_extra_info("socket") is None or transport.get_extra_info("sslcontext") is not None:
         return TransportSender(transport)
-    # Replies to a client that connected from the address that it connected to do not leave the machine.
-    here, there = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-    is_local = bool(here and there and here[0] == there[0])
-    return SocketSender(transport, connected.fileno(), sendfile_sockets if is_local else None, on_writable)
+    return SocketSender(transport, sendfile_sockets, on_writable)
 
 
 class SocketSender(TransportSender):
-    """Sends to a descriptor, never before what the transport's buffer holds; the transport gets what it does not take.
-
-    sendfile_sockets: None if replies are not to be sent by sendfile.
-    """
+    """Sends to a descriptor, behind what the transport's buffer holds; the transport gets what it does not take."""
 
     def __init__(
-        self,
-        transport: asyncio.Transport,
-        descriptor: int,
-        sendfile_sockets: SendfileSockets | None,
-        on_writable: Callable[[], None],
+        self, transport: asyncio.Transport, sendfile_sockets: SendfileSockets, on_writable: Callable[[], None]
     ) -> None:
         super().__init__(transport)
-        self._descriptor = descriptor
-        self._sendfile_sockets = sendfile_sockets
+        self._descriptor: int = transport.get_extra_info("socket").fileno()
+        # Replies to a client that connected from the address that it connected to do not leave the machine.
+        here, there = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        self._sendfile_sockets = sendfile_sockets if here and there and here[0] == there[0] else None
         self.on_writable = on_writable
 
     def send(self, chunks: ReplyChunks) -> PartialSend | None:

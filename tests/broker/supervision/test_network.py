@@ -15,11 +15,12 @@ from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 from fencepost.broker.network import connection, outbox, server, socket_sender
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.inbox import Inbox
-from fencepost.broker.network.socket_sender import SocketSender, _SendfileTransfer
+from fencepost.broker.network.socket_sender import SendfileSockets, SocketSender, _SendfileTransfer
 from fencepost.broker.node import Node
 from fencepost.broker.quotas.connections import AdmissionDecision, ConnectionQuotas
 from fencepost.broker.requests import long_polls
 from fencepost.broker.requests.long_polls import LongPolls, wake_on_time_out
+from fencepost.broker.storage.descriptors import Descriptors
 from tests.broker.network.test_connection import Client, Limits, PlayedTransport, Waiting, settle
 from tests.broker.requests.test_long_polls import Client as Poller
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
@@ -254,7 +255,9 @@ async def test_a_connection_ends_if_it_cannot_be_seen_whether_its_client_reads(
 async def test_a_sendfile_transfer_that_fails_raises_nothing_into_the_loop(error: BaseException) -> None:
     here, there = socket.socketpair()
     here.setblocking(False)
-    sender = SocketSender(PlayedTransport(), here.fileno(), None, raising(error, times=1))
+    transport = PlayedTransport()
+    transport.extra_info = {"socket": here}
+    sender = SocketSender(transport, SendfileSockets(Descriptors(1_024), -1), raising(error, times=1))
     transfer = _SendfileTransfer(sender, [bytes(10_000_000)], here)
     with logged(socket_sender.WRITABLE):
         assert transfer.resume() is transfer
