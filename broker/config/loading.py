@@ -216,7 +216,7 @@ def _classify_unknown(entry: Entry, problems: list[str], warnings: list[str]) ->
 
 
 def _environment_entries(environment: Mapping[str, str], problems: list[str], warnings: list[str]) -> list[Entry]:
-    """A variable that is nearly a setting's is a problem. Others may belong to somebody else, and are ignored."""
+    """A variable that is nearly a setting's is a problem. Others may belong to another program, and are ignored."""
     entries = []
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in RESERVED_VARIABLES:

@@ -28,6 +28,7 @@ WHERE_TO_READ_ON = """
 missed. [Capacity](capacity.md) says how much memory and disk to plan for. To measure on your own machine, in a checkout
 (`--alone` leaves out Apache Kafka, which needs Java 17):
 
+<!-- not run: needs a checkout -->
 ```sh
 ./scripts/test --version     # sets up the environment
 .venv/bin/python scripts/bench.py --alone --only produce

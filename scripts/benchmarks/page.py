@@ -69,6 +69,7 @@ METHOD = f"""## Method
   reply made in advance. Both ask the scheduler for what Fencepost asks for (`broker/kernel/scheduler_slices.py`). What
   a limit takes is taken by clients, system and event loop, whatever a broker does.
 
+<!-- not run: needs a checkout -->
 ```sh
 .venv/bin/python scripts/bench.py --headline --rounds 5 --json docs/performance/results.json
 .venv/bin/python scripts/bench.py --rest --rounds 3 --json docs/performance/results.json

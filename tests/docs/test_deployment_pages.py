@@ -1,0 +1,144 @@
+"""The manifest of docs/kubernetes.md and the unit of docs/systemd.md: valid, and a broker starts as they say."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fencepost.broker.config import load_settings
+from fencepost.broker.config.loading import SERVICE_LINK
+from fencepost.soak.free_port import free_port
+from tests.docs.code_blocks import DOCS, blocks
+
+SERVICE_LINKS = {
+    "FENCEPOST_PORT": "tcp://10.96.7.7:9092",
+    "FENCEPOST_PORT_9092_TCP": "tcp://10.96.7.7:9092",
+    "FENCEPOST_PORT_9092_TCP_ADDR": "10.96.7.7",
+    "FENCEPOST_PORT_9092_TCP_PORT": "9092",
+    "FENCEPOST_PORT_9092_TCP_PROTO": "tcp",
+    "FENCEPOST_SERVICE_HOST": "10.96.7.7",
+    "FENCEPOST_SERVICE_PORT": "9092",
+    "FENCEPOST_SERVICE_PORT_KAFKA": "9092",
+}
+"""What Kubernetes sets in the pods of a namespace with the manifest's Service."""
+
+
+def file_of(page: str, name: str) -> str:
+    (text,) = [
+        block.text
+        for block in blocks((DOCS / page).read_text(encoding="utf-8"))
+        if block.file_name is not None and Path(block.file_name).name == name
+    ]
+    return text
+
+
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    """The manifest's objects by kind."""
+    return {one["kind"]: one for one in yaml.safe_load_all(file_of("kubernetes.md", "fencepost.yaml"))}
+
+
+@pytest.fixture(scope="module")
+def container(manifest: dict[str, Any]) -> Any:
+    (container,) = manifest["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def test_the_manifest_is_one_replica_with_a_volume_behind_a_service(manifest: dict[str, Any], container: Any) -> None:
+    assert set(manifest) == {"Service", "StatefulSet"}
+    service, stateful_set = manifest["Service"], manifest["StatefulSet"]
+    labels = stateful_set["spec"]["template"]["metadata"]["labels"]
+    assert stateful_set["spec"]["replicas"] == 1
+    assert stateful_set["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert stateful_set["spec"]["serviceName"] == service["metadata"]["name"]
+    (port,) = container["ports"]
+    assert [one["targetPort"] for one in service["spec"]["ports"]] == [port["name"]]
+    (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
+    (mount,) = container["volumeMounts"]
+    assert mount["name"] == claim["metadata"]["name"]
+    data_directory = container["args"][container["args"].index("--data-dir") + 1]
+    assert data_directory.startswith(mount["mountPath"] + "/")
+
+
+def test_the_broker_of_the_manifest_starts_beside_a_service_of_its_name_and_answers_its_probes(
+    container: Any, tmp_path: Path
+) -> None:
+    assert all(SERVICE_LINK.fullmatch(name) for name in SERVICE_LINKS)
+    values = {one["name"]: one["value"].replace("$(NAMESPACE)", "shop") for one in container["env"] if "value" in one}
+    environment = {**os.environ, **values, **SERVICE_LINKS}
+    assert not load_settings(environment=environment).warnings
+    port = free_port()
+    arguments = [
+        argument.replace("0.0.0.0:9092", f"0.0.0.0:{port}").replace("/data/broker", str(tmp_path / "broker"))
+        for argument in container["args"]
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "fencepost", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        try:
+            assert "PLAINTEXT://fencepost.shop.svc:9092" in ready
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                command = container[probe]["exec"]["command"]
+                assert command[0] == "fencepost"
+                answer = subprocess.run(
+                    [sys.executable, "-m", *command],
+                    env={**os.environ, "FENCEPOST_BOOTSTRAP": f"127.0.0.1:{port}"},
+                    capture_output=True,
+                    check=False,
+                )
+                assert answer.returncode == 0, answer.stderr
+        finally:
+            process.terminate()
+            process.stdout.read()
+            assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def unit() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(file_of("systemd.md", "fencepost.service"))
+    return parser
+
+
+def test_the_unit_waits_for_the_broker_and_restarts_it_but_not_with_wrong_settings(
+    unit: configparser.ConfigParser, tmp_path: Path
+) -> None:
+    service = unit["Service"]
+    assert service["Type"] == "notify"
+    assert service["Restart"] == "on-failure"
+    wrong = subprocess.run(
+        [sys.executable, "-m", "fencepost", "serve", "--data-dir", str(tmp_path), "--set", "no.such.setting=1"],
+        capture_output=True,
+        check=False,
+    )
+    assert str(wrong.returncode) == service["RestartPreventExitStatus"]
+    program, *arguments = service["ExecStart"].split()
+    assert program.endswith("/fencepost")
+    assert arguments[0] == "serve"
+    assert f"/var/lib/{service['StateDirectory']}" in arguments
+
+
+def test_systemd_takes_the_unit(unit: configparser.ConfigParser, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not on PATH")
+    path = tmp_path / "fencepost.service"
+    text = file_of("systemd.md", "fencepost.service").replace("/opt/fencepost/bin/fencepost", "/bin/true")
+    path.write_text(text.replace("User=fencepost", "User=root"), encoding="utf-8")
+    checked = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
