@@ -116,7 +116,7 @@ def reference_figures(flights: Iterable[Flight]) -> dict[tuple[str, str], Carrie
 
 def create_topics(bootstrap_servers: str) -> None:
     """Creates the pipeline's topics where they are missing."""
-    administration = AdminClient({"bootstrap.servers": bootstrap_servers})
+    administration = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 3})
     existing = administration.list_topics(timeout=TIMEOUT_S).topics
     wanted = [
         NewTopic(
