@@ -159,13 +159,13 @@ class Outbox:
             ready, self._ready, self._ready_bytes = self._ready, [], 0
             return ready
         in_flight = self.in_flight
-        taken: ReplyChunks = ()
+        taken: list[Any] = []
         taken_bytes = 0
         while in_flight and in_flight[0].is_done and taken_bytes < self._write_buffer_bytes:
             done = in_flight.popleft()
             self._waiting_bytes -= done.waiting_bytes
             if done.reply is not None:
-                taken = [*taken, *done.reply] if taken else done.reply
+                taken += done.reply
                 taken_bytes += sum(map(len, done.reply))
         return taken
 
@@ -179,7 +179,10 @@ class Outbox:
     def set_blocked(self, is_blocked: bool) -> None:
         """Note whether the transport's buffer is full: nothing is sent then."""
         self._sender.is_blocked = is_blocked
-        self.is_full = self.is_full or is_blocked
+        if is_blocked:
+            self.is_full = True
+        else:  # the client has read
+            self._stop_watching()
 
     def close(self) -> None:
         """Forget all replies."""
@@ -189,9 +192,7 @@ class Outbox:
         if self._partial_send is not None:
             self._partial_send.close()
             self._partial_send = None
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
+        self._stop_watching()
 
     def _recount(self) -> None:
         """Recompute what the unsent replies decide: whether there is room for more, the shared memory, the timer."""
@@ -205,12 +206,10 @@ class Outbox:
             self._memory.set_unread_bytes(self._connection, self._waiting_bytes + buffered_bytes)
         elif was_full:
             self._memory.set_unread_bytes(self._connection, 0)
-        if is_stuck:
-            if self._stall_timer is None:
-                self._watch_for_stall()
-        elif self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
+        if not is_stuck:
+            self._stop_watching()
+        elif self._stall_timer is None:
+            self._watch_for_stall()
 
     def _unsent_bytes(self) -> int:
         return self._sender.buffered_bytes() + (self._partial_send.unsent_bytes if self._partial_send else 0)
@@ -219,6 +218,11 @@ class Outbox:
         check = STALL_CHECK.callback(self._check_stall, on_failure=lambda _: self._connection.close_for(NOT_WATCHED))
         delay_s = self._limits.fencepost_connection_write_stall_ms / 1000
         self._stall_timer = asyncio.get_running_loop().call_later(delay_s, check, self._unsent_bytes())
+
+    def _stop_watching(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def _check_stall(self, unsent_bytes: int) -> None:
         """Close the connection if its client does not read: nothing more is handed to the transport while the outbox is

@@ -6,26 +6,31 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 
 from fencepost.broker.requests.long_polls import ReplyChunks
 from fencepost.broker.storage.file_slice import FileSlice, is_mapped, portions_to_send
 
 
-class PartialSend:
+class PartialSend(ABC):
     """The rest of a reply whose sending has begun.
 
-    unsent_bytes: that the client has not taken, those in the transport's buffer excepted.
     mapped_bytes: in the transport's buffer that are memory of the page cache, not of this process.
     """
 
-    unsent_bytes = mapped_bytes = 0
+    mapped_bytes = 0
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the client has not taken, those in the transport's buffer excepted."""
+        return 0
+
+    @abstractmethod
     def resume(self) -> PartialSend | None:
         """Send what the client takes now; returns what is left, None if nothing is. Raises StorageError for a file that
         cannot be read: the client then has a part of the reply."""
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most hold nothing that has to be closed
         """Send nothing more."""
 
 

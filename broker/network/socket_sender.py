@@ -122,7 +122,7 @@ class _SendfileTransfer(PartialSend):
         self._loop: asyncio.AbstractEventLoop | None = None  # while it watches the socket
 
     @property
-    def unsent_bytes(self) -> int:  # type: ignore[override]
+    def unsent_bytes(self) -> int:
         return sum(map(len, self._chunks))
 
     def resume(self) -> PartialSend | None:

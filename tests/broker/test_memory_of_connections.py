@@ -221,3 +221,53 @@ async def test_replies_that_come_behind_one_that_does_not_hold_the_client_back()
     waiting.futures[0].set_result([b"first"])
     await settle()
     assert client.transport.accepts_input
+
+
+async def test_three_hundred_clients_that_do_not_read_share_the_memory_for_replies() -> None:
+    memory = NetworkMemory(reply_limit_bytes=64 * MIB)
+    limits = Limits(fencepost_connection_max_in_flight=100, fencepost_connection_write_buffer_bytes=4 * MIB)
+    reply = [bytes(MIB // 2)]
+    clients = [Client(answer=lambda _: reply, limits=limits, memory=memory) for _ in range(300)]
+    for client in clients:
+        client.transport.is_stuck = True
+    for _ in range(20):
+        for client in clients:
+            if client.transport.ended is None:
+                feed(client, framed(b"requests"))
+            assert memory.reply_bytes <= 64 * MIB
+    closed = [client for client in clients if client.transport.ended is not None]
+    left = [client for client in clients if client.transport.ended is None]
+    assert all("does not read its replies" in client.refusals[0] for client in closed)
+    assert memory.reply_bytes > 32 * MIB, "no more are closed than have to be"
+    for client in left:
+        client.transport.unstick()
+        before = len(client.received)
+        feed(client, framed(b"requests"))
+        assert len(client.received) > before
+    assert memory.reply_bytes == 0
+    memory.close()
+
+
+async def test_three_hundred_requests_that_end_in_the_middle_share_the_memory_for_requests() -> None:
+    memory = NetworkMemory(request_limit_bytes=64 * MIB, largest_request_bytes=LARGEST_BYTES)
+    clients = [large_client(memory) for _ in range(300)]
+    for client in clients:
+        feed(client, framed(bytes(5 * MIB))[: 3 * MIB])
+        assert memory.request_bytes + memory.spare_bytes <= memory.request_limit_bytes
+    assert memory.waiting_count > 200
+    complete = large_client(memory)
+    rest = feed(complete, framed(bytes(LARGEST_BYTES)))
+    assert rest, "it waits for those before it"
+    while complete.transport.ended is None and not complete.started:
+        memory._check()
+        for client in clients:
+            if client.transport.ended is not None and not client.is_gone:
+                client.connection.connection_lost(None)
+        rest = feed(complete, rest)
+        assert memory.request_bytes + memory.spare_bytes <= memory.request_limit_bytes
+    assert complete.started == [bytes(LARGEST_BYTES)]
+    for client in (*clients, complete):
+        if not client.is_gone:
+            client.connection.connection_lost(None)
+    assert (memory.request_bytes, memory.spare_bytes, memory.waiting_count) == (0, 0, 0)
+    memory.close()

@@ -364,6 +364,26 @@ async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
     client.transport.unstick()
 
 
+def test_a_client_that_reads_one_reply_after_another_is_not_cut_off() -> None:
+    async def story() -> None:
+        waiting = Waiting()
+        client = Client(answer=waiting, limits=Limits(fencepost_connection_write_stall_ms=10_000))
+        client.transport.is_stuck = True
+        client.send(b"request1", b"request2")
+        for future, byte_count in zip(waiting.futures, (1_500, 3_000), strict=True):
+            future.set_result([bytes(byte_count)])
+        await asyncio.sleep(9)
+        client.transport.stuck_bytes = 0
+        client.connection.resume_writing()
+        await asyncio.sleep(9)
+        assert client.transport.stuck_bytes == 3_000, "more than when the wait began"
+        assert client.transport.ended is None
+        await asyncio.sleep(2)
+        assert client.transport.ended == "aborted"
+
+    virtual_time.run(story())
+
+
 PIECE = 1_001  # each is more than the write buffer of these tests
 
 

@@ -31,7 +31,7 @@ from fencepost.protocol.framing import EqualLengthFrames
 from tests.broker.network.test_connection import Limits
 from tests.support.counted_file import CountedFile
 
-SEEDS_COUNT = 150
+SEEDS_COUNT = 120
 STEPS_COUNT = 250
 REQUESTS_COUNT = 60
 LONGEST_MUTE_S = 0.002
