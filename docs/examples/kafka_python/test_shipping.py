@@ -1,4 +1,4 @@
-"""The worker against a broker: the usual case, a poison message, a rebalance in the middle, a reply that is an error."""
+"""The worker against a broker: the usual case, a poison message, a rebalance in the middle, an error."""
 
 from __future__ import annotations
 

@@ -1,0 +1,44 @@
+"""The example projects of docs/examples, each copied and run as its user would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+PROJECTS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
+TIMEOUT_S = 280
+
+
+def of(project: str) -> pytest.MarkDecorator:
+    """The marker of a project: what it needs beside Python."""
+    return pytest.mark.spark if project == "pyspark" else pytest.mark.integration
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("project", [pytest.param(name, marks=of(name)) for name in PROJECTS])
+def test_the_tests_of_an_example_pass(project: str, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / project, tmp_path / project)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"],
+        cwd=tmp_path / project,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_there_is_an_example_for_each_client() -> None:
+    assert PROJECTS == ["aiokafka", "confluent_kafka", "faststream", "faust", "kafka_python", "pyspark"]
+    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert all(f"({name})" in listed for name in PROJECTS)
