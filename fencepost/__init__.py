@@ -1,6 +1,7 @@
 """Fencepost: a broker that speaks the Kafka wire protocol, with Kafka's transactions at its heart.
 
-`Broker` runs one inside this process. The broker's modules are imported at the first use.
+`Broker` runs one inside this process on a thread, `AsyncBroker` on the event loop that runs. The broker's modules are
+imported at the first use.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fencepost.in_process import Broker
+    from fencepost.testing.loop_broker import AsyncBroker
 
     __version__: str
 
-__all__ = ["Broker", "__version__"]
+__all__ = ["AsyncBroker", "Broker", "__version__"]
 
 
 def __getattr__(name: str) -> object:
@@ -20,6 +22,10 @@ def __getattr__(name: str) -> object:
         from fencepost.in_process import Broker
 
         return Broker
+    if name == "AsyncBroker":
+        from fencepost.testing.loop_broker import AsyncBroker
+
+        return AsyncBroker
     if name == "__version__":
         from importlib.metadata import version
 

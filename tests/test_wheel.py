@@ -27,16 +27,19 @@ def test_the_wheel_holds_one_package_and_the_command(tmp_path: Path) -> None:
     with zipfile.ZipFile(build_wheel(ROOT, tmp_path)) as wheel:
         names = wheel.namelist()
         (entry_points,) = (name for name in names if name.endswith("/entry_points.txt"))
-        assert "fencepost = fencepost.broker.main:main" in wheel.read(entry_points).decode()
+        declared = wheel.read(entry_points).decode()
+        assert "fencepost = fencepost.broker.main:main" in declared
+        assert "fencepost = fencepost.testing.plugin" in declared
     folders = {name.partition("/")[0] for name in names}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"fencepost"}
-    assert not [name for name in names if "__pycache__" in name or "test" in name]
+    assert not [name for name in names if "__pycache__" in name or "test" in name.replace("fencepost/testing/", "")]
     sources = {
         f"fencepost/{path.relative_to(ROOT)}"
         for package in ("broker", "protocol")
         for path in (ROOT / package).rglob("*.py")
     }
     sources |= {str(path.relative_to(ROOT)) for path in (ROOT / "fencepost").glob("*.py")}
+    sources |= {str(path.relative_to(ROOT)) for path in (ROOT / "fencepost" / "testing").glob("*.py")}
     assert sources | {"fencepost/py.typed"} <= set(names)
 
 

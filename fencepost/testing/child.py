@@ -68,7 +68,7 @@ async def serve(connection: Connection) -> None:
         node = Node(loaded.settings, clock=TurnableClock(loop), watch=inside.wrap)
         await node.start()
         await prepare(node)
-    except Exception as error:  # noqa: BLE001  # the test is told
+    except Exception as error:  # noqa: BLE001  # it is raised in the test's process
         connection.send(("failed", f"{type(error).__name__}: {error}"))
         return
     connection.send(("started", node.address.port))
@@ -91,7 +91,7 @@ def _read(connection: Connection, inside: _Child, loop: asyncio.AbstractEventLoo
             answer = ("result", asyncio.run_coroutine_threadsafe(inside.run(command, arguments), loop).result())
         except MisuseError as error:
             answer = ("raised", error)
-        except Exception as error:  # noqa: BLE001  # the test is told
+        except Exception as error:  # noqa: BLE001  # it is raised in the test's process
             answer = ("raised", RuntimeError(f"{command} failed in the broker's process: {error!r}"))
         connection.send(answer)
 

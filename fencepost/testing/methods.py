@@ -64,7 +64,7 @@ class Fault:
         self._broker.run_command("remove", self._number)
 
     def wait_until_fired(self, count: int = 1, *, timeout: float = WAIT_S) -> None:
-        """Wait until it has met so many requests. Raises WaitedInVainError."""
+        """Wait until it has met that number of requests. Raises WaitedInVainError."""
         self._broker.wait_until(
             lambda: self.fired >= count,
             timeout,
@@ -179,7 +179,7 @@ class BrokerMethods:
         """The records of a topic, partition by partition; those of open and aborted transactions are left out, unless
         `isolation` is `read_uncommitted`.
 
-        count: wait until there are so many. Raises MisuseError (no such topic), WaitedInVainError.
+        count: wait until there are this many. Raises MisuseError (no such topic), WaitedInVainError.
         """
         if isolation not in ("read_committed", "read_uncommitted"):
             raise MisuseError(f"there is no isolation {isolation!r}: use 'read_committed' or 'read_uncommitted'")
@@ -344,7 +344,7 @@ class BrokerMethods:
     ) -> Fault:
         """Answer requests with an error; where a topic or partition is given, only for these.
 
-        count: so many requests; None for all. after: let so many pass first. on: `request` does nothing of what is
+        count: the number of requests; None for all. after: how many pass first. on: `request` does nothing of what is
         asked, `reply` does it and answers with the error nevertheless. optional: the test may end without it having
         fired. All faults have these arguments.
         """

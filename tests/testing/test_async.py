@@ -87,7 +87,7 @@ async def test_fencing_and_restarts(async_fencepost: AsyncBroker) -> None:
     assert "transactional id 'till-1': Empty" in await async_fencepost.describe()
 
 
-async def test_what_a_shared_loop_cannot_do_is_told(async_fencepost: AsyncBroker) -> None:
+async def test_a_crash_is_refused_on_a_shared_loop(async_fencepost: AsyncBroker) -> None:
     with pytest.raises(MisuseError, match=r"cannot crash alone.*use the fixture fencepost"):
         await async_fencepost.crash()
     with pytest.raises(MisuseError, match="cannot crash alone"):

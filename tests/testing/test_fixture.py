@@ -347,7 +347,7 @@ def test_an_error_may_come_after_all_is_done(fencepost: Broker) -> None:
 # Misuse
 
 
-def test_misuse_is_told_in_one_sentence_with_the_remedy(fencepost: Broker) -> None:
+def test_the_message_for_misuse_is_one_sentence_with_the_remedy(fencepost: Broker) -> None:
     fencepost.topic("orders", partitions=2)
     transactional_producer(fencepost, "till-1")
     moment: Any = "answer"

@@ -230,7 +230,7 @@ def test_a_session_may_have_clients_that_know_the_address_before_any_broker_runs
     assert project.outcomes() == "2 passed"
 
 
-def test_a_wrong_mark_is_told(project: Project) -> None:
+def test_a_wrong_mark_fails_with_the_remedy(project: Project) -> None:
     project.write(
         "test_it.py",
         """

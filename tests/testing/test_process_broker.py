@@ -88,7 +88,7 @@ def test_a_process_that_does_not_run_says_what_to_do(fencepost_process: ProcessB
     assert "does not answer" in fencepost_process.describe()
 
 
-def test_what_keeps_a_process_from_starting_is_told() -> None:
+def test_a_start_that_fails_has_the_reason_of_the_process() -> None:
     broker = ProcessBroker(settings={"num.partition": 3})
     with pytest.raises(RuntimeError, match=r"did not start: ConfigurationError: .*num\.partition"):
         broker.start()
