@@ -163,6 +163,8 @@ RUN_ELSEWHERE = {
     "docs/architecture.md",
     "docs/backup.md",
     "docs/moving-from-kafka.md",
+    "docs/testing.md",
+    "docs/testing-migration.md",
 }
 """Pages whose blocks other tests check, or that show no commands of a user."""
 RUN_HERE = {

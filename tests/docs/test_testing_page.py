@@ -57,6 +57,15 @@ def test_its_programs_run(program: str, tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("b'tea'\n", "")
 
 
+def test_the_fixture_for_those_who_come_from_containers_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "testing-migration.md").read_text(encoding="utf-8")
+    (fixture,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    test = f"{fixture}\ndef test_it(kafka, fencepost):\n    assert kafka == fencepost.bootstrap_servers\n"
+    (tmp_path / "test_page.py").write_text(test, encoding="utf-8")
+    done = run("-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", cwd=tmp_path)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_each_fixture_method_and_option_has_a_line() -> None:
     for fixture in FIXTURES:
         assert f"| `{fixture}` |" in PAGE
