@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.support.locks import EVERYTHING, PARTS, ROOT, pins, requirements
+from tests.support.locks import ALONE, EVERYTHING, PARTS, ROOT, pins, requirements
 
 SOURCES = ("scripts", "requirements", "requirements.lock", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 PACKAGES = ("fencepost", "broker", "protocol")
@@ -169,13 +169,20 @@ def test_scripts_that_start_together_make_one_environment(checkout: Checkout) ->
 # The lock files
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", [part for part in PARTS if part != ALONE])
 def test_a_part_has_the_versions_and_hashes_of_the_whole(part: str) -> None:
     whole = requirements(EVERYTHING)
     by_pin = {requirement.partition(";")[0].strip(): hashes for requirement, hashes in whole.items()}
     for requirement, hashes in requirements(PARTS[part]).items():
         assert hashes
         assert by_pin[requirement.partition(";")[0].strip()] == hashes
+
+
+def test_what_a_release_is_built_with_is_locked_with_hashes_beside_the_whole() -> None:
+    locked = requirements(PARTS[ALONE])
+    assert all(locked.values())
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
+    assert {normal(Requirement(text).name) for text in groups[ALONE]} <= {normal(name) for name in pins(ALONE)}
 
 
 @pytest.mark.parametrize("part", ["build", "serve", "demo"])

@@ -7,6 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYTHING = ROOT / "requirements.lock"
+ALONE = "release"
+"""The part that is no part of the whole: its tools are in no environment of a checkout."""
 PARTS = {path.stem: path for path in sorted((ROOT / "requirements").glob("*.lock"))}
 
 

@@ -1,0 +1,89 @@
+"""Files for contributors and for CI: valid, and what they run is there; a release is refused without its notes."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return [step for job in content["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_has_a_trigger_few_permissions_limits_and_commands_that_are_there(path: Path) -> None:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert content[True], "`on` is the key true in YAML 1.1"
+    assert content["permissions"] == {"contents": "read"}
+    assert all("timeout-minutes" in job for job in content["jobs"].values())
+    for step in steps(path):
+        if "run" in step:
+            checked = subprocess.run(["bash", "-n", "-c", step["run"]], capture_output=True, text=True, check=False)
+            assert checked.returncode == 0, checked.stderr
+            for script in re.findall(r"(?:^|\s)((?:\./scripts|\.ci)/\w+)", step["run"]):
+                assert os.access(ROOT / script, os.X_OK), script
+
+
+def test_ci_runs_what_a_person_runs_and_all_pythons_that_are_promised() -> None:
+    content = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    assert ".ci/run" in [step.get("run") for step in content["jobs"]["everything"]["steps"]]
+    assert "exec ./scripts/test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    setups = [step for step in content["jobs"]["everything"]["steps"] if "setup-python" in step.get("uses", "")]
+    tested = [setups[0]["with"]["python-version"], *content["jobs"]["units"]["strategy"]["matrix"]["python"]]
+    promised = [one.rpartition(" ")[2] for one in PROJECT["project"]["classifiers"] if "Python :: 3." in one]
+    assert tested == promised
+
+
+def test_the_hooks_before_a_commit_are_tools_of_the_environment_and_pass_on_this_checkout() -> None:
+    content = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    (repository,) = content["repos"]
+    hooks = {hook["id"]: hook for hook in repository["hooks"]}
+    packages = "\n".join(PROJECT["project"]["optional-dependencies"]["test"])
+    for hook in hooks.values():
+        assert hook["language"] == "system"
+        program, _, _ = hook["entry"].partition(" ")
+        package = {"lint-imports": "import-linter"}.get(Path(program).name, Path(program).name)
+        assert package in packages
+    for name in ("ruff-check", "ruff-format"):
+        command = [*hooks[name]["entry"].split(), "tests/test_project_files.py"]
+        assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+def test_editors_get_the_line_length_of_the_formatter() -> None:
+    parser = configparser.ConfigParser()
+    parser.read_string("[top]\n" + (ROOT / ".editorconfig").read_text(encoding="utf-8"))
+    assert parser["top"]["root"] == "true"
+    assert parser["*.{py,md}"]["max_line_length"] == str(PROJECT["tool"]["ruff"]["line-length"])
+
+
+def test_the_changelog_has_a_section_for_the_version_with_what_a_stranger_can_read() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = text.partition(f"## [{PROJECT['project']['version']}]")[2].partition("\n## [")[0]
+    assert len(section.split()) > 100
+    assert not re.findall(r"\b(no longer|any more|instead of|before,|used to)\b", section), (
+        "it compares with no release"
+    )
+
+
+@pytest.mark.parametrize(
+    ("tag", "message"),
+    [("v9.9.9", "the tag is v9.9.9"), ("0.1.0", "the tag is 0.1.0"), (None, "the tag of the release")],
+)
+def test_a_release_whose_tag_is_not_the_version_is_refused(tag: str | None, message: str) -> None:
+    command = [str(ROOT / "scripts" / "release"), *([tag] if tag else [])]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert message in refused.stderr
