@@ -275,6 +275,8 @@ class Connection(asyncio.BufferedProtocol):
 
         act: returns True if nothing follows while the connection is RUNNING.
         """
+        if self._state is CLOSED:
+            return
         is_nested, self._is_in_step = self._is_in_step, True
         try:
             self.last_activity_s = self._loop.time()
@@ -442,15 +444,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _replied(self, in_flight: InFlight, reply: ReplyFrame, error: BaseException | None) -> None:
         """Take the reply of a request that had to wait. Raises nothing."""
-        if self._state is CLOSED:
-            return
         if error is None:
             self._step(self._outbox.fulfil, in_flight, reply)
-            return
-        # The dispatcher answers failures; an error here means that there is no reply.
+        else:
+            self._step(self._unanswered, error)
+
+    def _unanswered(self, error: BaseException) -> None:
+        """Close the connection. The dispatcher answers failures; an error here means that there is no reply."""
         if not isinstance(error, CloseConnection):
             SERVING.failed(error, concerns=self._client)
-        self._step(self._refuse, str(error))
+        self._refuse(str(error))
 
     def _refuse(self, reason: str) -> None:
         """Close the connection once earlier replies are sent, as Kafka does."""

@@ -185,7 +185,7 @@ class Outbox:
             self._stop_watching()
 
     def close(self) -> None:
-        """Forget all replies."""
+        """Forget all replies, and the connection, so that both are freed at once; nothing else may be called then."""
         self.in_flight.clear()
         self._ready = []
         self._waiting_bytes = 0
@@ -193,6 +193,7 @@ class Outbox:
             self._partial_send.close()
             self._partial_send = None
         self._stop_watching()
+        del self._connection, self._sender
 
     def _recount(self) -> None:
         """Recompute what the unsent replies decide: whether there is room for more, the shared memory, the timer."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import socket
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -689,6 +691,23 @@ async def test_close_callbacks_are_called_when_the_client_is_gone() -> None:
     client.connection.remove_close_callback(removed)
     client.connection.connection_lost(None)
     assert heard == ["kept"]
+
+
+async def test_a_connection_that_is_gone_is_freed_without_the_garbage_collector(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    client = Client(transport=on_socket(sockets[0]))
+    client.send(b"request1", b"request2")
+    connection = weakref.ref(client.connection)
+    gc.collect()
+    gc.disable()
+    try:
+        client.connection.connection_lost(None)
+        client.transport.protocol = None  # as a transport does
+        del client.connection
+        assert connection() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_client_that_leaves_gives_its_memory_back_at_once() -> None:
