@@ -64,7 +64,8 @@ TRANSACTIONS_OF_MANY = Row("transactions, 50 producers", "transactions", "3 part
 SPARK = Row("Spark reads", "spark", "", "records")
 START = Row("start to first answer", "footprint", "", "start to first answer", is_more_better=False)
 MEMORY = Row("idle memory", "footprint", "", "idle memory", is_more_better=False)
-IDEMPOTENT = Row("idempotent producer, one request in flight", "idempotence", "1 in flight", "produce")
+ONE_IN_FLIGHT = "librdkafka, 1 in flight, 1 partition"
+IDEMPOTENT = Row("idempotent producer, one request in flight", "idempotence", ONE_IN_FLIGHT, "produce")
 """Not in the chart."""
 ROWS = (
     PRODUCE,

@@ -12,7 +12,7 @@ import pytest
 
 from scripts.benchmarks.command import RESULTS_PATH
 from scripts.benchmarks.figures import DURABLE, PAGE_CACHE, REFERENCE, Sample
-from scripts.benchmarks.idempotence import Case
+from scripts.benchmarks.idempotence import CASES
 from scripts.benchmarks.overview import OVERVIEW_PATH, overview
 from scripts.benchmarks.page import PAGE_PATH, page
 from scripts.benchmarks.pictures import sizes
@@ -53,9 +53,7 @@ def test_the_overview_says_what_one_request_in_flight_costs_an_idempotent_produc
     results = [
         result
         for subject, value in ((DURABLE, mb_per_s), (PAGE_CACHE, 170.0), (REFERENCE, 100.0))
-        for result in summarize(
-            FIGURES["idempotence"], subject, [[Sample("produce", value, "MB/s", str(Case(1, is_flushed=False)))]]
-        )
+        for result in summarize(FIGURES["idempotence"], subject, [[Sample("produce", value, "MB/s", str(CASES[0]))]])
     ]
     compared = ratios(FIGURES["idempotence"], results)
     content = json.loads(RESULTS_PATH.read_text())

@@ -88,13 +88,14 @@ def test_a_quota_is_in_force_for_as_long_as_it_is_measured(tmp_path: Path) -> No
         broker.kill()
 
 
-def test_an_idempotent_producer_writes_with_a_producer_id(tmp_path: Path) -> None:
+@pytest.mark.parametrize("client", [idempotence.LIBRDKAFKA, idempotence.BARE])
+def test_an_idempotent_producer_writes_with_a_producer_id(client: str, tmp_path: Path) -> None:
     broker = FencepostSubject().launch(tmp_path / "data", {})
     try:
         connect(broker).close()
-        with topic_of(broker, "measured", 1) as topic, Client(broker.address) as client:
-            idempotence.produce(broker, topic, idempotence.Case(1, is_flushed=False), records=20)
-            reply = require_success(client.call(fetch_request(topic, 0, 2**20)))
+        with topic_of(broker, "measured", 1) as topic, Client(broker.address) as reader:
+            idempotence.produce(broker, topic, idempotence.Case(client, 1, 1, is_flushed=False), records=20)
+            reply = require_success(reader.call(fetch_request(topic, 0, 2**20)))
             header = read_header(memoryview(reply.responses[0].partitions[0].records))
             assert (header.producer_id >= 0, header.base_sequence) == (True, 0)
     finally:

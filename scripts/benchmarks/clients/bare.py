@@ -7,16 +7,19 @@ from collections.abc import Generator
 from typing import Any
 
 from fencepost.protocol.record_batch import HEADER_BYTES, read_header
-from scripts.benchmarks.batches import BatchTemplate
+from scripts.benchmarks.batches import BatchTemplate, with_records_of
 from scripts.benchmarks.client import (
     Client,
     end_offsets,
     fetch_request,
+    init_producer_id_request,
     produce_request,
     require_success,
+    wait_until_answered,
 )
 
 WARM_UP_RECORDS = 200
+PRODUCER_TIMEOUT_MS = 60_000
 
 
 def consume(*, host: str, port: int, topic: str, fetch_bytes: int, total_bytes: int) -> Generator[Any]:
@@ -65,6 +68,33 @@ def one_at_a_time(*, host: str, port: int, topic: str, record_bytes: int, record
             "latencies_ms": [arrived * 1e3 for arrived, _ in both_s],
             "acks_ms": [acked * 1e3 for _, acked in both_s],
         }
+
+
+def idempotent_produce(
+    *, host: str, port: int, topic: str, record_bytes: int, batch_bytes: int, records: int, in_flight: int
+) -> Generator[Any]:
+    """Seconds until at least `records` records of one idempotent producer are acknowledged, and their bytes.
+
+    Each request is one batch for partition 0; all are made before the clock runs.
+    """
+    template = BatchTemplate(record_bytes=record_bytes, records_count=with_records_of(batch_bytes, record_bytes))
+    with Client((host, port)) as client:
+        identity = wait_until_answered(client, init_producer_id_request(None, PRODUCER_TIMEOUT_MS))
+        producer = (identity.producer_id, identity.producer_epoch)
+        records = -(-records // template.records_count) * template.records_count
+        requests = [
+            produce_request(topic, [(0, template.batch(producer, sequence))])
+            for sequence in range(0, records, template.records_count)
+        ]
+        yield None
+        began_at_s = time.monotonic()
+        for reply in client.pipeline(requests, in_flight_count=in_flight):
+            require_success(reply)
+        duration_s = time.monotonic() - began_at_s
+        (end,) = end_offsets(client, topic, 1, 0)
+        if end != records:
+            raise RuntimeError(f"{end:,} records were written instead of {records:,}")
+        yield {"duration_s": duration_s, "bytes": records * record_bytes}
 
 
 def _fetch(client: Client, topic: str, offset: int, fetch_bytes: int) -> memoryview:

@@ -21,6 +21,7 @@ PROGRAMS: dict[str, Callable[..., Program]] = {
     "transactions": librdkafka_transactions.transactions,
     "loops": librdkafka_transactions.loops,
     "bare-consume": bare.consume,
+    "bare-idempotent-produce": bare.idempotent_produce,
     "bare-one-at-a-time": bare.one_at_a_time,
     "spark": spark.read,
 }
