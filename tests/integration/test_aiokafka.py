@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from tests.support.broker_process import BrokerProcess
-
-Unique = Callable[[str], str]
+from fencepost import Broker
 
 
-async def read(broker: BrokerProcess, topic: str, count: int, isolation_level: str) -> list[bytes]:
+async def read(broker: Broker, topic: str, count: int, isolation_level: str) -> list[bytes]:
     consumer = AIOKafkaConsumer(
         topic,
-        bootstrap_servers=broker.bootstrap,
+        bootstrap_servers=broker.bootstrap_servers,
         auto_offset_reset="earliest",
         isolation_level=isolation_level,
         group_id=None,
@@ -30,43 +26,40 @@ async def read(broker: BrokerProcess, topic: str, count: int, isolation_level: s
     return values
 
 
-async def test_records_go_through(broker: BrokerProcess, unique: Unique) -> None:
-    topic = unique("aiokafka")
-    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=True)
+async def test_records_go_through(fencepost: Broker) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=fencepost.bootstrap_servers, enable_idempotence=True)
     await producer.start()
     for number in range(100):
-        await producer.send_and_wait(topic, str(number).encode())
+        await producer.send_and_wait("orders", str(number).encode())
     await producer.stop()
-    values = await read(broker, topic, 100, "read_committed")
+    values = await read(fencepost, "orders", 100, "read_committed")
     assert sorted(values, key=int) == [str(number).encode() for number in range(100)]
 
 
-async def test_transactions_commit_and_abort(broker: BrokerProcess, unique: Unique) -> None:
-    topic = unique("aiokafka")
-    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=unique("writer"))
+async def test_transactions_commit_and_abort(fencepost: Broker) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=fencepost.bootstrap_servers, transactional_id="writer")
     await producer.start()
     for value, commit in ((b"a", True), (b"b", False), (b"c", True)):
         await producer.begin_transaction()
-        await producer.send_and_wait(topic, value, partition=0)
+        await producer.send_and_wait("orders", value, partition=0)
         if commit:
             await producer.commit_transaction()
         else:
             await producer.abort_transaction()
     await producer.stop()
-    assert await read(broker, topic, 2, "read_committed") == [b"a", b"c"]
-    assert await read(broker, topic, 3, "read_uncommitted") == [b"a", b"b", b"c"]
+    assert await read(fencepost, "orders", 2, "read_committed") == [b"a", b"c"]
+    assert await read(fencepost, "orders", 3, "read_uncommitted") == [b"a", b"b", b"c"]
 
 
-async def test_offsets_are_committed_within_a_transaction(broker: BrokerProcess, unique: Unique) -> None:
-    source, group = unique("source"), unique("group")
-    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=unique("writer"))
+async def test_offsets_are_committed_within_a_transaction(fencepost: Broker) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=fencepost.bootstrap_servers, transactional_id="writer")
     await producer.start()
     async with producer.transaction():
-        await producer.send_and_wait(source, b"x", partition=0)
-        await producer.send_offsets_to_transaction({TopicPartition(source, 0): 1}, group)
+        await producer.send_and_wait("orders", b"x", partition=0)
+        await producer.send_offsets_to_transaction({TopicPartition("orders", 0): 1}, "billing")
     await producer.stop()
-    consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group)
-    consumer.assign([TopicPartition(source, 0)])
+    consumer = AIOKafkaConsumer(bootstrap_servers=fencepost.bootstrap_servers, group_id="billing")
+    consumer.assign([TopicPartition("orders", 0)])
     await consumer.start()
-    assert await consumer.committed(TopicPartition(source, 0)) == 1
+    assert await consumer.committed(TopicPartition("orders", 0)) == 1
     await consumer.stop()

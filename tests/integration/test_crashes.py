@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -12,8 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaProducer
 
+from fencepost.testing.process import ProcessBroker
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 
 
@@ -86,40 +85,42 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed_while_producers_
     assert sorted(written, key=int) == [str(value).encode() for value in range(number)]
 
 
-def test_a_transaction_open_at_a_crash_goes_on_after_it(own_broker: BrokerProcess) -> None:
-    create(own_broker, "events", 2)
-    producer = Producer({"bootstrap.servers": own_broker.bootstrap, "transactional.id": "writer"})
+def test_a_transaction_open_at_a_crash_goes_on_after_it(fencepost_process: ProcessBroker) -> None:
+    fencepost_process.topic("events", partitions=2)
+    producer = Producer({"bootstrap.servers": fencepost_process.bootstrap_servers, "transactional.id": "writer"})
     producer.init_transactions(10)
     producer.begin_transaction()
     producer.produce("events", value=b"before", partition=0)
     producer.flush(10)
-    own_broker.restart_after_kill()
+    fencepost_process.kill()
+    fencepost_process.start()
     producer.produce("events", value=b"after", partition=1)
     producer.commit_transaction(30)
-    assert sorted(read(own_broker, "events", partitions=2)) == [b"after", b"before"]
+    assert [record.value for record in fencepost_process.records("events", count=2)] == [b"before", b"after"]
 
 
-def test_a_transaction_left_behind_is_aborted_when_its_time_is_up_and_readers_go_on(own_broker: BrokerProcess) -> None:
-    create(own_broker, "events")
+def test_a_transaction_left_behind_is_aborted_when_its_time_is_up_and_readers_go_on(
+    fencepost_process: ProcessBroker,
+) -> None:
+    fencepost_process.topic("events")
     zombie = KafkaProducer(
-        bootstrap_servers=own_broker.bootstrap, transactional_id="writer", transaction_timeout_ms=1_000
+        bootstrap_servers=fencepost_process.bootstrap_servers,
+        transactional_id="writer",
+        transaction_timeout_ms=900_000,
     )
     zombie.init_transactions()
     zombie.begin_transaction()
     zombie.send("events", b"left behind").get(timeout=10)
-    own_broker.restart_after_kill()
-    producer = Producer({"bootstrap.servers": own_broker.bootstrap})
-    producer.produce("events", value=b"after")
-    assert producer.flush(10) == 0
-    admin = KafkaAdminClient(bootstrap_servers=own_broker.bootstrap)
-    deadline = time.monotonic() + 20
-    while admin.describe_transactions(["writer"])["writer"].state.value != "CompleteAbort":
-        assert time.monotonic() < deadline, "the transaction was never aborted"
-        time.sleep(0.1)
-    admin.close()
+    fencepost_process.kill()
+    fencepost_process.start()
+    fencepost_process.produce("events", b"after")
+    assert fencepost_process.records("events") == []
+    fencepost_process.advance(minutes=16)
+    assert fencepost_process.transaction("writer").state == "CompleteAbort"
     zombie.close(timeout=0)
-    assert read(own_broker, "events") == [b"after"]
-    assert read(own_broker, "events", isolation_level="read_uncommitted") == [b"left behind", b"after"]
+    assert [record.value for record in fencepost_process.records("events")] == [b"after"]
+    everything = fencepost_process.records("events", isolation="read_uncommitted")
+    assert [record.value for record in everything] == [b"left behind", b"after"]
 
 
 def test_committed_and_aborted_transactions_look_the_same_after_a_crash(own_broker: BrokerProcess) -> None:
@@ -216,15 +217,15 @@ def test_a_torn_tail_is_cut_and_the_rest_is_kept(own_broker: BrokerProcess) -> N
     assert read(own_broker, "events") == [str(number).encode() for number in range(9)]
 
 
-def test_a_broker_that_is_stopped_and_continued_serves_again(own_broker: BrokerProcess) -> None:
-    create(own_broker, "events")
-    producer = Producer({"bootstrap.servers": own_broker.bootstrap})
-    os.kill(own_broker.process_id, signal.SIGSTOP)
+def test_a_broker_that_is_stopped_and_continued_serves_again(fencepost_process: ProcessBroker) -> None:
+    fencepost_process.topic("events")
+    producer = Producer({"bootstrap.servers": fencepost_process.bootstrap_servers})
+    fencepost_process.freeze()
     producer.produce("events", value=b"x")
     producer.poll(0.5)
-    os.kill(own_broker.process_id, signal.SIGCONT)
+    fencepost_process.thaw()
     assert producer.flush(20) == 0
-    assert read(own_broker, "events") == [b"x"]
+    assert [record.value for record in fencepost_process.records("events")] == [b"x"]
 
 
 def test_an_unreadable_metadata_file_without_a_copy_stops_the_start_with_its_name(tmp_path: Path) -> None:
