@@ -18,12 +18,10 @@ HELP_WIDTH = 100
 INTRODUCTION = """\
 # Command line
 
-Generated from the commands by `python -m scripts.command_line_page`; a test keeps it current.
-
 `fencepost serve` is the broker, and all that production needs. The other commands try things out and look into a
 running broker, this one or any other that speaks Kafka's protocol. What was asked for goes to standard output, as a
 table or, with `--json`, for programs; errors and counts go to standard error. In a checkout, `./scripts/fencepost` runs
-them.
+them. Generated from the commands by `python -m scripts.command_line_page`; a test keeps it current.
 
 Shells complete commands and options of `fencepost`. For bash, add the first line to `~/.bashrc`; for zsh, the second to
 `~/.zshrc`; for fish, run the third once:

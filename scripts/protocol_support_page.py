@@ -25,10 +25,11 @@ RECORDED_API_VERSIONS = ROOT / "tests" / "frames" / "api_versions.jsonl"
 INTRODUCTION = """\
 # Protocol support
 
+A client that works with Apache Kafka 4.3 finds the same APIs here, with the same versions, except where this table
+shows a difference. Versions are those that ApiVersions shows to clients. Kafka's column is what Apache Kafka 4.3
+showed when its replies were recorded. Where the lowest version is lower than what is accepted (Produce 0), that is
+Kafka's own way: old clients switch features off when they do not see it, and requests of those versions are refused.
 Generated from the code by `python -m scripts.protocol_support_page`; a test keeps it current.
-Versions are those that ApiVersions shows to clients. Kafka's column is what Apache Kafka 4.3 showed when its replies
-were recorded. Where the lowest version is lower than what is accepted (Produce 0), that is Kafka's own way: old clients
-switch features off when they do not see it, and requests of those versions are refused.
 
 """
 NOT_SERVED = "-"
