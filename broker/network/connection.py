@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 SERVING = Place("serving of a connection", Policy.REPORT)
 CLOSE = Place("close of a connection", Policy.REPORT)
 
+Outcome = ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply
+"""A reply, or what the dispatcher returns in place of one that is not ready."""
 _PENDING_TYPES: Final = (PendingReply, asyncio.Future)
-"""What the dispatcher returns in place of a reply that is not ready."""
 
 
 class RequestDispatcher(Protocol):
@@ -54,9 +55,7 @@ class RequestDispatcher(Protocol):
 
     long_polls: LongPolls
 
-    def dispatch(
-        self, frame: memoryview, connection: Connection
-    ) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply: ...
+    def dispatch(self, frame: memoryview, connection: Connection) -> Outcome: ...
     def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> RunResult | None: ...
 
 
@@ -136,7 +135,9 @@ class Connection(asyncio.BufferedProtocol):
     def keep_frame_until(self, task: asyncio.Future[Any]) -> None:
         """Pin the frame that is being dispatched until a task is done: the task uses slices of it."""
         buffer = self._inbox.pin_frame()
-        task.add_done_callback(SERVING.callback(lambda _: self._inbox.release(buffer), on_failure=self._abort_for))
+        task.add_done_callback(
+            SERVING.callback(lambda _: self._inbox.release(buffer), on_failure=lambda _: self.abort())
+        )
 
     def block_until(self, task: asyncio.Future[Any]) -> None:
         """Start no further request until a task is done: later requests must not overtake it."""
@@ -312,10 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if self._is_reading is not (self._state is RUNNING) and not transport.is_closing():
             self._is_reading = not self._is_reading
-            if self._is_reading:
-                transport.resume_reading()
-            else:
-                transport.pause_reading()
+            (transport.resume_reading if self._is_reading else transport.pause_reading)()
         if self._state is DRAINING and not self._outbox.in_flight:
             self._handle(ConnectionEvent.ANSWERED)
         if self._state is CLOSING and not self._outbox.has_unsent:
@@ -339,10 +337,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _failed(self, error: BaseException) -> None:
         """Close this connection, whose state is unknown after an unexpected exception; the others are served."""
-        SERVING.failed(error, concerns=self._client, on_failure=self._abort_for)
-
-    def _abort_for(self, _: BaseException) -> None:
-        self.abort()
+        SERVING.failed(error, concerns=self._client, on_failure=lambda _: self.abort())
 
     # Requests
 
@@ -395,7 +390,7 @@ class Connection(asyncio.BufferedProtocol):
                 inbox.skip(run.requests_count * frames.frame_bytes)
                 turn_count -= run.requests_count
                 look_count = 2 * run.requests_count if run.requests_count >= MIN_PIPELINED else 0
-                outcome: ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply = run.replies
+                outcome: Outcome = run.replies
             else:
                 frame = inbox.take_frame()
                 if frame is None:
@@ -422,16 +417,16 @@ class Connection(asyncio.BufferedProtocol):
     def _wait_for(self, outcome: asyncio.Future[ReplyFrame] | PendingReply) -> None:
         in_flight = self._outbox.expect()
         if isinstance(outcome, PendingReply):
-            outcome.on_reply = partial(self._polled, in_flight, outcome.cancel)
-            self.add_close_callback(outcome.cancel)
+            cancel = outcome.cancel
+
+            def replied(reply: ReplyFrame, error: BaseException | None) -> None:
+                self.remove_close_callback(cancel)
+                self._replied(in_flight, reply, error)
+
+            outcome.on_reply = replied
+            self.add_close_callback(cancel)
         else:
             outcome.add_done_callback(partial(self._finished, in_flight))
-
-    def _polled(
-        self, in_flight: InFlight, cancel: Callable[[], None], reply: ReplyFrame, error: BaseException | None
-    ) -> None:
-        self.remove_close_callback(cancel)
-        self._replied(in_flight, reply, error)
 
     @SERVING.handles
     def _finished(self, in_flight: InFlight, task: asyncio.Future[ReplyFrame]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fencepost.broker.kernel.supervision import Place, Policy
@@ -34,15 +35,13 @@ class ConnectionLimits(Protocol):
     def fencepost_connection_write_stall_ms(self) -> int: ...
 
 
+@dataclass(slots=True, eq=False)
 class InFlight:
     """A request whose reply has not been handed to the sender. waiting_bytes: of the reply, in memory."""
 
-    __slots__ = ("is_done", "reply", "waiting_bytes")
-
-    def __init__(self) -> None:
-        self.is_done = False
-        self.reply: ReplyFrame = None
-        self.waiting_bytes = 0
+    is_done: bool = False
+    reply: ReplyFrame = None
+    waiting_bytes: int = 0
 
 
 class Outbox:
@@ -80,8 +79,7 @@ class Outbox:
     @property
     def has_unsent(self) -> bool:
         """Whether a reply is ready, or has begun to be sent, and the sender does not take it yet."""
-        in_flight = self.in_flight
-        return bool(self._partial_send or self._ready or (in_flight and in_flight[0].is_done))
+        return bool(self._partial_send or self._ready or (self.in_flight and self.in_flight[0].is_done))
 
     # Replies
 
@@ -188,7 +186,6 @@ class Outbox:
         """Forget all replies, and the connection, so that both are freed at once; nothing else may be called then."""
         self.in_flight.clear()
         self._ready = []
-        self._waiting_bytes = 0
         if self._partial_send is not None:
             self._partial_send.close()
             self._partial_send = None

@@ -92,22 +92,17 @@ class BufferPool:
     def give_back(self, buffer: ReceiveBuffer) -> None:
         """Give back a buffer that is not used any more."""
         capacity_bytes = buffer.capacity_bytes
-        memory = self.memory
-        is_spare = False
-        if capacity_bytes > SMALL_CAPACITY_BYTES:
-            counted_bytes = buffer.counted_bytes
-            if counted_bytes:
-                buffer.counted_bytes = 0
-                buffer.room_bytes = capacity_bytes
-                memory.release(counted_bytes)
-            else:
-                memory.spare_bytes -= capacity_bytes
-                is_spare = True
-        if capacity_bytes <= LARGE_CAPACITY_BYTES and self.free_bytes + capacity_bytes <= self._limit_bytes:
+        granted_bytes, buffer.counted_bytes, buffer.room_bytes = buffer.counted_bytes, 0, capacity_bytes
+        is_kept = capacity_bytes <= LARGE_CAPACITY_BYTES and self.free_bytes + capacity_bytes <= self._limit_bytes
+        if is_kept:
             self._free.setdefault(capacity_bytes, []).append(buffer)
             self.free_bytes += capacity_bytes
-        elif is_spare:
-            memory.freed_spare(capacity_bytes)
+        if granted_bytes:
+            self.memory.release(granted_bytes)
+        elif capacity_bytes > SMALL_CAPACITY_BYTES:
+            self.memory.spare_bytes -= capacity_bytes
+            if not is_kept:
+                self.memory.freed_spare(capacity_bytes)
 
     def release_when_unpinned(self, buffer: ReceiveBuffer) -> None:
         """Give back a buffer that its connection does not read into any more, once no frame in it is pinned."""
