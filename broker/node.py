@@ -24,7 +24,7 @@ from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.loggers import Loggers
-from fencepost.broker.kernel.random_ids import random_uuid, uuid_text
+from fencepost.broker.kernel.random_ids import RandomIds
 from fencepost.broker.kernel.supervision import CURRENT, Place, Policy, Supervisor
 from fencepost.broker.log.log_directory import LogDirectory, partition_directories
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
@@ -227,7 +227,7 @@ class Node:
             logs,
             settings,
             placement=self._placement or SingleNodePlacement(here),
-            new_topic_id=self._new_uuid,
+            new_topic_id=RandomIds(self._randomness).uuid,
         )
         cleanup.push_async_callback(logs.close)
         cleanup.push_async_callback(topics.close)
@@ -242,7 +242,7 @@ class Node:
             topics,
             settings,
             clock,
-            new_member_id_suffix=lambda: uuid_text(self._new_uuid()),
+            new_member_id_suffix=RandomIds(self._randomness).text,
             group_configs=group_configs,
         )
         cleanup.push_async_callback(transactions.close)
@@ -331,10 +331,6 @@ class Node:
         self._cleanup.push_async_callback(markers.close)
         self._cleanup.push_async_callback(verifier.close)
         return transactions, verifier
-
-    def _new_uuid(self) -> bytes:
-        randomness = self._randomness
-        return random_uuid(os.urandom(16) if randomness is None else randomness.getrandbits(128).to_bytes(16, "big"))
 
     def _sqlite_store(self) -> SqliteMetadataStore:
         path = os.path.join(self.data_directory, FILE_NAME)

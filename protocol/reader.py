@@ -10,6 +10,7 @@ only where branches join that have read different numbers of bytes. A field of v
 `position` and `end`.
 """
 
+from collections.abc import Collection, Sequence
 from itertools import repeat
 from struct import Struct
 from types import FunctionType
@@ -46,6 +47,9 @@ second; a request for fifty thousand partitions has a quarter of them. Without a
 allowed, would block all other clients for minutes."""
 
 
+LENGTH_OF: Final = "the length of "
+
+
 class Slot(NamedTuple):
     """A pending value of fixed width, unpacked together with its neighbours."""
 
@@ -57,6 +61,15 @@ class Slot(NamedTuple):
 def compile_reader(schema: MessageSchema, version: int) -> tuple[FunctionType, list[CodePosition]]:
     """Make `read(buffer, position) -> message` and, per line, the part of the message that the line reads."""
     return _Reader(schema, version).compile()
+
+
+def compile_locator(schema: MessageSchema, version: int, paths: Collection[str]) -> FunctionType:
+    """Make `locate(buffer, position) -> [(path, where)]`: the positions of fields in an encoded message, in order.
+
+    paths: of fields of fixed width, or of `records`, as `topics[].partitions[].fetch_offset`. Records are located by
+        their length. Each element of an array has an entry of its own.
+    """
+    return _Reader(schema, version, located=frozenset(paths)).compile()[0]
 
 
 def minimum_size_bytes(wire_type: WireType, version: int, flexible: bool) -> int:
@@ -79,7 +92,10 @@ def minimum_size_bytes(wire_type: WireType, version: int, flexible: bool) -> int
 
 
 class _Reader:
-    def __init__(self, schema: MessageSchema, version: int) -> None:
+    """One function under construction. located: the paths of the fields whose positions it returns, not the message."""
+
+    def __init__(self, schema: MessageSchema, version: int, located: Collection[str] | None = None) -> None:
+        self._located = located
         self._schema = schema
         self._version = version
         self._flexible = version in schema.flexible
@@ -101,6 +117,8 @@ class _Reader:
         carries_records = any(field.type is RECORDS for field in self._schema.all_fields())
         source.add(f"buffer = {'memoryview' if carries_records else 'bytes'}(buffer)")
         source.add("limit = len(buffer)")
+        if self._located is not None:
+            source.add("located = []")
         if self._schema.is_request:
             source.add(f"elements_left = {MAXIMUM_REQUEST_ELEMENTS}")
         self._struct(self._schema, "message", "", depth=0)
@@ -110,7 +128,7 @@ class _Reader:
         comparison = ">" if self._schema.is_request else "!="
         source.add(f"if {self._next_byte} {comparison} limit:", "the end")
         source.add("    raise MalformedError('the message ends before its bytes do, or behind them')")
-        source.add("return message")
+        source.add("return message" if self._located is None else "return located")
         return source.compile("read"), source.positions
 
     @property
@@ -141,6 +159,7 @@ class _Reader:
         about = ", ".join(slot.about for slot in slots)
         if len(slots) == 1 and slots[0].code == "B":
             self._source.add(f"{slots[0].target} = buffer[{self._next_byte}]", about)
+            self._note_positions(slots)
             self._source.offset += 1
             return
         codes = "".join(slot.code for slot in slots)
@@ -148,7 +167,17 @@ class _Reader:
         skipped = f"{self._source.offset}x" if self._source.offset else ""
         unpack = self._source.packed(skipped + codes, "unpack_from")
         self._source.add(f"{targets} = {unpack}(buffer, {self._source.variable})", about)
+        self._note_positions(slots)
         self._source.offset += Struct(">" + codes).size
+
+    def _note_positions(self, slots: Sequence[Slot]) -> None:
+        """Note where the values were that have just been unpacked, if the caller wants to know."""
+        distance = self._source.offset
+        for slot in slots:
+            path = slot.about.removeprefix(LENGTH_OF)
+            if self._located is not None and path in self._located:
+                self._source.add(f"located.append(({path!r}, {self._source.variable} + {distance}))")
+            distance += Struct(">" + slot.code).size
 
     def _struct(self, schema: StructSchema, variable: str, path: str, depth: int) -> None:
         class_name = self._source.constant("Class", schema.python_class)
@@ -183,7 +212,7 @@ class _Reader:
 
     def _length(self, variable: str, code: str, path: str, maximum: int | None = None) -> None:
         """Read a length or count; in a flexible version it is one too high, with 0 for null."""
-        self._pending.append(Slot("B" if self._flexible else code, variable, f"the length of {path}"))
+        self._pending.append(Slot("B" if self._flexible else code, variable, f"{LENGTH_OF}{path}"))
         self._flush()
         if self._flexible:
             source = self._source

@@ -12,7 +12,8 @@ from fencepost.broker.handlers import (
     produce,
     transactions,
 )
-from fencepost.broker.requests.api import APIS, Api, CloseConnection, RequestContext, Services, SlicedResponse
+from fencepost.broker.requests.api import APIS, CloseConnection, RequestContext, Services, SlicedResponse
+from fencepost.broker.requests.routes import Api
 
 __all__ = [
     "APIS",

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
+from fencepost.broker.log.log_types import LogRead
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
-from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.api import RequestContext, Services, UsualAnswer, api
 from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT, LongPoll, wake_on_time_out
 from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.broker.requests.routes import Repeats
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import (
     AbortedTransaction,
@@ -63,25 +65,34 @@ def _failed_partition(partition: int, error: ErrorCode) -> PartitionData:
     )
 
 
+FetchAnswer: TypeAlias = FetchResponse | UsualAnswer
+
 NOT_FOUND: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
 """Sort keys of the errors for missing topics and partitions: they come last in a response, in this order."""
 
 
-@api(FetchRequest, FetchResponse, failed=fetch_failed)
-def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | LongPoll[FetchResponse]:
+@api(
+    FetchRequest,
+    FetchResponse,
+    failed=fetch_failed,
+    repeats=Repeats(
+        request=("session_epoch", "topics[].partitions[].fetch_offset"),
+        answer=(
+            "responses[].partitions[].high_watermark",
+            "responses[].partitions[].last_stable_offset",
+            "responses[].partitions[].log_start_offset",
+            "responses[].partitions[].records",
+        ),
+    ),
+)
+def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchAnswer | LongPoll[FetchAnswer]:
     """Answer at once, or later, when `min_bytes` are available or `max_wait_ms` are over.
 
     It answers at once when `min_bytes` are available, `max_wait_ms` is 0, no partition is requested, or any partition
     has an error.
     Refuses as a whole: INVALID_REQUEST (unknown isolation level), and what `FetchSessionCache.begin` refuses.
     """
-    return begin_fetch(context.services, request, context.api_version, context.meter)
-
-
-def begin_fetch(
-    services: Services, request: FetchRequest, version: int, meter: RequestMeter | None = None
-) -> FetchResponse | LongPoll[FetchResponse]:
-    """As `handle_fetch`, without a context."""
+    services, version = context.services, context.api_version
     isolation = ISOLATIONS.get(request.isolation_level)
     if isolation is None:
         return fetch_failed(request, ErrorCode.INVALID_REQUEST, version)
@@ -90,16 +101,11 @@ def begin_fetch(
     )
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan, session_id=NO_SESSION_ID, responses=[])
-    fetch = _Fetch(services, request, plan, isolation, meter)
+    fetch = _Fetch(services, request, plan, isolation, context.meter)
     fetch.read_all()
     if request.max_wait_ms <= 0 or fetch.is_satisfied:
         return fetch.response()
     return _FetchPoll(fetch, request.max_wait_ms)
-
-
-def max_records_bytes(services: Services, request: FetchRequest) -> int:
-    """The bound on the bytes of records in the whole response."""
-    return max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
 
 
 def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | None:
@@ -129,7 +135,7 @@ def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | 
 class _PartitionFetch:
     """One partition of a fetch: the request for it, its log, and the result of the last read.
 
-    answer: None while there is nothing to read or report.
+    answer: what was read, or why nothing can be; None while there is nothing to read or report.
     It has no reference to its fetch: a cycle would keep the records in memory until the garbage collector runs.
     """
 
@@ -137,7 +143,7 @@ class _PartitionFetch:
 
     def __init__(self, wanted: FetchedPartition) -> None:
         self.wanted = wanted
-        self.answer: PartitionData | None = None
+        self.answer: LogRead | PartitionData | None = None
         self.log: PartitionLog | None = None
         self.counted_bytes = 0
         self.has_changed = False
@@ -194,11 +200,15 @@ class _Fetch:
         self._meter = meter
         self._plan = plan
         self._isolation = isolation
-        self._is_follower = max(request.replica_id, request.replica_state.replica_id) >= 0
-        self._maximum_bytes = max_records_bytes(services, request)
-        quota_bytes = None if self._meter is None else self._meter.fetch_limit_bytes
-        if quota_bytes is not None:
-            self._maximum_bytes = min(self._maximum_bytes, int(quota_bytes))
+        self._is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+        maximum_bytes = request.max_bytes
+        if maximum_bytes > services.settings.fetch_max_bytes:
+            maximum_bytes = services.settings.fetch_max_bytes
+        if meter is not None:
+            quota_bytes = meter.fetch_limit_bytes
+            if quota_bytes is not None:
+                maximum_bytes = min(maximum_bytes, int(quota_bytes))
+        self._maximum_bytes = max(0, maximum_bytes)
         self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
         self._counted_bytes = 0
         self._has_error = False
@@ -251,25 +261,11 @@ class _Fetch:
             self._has_error = True
             partition.answer = _failed_partition(wanted.partition, found.error)
             return
-        # The encoder needs only the length of a file slice; the connection reads it.
-        records = found.records if found.slice is None else cast("memoryview", found.slice)
-        counted_bytes = max(limit_bytes, len(records)) if found.is_cut_off else len(records)
+        records_bytes = len(found.records if found.slice is None else found.slice)
+        counted_bytes = max(limit_bytes, records_bytes) if found.is_cut_off else records_bytes
         partition.counted_bytes = counted_bytes
         self._counted_bytes += counted_bytes
-        partition.answer = PartitionData(
-            partition_index=wanted.partition,
-            error_code=ErrorCode.NONE,
-            high_watermark=found.high_watermark,
-            last_stable_offset=found.last_stable_offset,
-            log_start_offset=found.log_start_offset,
-            aborted_transactions=None
-            if found.aborted_transactions is None
-            else [
-                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in found.aborted_transactions
-            ],
-            records=records,
-        )
+        partition.answer = found
 
     def _locate(self, wanted: FetchedPartition) -> PartitionLog | ErrorCode:
         topics = self._services.topics
@@ -305,13 +301,28 @@ class _Fetch:
         """The partitions that have a log here, with it."""
         return [(partition, partition.log) for partition in self._partitions if partition.log is not None]
 
-    def response(self) -> FetchResponse:
-        answered = [(one.wanted, one.answer) for one in self._partitions if one.answer is not None]
-        if self._meter is not None and not self._meter.charge_fetch(_records_bytes(answered)):
+    def response(self) -> FetchAnswer:
+        if self._meter is not None and not self._meter.charge_fetch(self._records_bytes):
             # Over its quota, the client gets nothing, and the session does not change.
             session = self._plan.session
             session_id = NO_SESSION_ID if session is None else session.session_id
             return FetchResponse(error_code=ErrorCode.NONE, session_id=session_id, responses=[])
+        if len(self._partitions) == 1 and self._plan.is_outside_sessions:
+            found = self._partitions[0].answer
+            if isinstance(found, LogRead) and not found.aborted_transactions:
+                values = found.high_watermark, found.last_stable_offset, found.log_start_offset
+                return UsualAnswer(values, self._full_response, _records_of(found))
+        return self._full_response()
+
+    def _full_response(self) -> FetchResponse:
+        answered = [
+            (
+                one.wanted,
+                _partition_data(one.wanted.partition, one.answer) if isinstance(one.answer, LogRead) else one.answer,
+            )
+            for one in self._partitions
+            if one.answer is not None
+        ]
         if self._has_error:
             # Source: Kafka's KafkaApis.handleFetchRequest, which looks for topics first, then for partitions.
             answered.sort(key=lambda pair: NOT_FOUND.get(pair[1].error_code, 0))
@@ -322,12 +333,34 @@ class _Fetch:
             responses=_by_topic(selection.included, uses_topic_ids=self._plan.uses_topic_ids),
         )
 
+    @property
+    def _records_bytes(self) -> int:
+        return sum(len(_records_of(one.answer)) for one in self._partitions if isinstance(one.answer, LogRead))
 
-def _records_bytes(answered: Sequence[tuple[FetchedPartition, PartitionData]]) -> int:
-    return sum(len(answer.records or b"") for _, answer in answered)
+
+def _records_of(found: LogRead) -> memoryview:
+    """What was read: records, or a slice of a file, of which the encoder needs only the length."""
+    return found.records if found.slice is None else cast("memoryview", found.slice)
 
 
-class _FetchPoll(LongPoll[FetchResponse]):
+def _partition_data(partition: int, found: LogRead) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
+        log_start_offset=found.log_start_offset,
+        aborted_transactions=None
+        if found.aborted_transactions is None
+        else [
+            AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+            for aborted in found.aborted_transactions
+        ],
+        records=_records_of(found),
+    )
+
+
+class _FetchPoll(LongPoll[FetchAnswer]):
     """Long poll of a fetch that found too little: it waits until the fetch is satisfied or `max_wait_ms` are over."""
 
     __slots__ = ("_fetch", "_is_over", "_max_wait_ms", "_time_out", "_watched")
@@ -353,7 +386,7 @@ class _FetchPoll(LongPoll[FetchResponse]):
         self._is_over = True
         wake_on_time_out(wake)
 
-    def poll(self) -> FetchResponse | None:
+    def poll(self) -> FetchAnswer | None:
         fetch = self._fetch
         fetch.read_changed()
         return fetch.response() if fetch.is_satisfied or self._is_over else None

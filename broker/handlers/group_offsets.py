@@ -5,18 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
 from functools import partial
-from itertools import groupby
-from typing import Protocol, TypeVar
+from itertools import groupby, repeat
+from typing import NamedTuple, Protocol, TypeVar
 
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.requests.api import (
+    FEWEST_WRITTEN_IN_SLICES,
+    RequestContext,
+    Services,
+    SlicedResponse,
+    UsualAnswer,
+    api,
+    written_in_slices,
+)
+from fencepost.broker.requests.routes import Repeats
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -180,48 +191,109 @@ def offset_commit_failed(request: OffsetCommitRequest, error: ErrorCode, version
     )
 
 
-def commit_of(topics: Topics, request: OffsetCommitRequest, version: int) -> tuple[Commit, OffsetCommitResponse]:
-    """Return the offsets of a request that can be committed, and the response that gets their results."""
+class _Target(NamedTuple):
+    """One partition of an OffsetCommit. error: of a partition that does not exist."""
+
+    requested: OffsetCommitRequestPartition
+    topic_partition: TopicPartition
+    topic_id: bytes
+    error: ErrorCode = ErrorCode.NONE
+
+
+class _PreparedCommit(NamedTuple):
+    """What follows from the constant fields of an OffsetCommit: the partitions of each topic, and the member."""
+
+    topics: list[tuple[OffsetCommitRequestTopic, list[_Target]]]
+    existing: list[_Target]
+    committer: Committer
+
+
+def _prepare_commit(services: Services, request: OffsetCommitRequest, version: int) -> _PreparedCommit:
     is_by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-    commit = Commit()
-    answered = []
+    topics = []
     for requested in request.topics:
-        topic = find_topic(topics, requested.name, requested.topic_id, by_id=is_by_id)
-        if not requested.partitions and not isinstance(topic, ErrorCode):
+        topic = find_topic(services.topics, requested.name, requested.topic_id, by_id=is_by_id)
+        if isinstance(topic, ErrorCode):
+            targets = [_Target(one, TopicPartition("", -1), b"", topic) for one in requested.partitions]
+        elif not requested.partitions:
             continue
-        answers = commit.add_topic(topic, requested.partitions, OffsetCommitResponsePartition)
-        answered.append(OffsetCommitResponseTopic(name=requested.name, topic_id=requested.topic_id, partitions=answers))
-    return commit, OffsetCommitResponse(topics=answered)
-
-
-def committer_of(request: OffsetCommitRequest, version: int) -> Committer:
-    return Committer(
+        else:
+            targets = [
+                _Target(one, TopicPartition(topic.name, one.partition_index), topic.topic_id)
+                if 0 <= one.partition_index < topic.partition_count
+                else _Target(one, TopicPartition("", -1), b"", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for one in requested.partitions
+            ]
+        topics.append((requested, targets))
+    existing = [target for _, targets in topics for target in targets if target.error is ErrorCode.NONE]
+    committer = Committer(
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id,
         knows_member_epochs=version >= COMMIT_KNOWS_MEMBER_EPOCHS,
     )
+    return _PreparedCommit(topics, existing, committer)
 
 
-@api(OffsetCommitRequest, OffsetCommitResponse, failed=offset_commit_failed)
+def _commit_response(
+    prepared: _PreparedCommit, outcome: ErrorCode | Sequence[ErrorCode] = ErrorCode.NONE
+) -> OffsetCommitResponse:
+    """Make the response. outcome: for the existing partitions, one error for all or one for each."""
+    errors = repeat(outcome) if isinstance(outcome, ErrorCode) else iter(outcome)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=target.requested.partition_index,
+                        error_code=target.error or next(errors),
+                    )
+                    for target in targets
+                ],
+            )
+            for topic, targets in prepared.topics
+        ]
+    )
+
+
+@api(
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    failed=offset_commit_failed,
+    repeats=Repeats(request=("topics[].partitions[].committed_offset",), answer=()),
+)
 async def handle_offset_commit(
     context: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | SlicedResponse:
+) -> OffsetCommitResponse | UsualAnswer | SlicedResponse:
     """Commit offsets; only those of partitions that do not exist are refused."""
-    version = context.api_version
     services = context.services
     await _yield_if_large(context, _count_of(request.topics))
-    commit, response = commit_of(services.topics, request, version)
-    if commit.offsets:
-        committer = committer_of(request, version)
+    prepared = context.prepared(_prepare_commit, request)
+    offsets = [
+        OffsetToCommit(
+            topic_partition,
+            topic_id,
+            requested.committed_offset,
+            requested.committed_leader_epoch,
+            requested.committed_metadata,
+        )
+        for requested, topic_partition, topic_id, _ in prepared.existing
+    ]
+    outcome: ErrorCode | Sequence[ErrorCode] = ErrorCode.NONE
+    if offsets:
 
         def change(offsets: Sequence[OffsetToCommit]) -> Awaitable[ErrorCode | list[ErrorCode]]:
             return services.groups.commit_offsets(
-                request.group_id, committer, offsets, retention_time_ms=request.retention_time_ms
+                request.group_id, prepared.committer, offsets, retention_time_ms=request.retention_time_ms
             )
 
-        commit.answer(await _in_slices(commit.offsets, change))
-    return written_in_slices(response, len(commit.offsets))
+        outcome = await _in_slices(offsets, change)
+        is_refused = outcome if isinstance(outcome, ErrorCode) else any(outcome)
+        if not is_refused and len(offsets) < FEWEST_WRITTEN_IN_SLICES:
+            return UsualAnswer((), partial(_commit_response, prepared))
+    return written_in_slices(_commit_response(prepared, outcome), len(offsets))
 
 
 # TxnOffsetCommit

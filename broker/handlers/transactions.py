@@ -6,16 +6,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,
     RequestContext,
+    Services,
     SlicedResponse,
+    UsualAnswer,
     api,
     written_in_slices,
 )
+from fencepost.broker.requests.routes import Repeats
 from fencepost.broker.transaction.metadata import Producer
 from fencepost.broker.transaction.service import TransactionService
 from fencepost.broker.transaction.state_machine import TransactionVersion
@@ -88,23 +93,24 @@ def add_partitions_to_txn_failed(
     )
 
 
-@api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, failed=add_partitions_to_txn_failed)
+@api(
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    failed=add_partitions_to_txn_failed,
+    repeats=Repeats(request=(), answer=()),
+)
 async def handle_add_partitions_to_txn(
     context: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | SlicedResponse:
+) -> AddPartitionsToTxnResponse | UsualAnswer | SlicedResponse:
     """Add partitions to a transaction. Up to version 3 a client does so for its own, from version 4 on a partition's
     leader for many.
     """
-    count = sum([len(topic.partitions) for topic in request.v3_and_below_topics])
-    count += sum([len(topic.partitions) for transaction in request.transactions for topic in transaction.topics])
-    if count >= FEWEST_WRITTEN_IN_SLICES:
+    prepared = context.prepared(_prepare_partitions, request)
+    if prepared.partition_count >= FEWEST_WRITTEN_IN_SLICES:
         # Reading so large a request took a whole step. The next request of its connection may end the transaction.
         context.blocks_connection = True
         await asyncio.sleep(0)
-    return written_in_slices(await _add_partitions(context, request), count)
-
-
-async def _add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        prepared = context.prepared(_prepare_partitions, request)  # topics may be gone
     services = context.services
     if context.api_version >= FIRST_BATCH_VERSION:
         results = await asyncio.gather(
@@ -113,16 +119,41 @@ async def _add_partitions(context: RequestContext, request: AddPartitionsToTxnRe
                 for transaction in request.transactions
             )
         )
-        return AddPartitionsToTxnResponse(results_by_transaction=list(results))
-    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    topics = request.v3_and_below_topics
-    errors = unwritable_partitions(services.topics, topics)
-    if errors:
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_not_attempted(topics, errors))
+        return written_in_slices(
+            AddPartitionsToTxnResponse(results_by_transaction=list(results)), prepared.partition_count
+        )
+    if prepared.errors:
+        refused = _not_attempted(request.v3_and_below_topics, prepared.errors)
+        return written_in_slices(
+            AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refused), prepared.partition_count
+        )
     error = await services.transactions.add_partitions(
-        request.v3_and_below_transactional_id, producer, partitions_of(topics), version=TransactionVersion.V1
+        request.v3_and_below_transactional_id, prepared.producer, prepared.partitions, version=TransactionVersion.V1
     )
-    return add_partitions_to_txn_failed(request, error, context.api_version)
+    answer = partial(add_partitions_to_txn_failed, request, error, context.api_version)
+    if error is ErrorCode.NONE and prepared.partition_count < FEWEST_WRITTEN_IN_SLICES:
+        return UsualAnswer((), answer)
+    return written_in_slices(answer(), prepared.partition_count)
+
+
+class _PreparedPartitions(NamedTuple):
+    """What follows from the constant fields of an AddPartitionsToTxn of a client.
+
+    partition_count: those of a request of a broker included.
+    """
+
+    partition_count: int
+    producer: Producer
+    partitions: list[TopicPartition]
+    errors: dict[TopicPartition, ErrorCode]
+
+
+def _prepare_partitions(services: Services, request: AddPartitionsToTxnRequest, _version: int) -> _PreparedPartitions:
+    topics = request.v3_and_below_topics
+    count = sum([len(topic.partitions) for topic in topics])
+    count += sum([len(topic.partitions) for transaction in request.transactions for topic in transaction.topics])
+    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    return _PreparedPartitions(count, producer, partitions_of(topics), unwritable_partitions(services.topics, topics))
 
 
 async def _add_or_verify(
@@ -230,8 +261,13 @@ def end_txn_failed(request: EndTxnRequest, error: ErrorCode, version: int) -> En
     )
 
 
-@api(EndTxnRequest, EndTxnResponse, failed=end_txn_failed)
-async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+@api(
+    EndTxnRequest,
+    EndTxnResponse,
+    failed=end_txn_failed,
+    repeats=Repeats(request=("producer_epoch",), answer=("producer_id", "producer_epoch")),
+)
+async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse | UsualAnswer:
     """Commit or abort a producer's transaction; success means that the decision is durable."""
     reply = await context.services.transactions.end_transaction(
         request.transactional_id,
@@ -243,4 +279,5 @@ async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> End
     )
     if reply.error is not ErrorCode.NONE:
         return end_txn_failed(request, reply.error, context.api_version)
-    return EndTxnResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
+    values = reply.producer_id, reply.producer_epoch
+    return UsualAnswer(values, lambda: EndTxnResponse(producer_id=values[0], producer_epoch=values[1]))

@@ -2,6 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+
+
+class RandomIds:
+    """Maker of UUIDs. randomness: their source; the system's, unless given."""
+
+    def __init__(self, randomness: random.Random | None = None) -> None:
+        self._randomness = randomness
+
+    def uuid(self) -> bytes:
+        randomness = self._randomness
+        return random_uuid(os.urandom(16) if randomness is None else randomness.getrandbits(128).to_bytes(16, "big"))
+
+    def text(self) -> str:
+        """Make a UUID, formatted for people."""
+        return uuid_text(self.uuid())
+
 
 def random_uuid(random_bytes: bytes) -> bytes:
     """Make a UUID from 16 random bytes; it is never all zeros, which means "no id" on the wire."""

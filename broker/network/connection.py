@@ -32,14 +32,14 @@ from fencepost.broker.network.outbox import ConnectionLimits, InFlight, Outbox
 from fencepost.broker.network.socket_sender import new_sender
 from fencepost.broker.requests.api import CloseConnection
 from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
+from fencepost.broker.requests.request_cache import RequestCache
 from fencepost.protocol.primitives import DecodeError
 
 if TYPE_CHECKING:
     from fencepost.broker.network.receive_buffer import BufferPool
     from fencepost.broker.network.socket_sender import SendfileSockets
-    from fencepost.broker.request_cache.produce_runs import RunResult
-    from fencepost.broker.request_cache.request_cache import RequestCache
     from fencepost.broker.requests.long_polls import LongPolls
+    from fencepost.broker.requests.produce_runs import RunResult
     from fencepost.protocol.framing import EqualLengthFrames
 
 SERVING = Place("serving of a connection", Policy.REPORT)
@@ -74,7 +74,7 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one connection, and the user of the memory that all connections share.
 
-    request_caches:  the dispatcher's request caches for this client, by API key.
+    request_cache:   the decoded requests that this client repeats.
     last_activity_s: loop time of the last event: bytes that arrived, or a reply.
     """
 
@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = ""
         self.client_port = 0
         self.last_activity_s = 0.0
-        self.request_caches: dict[int, RequestCache] = {}
+        self.request_cache = RequestCache()
         self._dispatcher = dispatcher
         self._owner = owner
         self._limits = limits
@@ -240,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handle(ConnectionEvent.ABORT)
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
-        self.request_caches.clear()  # they refer to this connection
+        self.request_cache.clear()
         callbacks, self._close_callbacks = self._close_callbacks, {}
         forget = partial(self._memory.connection_closed, self)
         clean_ups: tuple[Callable[[], None], ...] = (self._inbox.close, self._outbox.close, forget, *callbacks)

@@ -8,45 +8,41 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
-from fencepost.broker.handlers import APIS, Api, CloseConnection, RequestContext, Services, SlicedResponse
+from fencepost.broker.handlers import APIS, CloseConnection, RequestContext, Services, SlicedResponse
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
-from fencepost.broker.quotas.client_quotas import ClientQuotas, RequestMeter
-from fencepost.broker.request_cache.request_cache import CACHES, new_request_cache
+from fencepost.broker.quotas.client_quotas import ClientQuotas
+from fencepost.broker.requests.api import UsualAnswer
 from fencepost.broker.requests.long_polls import LongPoll, PendingReply, ReplyFrame
+from fencepost.broker.requests.produce_runs import ProduceRun, RunResult, append_run
+from fencepost.broker.requests.routes import Route
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.framing import EqualLengthFrames, response_frame, response_frame_in_slices
-from fencepost.protocol.headers import read_client_id, read_request_start, request_header_version
-from fencepost.protocol.primitives import RECORDS
-from fencepost.protocol.schema import DecodeError, decode, schema_of
+from fencepost.protocol.framing import LENGTH_BYTES, EqualLengthFrames, response_frame, response_frame_in_slices
+from fencepost.protocol.headers import read_client_id, read_request_start
+from fencepost.protocol.schema import DecodeError, decode
+from fencepost.protocol.shape import ReplyForm
 
 if TYPE_CHECKING:
     from fencepost.broker.network.connection import Connection
-    from fencepost.broker.request_cache.produce_cache import ProduceCache
-    from fencepost.broker.request_cache.produce_runs import RunResult
 
 log = get_logger(__name__)
 
 PRODUCE = int(ApiKey.PRODUCE)
 
 
-class _Route(NamedTuple):
-    """The handler of one (API, version) and how its requests are read; looked up once."""
-
-    api: Api
-    header_version: int
-    carries_records: bool
-
-
 class Dispatcher:
-    """Runs the requests of all connections of one listener against its services."""
+    """Runs the requests of all connections of one listener against its services.
+
+    Every request takes one way: the gate, the quota, the handler, the reply, the observer. Only its decoding and the
+    encoding of its reply may be left out, where it repeats an earlier one of its connection.
+    """
 
     def __init__(
         self, services: Services, *, loop: asyncio.AbstractEventLoop, quotas: ClientQuotas | None = None
@@ -55,8 +51,7 @@ class Dispatcher:
         self._quotas = quotas
         self._loop = loop
         self.long_polls = services.long_polls
-        self._routes: dict[tuple[int, int], _Route] = {}
-        self._without_cache: set[int] = set()  # API keys whose cache could not be loaded; each is logged once
+        self._routes: dict[tuple[int, int], Route] = {}
 
     def dispatch(
         self, frame: memoryview, connection: Connection
@@ -66,89 +61,73 @@ class Dispatcher:
 
         Raises CloseConnection, also out of the task, and nothing else.
         """
+        found = connection.request_cache.find(frame)
+        if found is None:
+            return self._decode(frame, connection)
+        cached, correlation_id = found
+        route, client_id = cached.route, cached.client_id
+        context = RequestContext(self._services, route.version, correlation_id, client_id, connection, cached)
+        started = self._start(route, context, cached.request, frame, connection)
+        for owner, name, _ in cached.records:  # as `drop_records`, whose call is saved
+            setattr(owner, name, b"")
+        return started
+
+    def _decode(
+        self, frame: memoryview, connection: Connection
+    ) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply:
+        """Start a request that repeats no earlier one. As `dispatch`."""
         try:
             api_key, api_version, correlation_id = read_request_start(frame)
-        except DecodeError as error:
-            raise _undecodable(error) from None
-        cache = connection.request_caches.get(api_key)
-        quotas = self._quotas
-        if cache is not None and (quotas is None or not quotas.is_active):
-            try:
-                found = cache.dispatch(frame, api_version, correlation_id)
-            except CloseConnection:
-                raise
-            except Exception as error:  # noqa: BLE001  # is answered
-                # Closing the connection would make the client send, and append, it once more.
-                return self._decode_and_dispatch(frame, api_key, api_version, correlation_id, connection, error)
-            if found is not None:
-                return found
-        return self._decode_and_dispatch(frame, api_key, api_version, correlation_id, connection)
-
-    def _decode_and_dispatch(
-        self,
-        frame: memoryview,
-        api_key: int,
-        api_version: int,
-        correlation_id: int,
-        connection: Connection,
-        failure: Exception | None = None,
-    ) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply:
-        """Start a request that no cache has answered. As `dispatch`.
-
-        failure: raised by the cache that served the request; the request is then only answered with it.
-        """
-        quotas = self._quotas
-        meter = None
-        if quotas is not None and quotas.is_active:
-            meter = RequestMeter(quotas, mute=connection.mute)
-        try:
             route = self._routes.get((api_key, api_version))
             if route is None:
                 if api_key == ApiKey.API_VERSIONS and not 0 <= api_version <= APIS[api_key].maximum_version:
                     return unsupported_version_reply(correlation_id)
                 route = self._route(api_key, api_version)
-            api, header_version, carries_records = route
-            client_id, body_position = read_client_id(frame, header_version)
-            request = decode(api.request, frame, api_version, body_position)
+            client_id, body_position = read_client_id(frame, route.header_version)
+            request = decode(route.api.request, frame, api_version, body_position)
         except DecodeError as error:
             raise _undecodable(error) from None
-        context = RequestContext(
-            self._services,
-            api_key,
-            api_version,
-            correlation_id,
-            client_id,
-            connection.client_host,
-            connection.connection_id,
-            meter,
-            connection,
-        )
-        if failure is not None:
-            return self._failed(api, context, request, failure)
-        if api_key in CACHES:
-            self._cache_request(frame, body_position, request, api_version, connection)
-        if meter is not None:
-            meter.begin(client_id, produced_bytes=len(frame) if api_key == PRODUCE else 0)
+        context = RequestContext(self._services, api_version, correlation_id, client_id, connection)
+        started = self._start(route, context, request, frame, connection)
+        if route.varying is not None:
+            try:
+                connection.request_cache.remember(frame, body_position, request, route, client_id)
+            except Exception:
+                # The request is under way: without the cache the next one like it is decoded, too.
+                log.exception("request_not_remembered", api=route.api.name, version=route.version)
+        return started
+
+    def _start(
+        self, route: Route, context: RequestContext, request: Any, frame: memoryview, connection: Connection
+    ) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply:
+        """Start a decoded request. As `dispatch`."""
+        services, quotas, api = self._services, self._quotas, route.api
+        if quotas is not None and quotas.is_active:
+            produced_bytes = len(frame) if api.key == PRODUCE else 0
+            context.meter = quotas.meter(context.client_id, produced_bytes=produced_bytes, mute=connection.mute)
         try:
-            response = api.handler(context, request)
-            if isinstance(response, api.response):
-                if meter is None:
-                    return response_frame(correlation_id, response, api_version)
-                return self._encode(response, context)
+            response = None
+            if services.gate is not None:
+                response = services.gate.refusal(api, context, request)
             if response is None:
-                return self._encode(None, context)
+                response = api.handler(context, request)
+            kind = type(response)
+            if kind is UsualAnswer:
+                return self._encode_usual(route, cast("UsualAnswer", response), context)
+            if kind is api.response or response is None:
+                return self._encode(route, response, context)
             if isinstance(response, LongPoll):
-                return self._begin_long_poll(api, context, request, response)
-            started = eager.start(self._answer(api, context, request, response), self._loop)
+                return self._begin_long_poll(route, context, request, response)
+            started = eager.start(self._answer(route, context, request, response), self._loop)
         except CloseConnection:
             raise
         except Exception as error:  # noqa: BLE001  # one request must not take the connection down
-            return self._failed(api, context, request, error)
+            return self._failed(route, context, request, error)
         if isinstance(started, eager.Finished):
             return started.result
         if context.meter is not None:
             context.meter.pause_timing()
-        if carries_records and context.needs_frame:
+        if route.carries_records and context.needs_frame:
             connection.keep_frame_until(started)
         if context.blocks_connection:
             connection.block_until(started)
@@ -157,48 +136,77 @@ class Dispatcher:
         return started
 
     def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> RunResult | None:
-        """Start several cached Produce requests together; returns None, and does nothing, for any others.
+        """Start several Produce requests together that repeat an earlier one; returns None, and does nothing, for any
+        others.
 
         Raises CloseConnection.
         """
-        cache = connection.request_caches.get(PRODUCE)
-        quotas = self._quotas
-        if cache is None or (quotas is not None and quotas.is_active):
+        found = connection.request_cache.find(frames.first)
+        if found is None or found[0].route.api.key != PRODUCE:
             return None
-        if read_request_start(frames.first)[0] != PRODUCE:
-            return None
+        cached, correlation_id = found
+        route, client_id, services = cached.route, cached.client_id, self._services
+        context = RequestContext(services, route.version, correlation_id, client_id, connection, cached)
         try:
-            return cast("ProduceCache", cache).dispatch_run(frames)
-        except Exception as error:
+            if services.gate is not None and services.gate.refusal(route.api, context, cached.request) is not None:
+                return None
+            return self._start_run(context, frames, connection)
+        except CloseConnection:
+            raise
+        except Exception as error:  # noqa: BLE001  # as for a single request; the others are started one by one
+            return RunResult(1, self._failed(route, context, cached.request, error))
+        finally:
+            cached.drop_records()
+
+    def _start_run(
+        self, context: RequestContext, frames: EqualLengthFrames, connection: Connection
+    ) -> RunResult | None:
+        cached, quotas = context.cached, self._quotas
+        assert cached is not None, "the run repeats it"
+        if quotas is not None and quotas.is_active:
+            context.meter = quotas.meter(context.client_id, produced_bytes=0, mute=connection.mute)
+        run = append_run(context, cached, frames)
+        if run is None:
+            return None
+        meter, throttle_ms = context.meter, 0
+        if meter is not None:
+            meter.charge_produced(run.requests_count * (frames.frame_bytes - LENGTH_BYTES))
+            throttle_ms = meter.finish()
+        try:
+            if run.failure is not None:
+                replies: ReplyFrame | asyncio.Future[ReplyFrame] = run.failed(run.failure, self._services, throttle_ms)
+            elif run.end_offset <= run.log.high_watermark:
+                replies = run.replies(throttle_ms)
+            else:
+                started = eager.start(self._run_when_durable(run, throttle_ms), self._loop)
+                replies = started.result if isinstance(started, eager.Finished) else started
+        except Exception as error:  # the batches are in the log: their requests must be answered
             log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
-            raise CloseConnection("Produce failed and could not be answered") from error
+            replies = run.failed(error, self._services, throttle_ms)
+        if self._services.observer is not None:
+            self._services.observer.answered(cached.route.api, context, run.requests_count)
+        return RunResult(run.requests_count, replies)
 
-    def _cache_request(
-        self, frame: memoryview, body_position: int, request: Any, version: int, connection: Connection
-    ) -> None:
-        api_key = request.api_key
-        cache = connection.request_caches.get(api_key)
-        if cache is None:
-            try:
-                cache = new_request_cache(api_key, self._services, self._loop, connection.block_until)
-                connection.request_caches[api_key] = cache
-            except (ImportError, OSError) as error:
-                # A later request is remembered, say when there are descriptors again.
-                if api_key not in self._without_cache:
-                    self._without_cache.add(api_key)
-                    log.warning("request_cache_not_loaded", api=ApiKey(api_key).name, reason=str(error))
-                return
-        cache.remember(frame, body_position, request, version)
+    async def _run_when_durable(self, run: ProduceRun, throttle_ms: int) -> ReplyFrame:
+        try:
+            await run.log.flushed(run.end_offset)
+            return run.replies(throttle_ms)
+        except Exception as error:
+            if not isinstance(error, StorageError):
+                log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
+            return run.failed(error, self._services, throttle_ms)
 
-    def _begin_long_poll(self, api: Api, context: RequestContext, request: Any, waiting: LongPoll[Any]) -> PendingReply:
+    def _begin_long_poll(
+        self, route: Route, context: RequestContext, request: Any, waiting: LongPoll[Any]
+    ) -> PendingReply:
         def poll() -> ReplyFrame:
             try:
                 response = waiting.poll()
-                return None if response is None else self._encode(response, context)
+                return None if response is None else self._encode(route, response, context)
             except CloseConnection:
                 raise
             except Exception as error:  # noqa: BLE001  # as above
-                return self._failed(api, context, request, error)
+                return self._failed(route, context, request, error)
 
         pending = PendingReply(self.long_polls, waiting, poll)
         pending.begin()
@@ -206,7 +214,7 @@ class Dispatcher:
             context.meter.pause_timing()
         return pending
 
-    def _route(self, api_key: int, api_version: int) -> _Route:
+    def _route(self, api_key: int, api_version: int) -> Route:
         """Look up and keep a route. Raises CloseConnection for what is not served."""
         try:
             api = APIS.get(api_key)
@@ -220,43 +228,83 @@ class Dispatcher:
                 f"{api.name} version {api_version} is not served; "
                 f"versions {api.minimum_version} to {highest_version} are"
             )
-        header_version = request_header_version(api_key, api_version)
-        carries_records = any(field.type is RECORDS for field in schema_of(api.request).all_fields())
-        route = self._routes[(api_key, api_version)] = _Route(api, header_version, carries_records)
+        route = self._routes[(api_key, api_version)] = Route(api, api_version)
         return route
 
-    async def _answer(self, api: Api, context: RequestContext, request: Any, response: Awaitable[Any]) -> ReplyFrame:
+    async def _answer(
+        self, route: Route, context: RequestContext, request: Any, response: Awaitable[Any]
+    ) -> ReplyFrame:
         try:
             answer = await response
             if type(answer) is SlicedResponse:
-                return await self._encode_in_slices(answer.response, context)
-            return self._encode(answer, context)
+                return await self._encode_in_slices(route, answer.response, context)
+            return self._encode(route, answer, context)
         except CloseConnection:
             raise
         except Exception as error:  # noqa: BLE001  # as above
-            return self._failed(api, context, request, error)
+            return self._failed(route, context, request, error)
 
-    async def _encode_in_slices(self, response: Any, context: RequestContext) -> ReplyFrame:
-        meter = context.meter
-        if meter is not None:
-            meter.finish(response)
+    async def _encode_in_slices(self, route: Route, response: Any, context: RequestContext) -> ReplyFrame:
+        throttle_ms = self._finish(route, context)
+        if throttle_ms:
+            response.throttle_time_ms = throttle_ms
         steps = response_frame_in_slices(context.correlation_id, response, context.api_version)
         reply = await run_in_slices(steps, SLICE_S)
-        if meter is not None:
-            meter.finish_timing()
+        if context.meter is not None:
+            context.meter.finish_timing()
         return reply
 
-    def _encode(self, response: Any, context: RequestContext) -> ReplyFrame:
-        meter = context.meter
-        if meter is not None:
-            meter.finish(response)
-        reply = None if response is None else response_frame(context.correlation_id, response, context.api_version)
-        if meter is not None:
-            meter.finish_timing()
+    def _encode_usual(self, route: Route, answer: UsualAnswer, context: RequestContext) -> ReplyFrame:
+        """Write a usual reply, in the form of earlier ones to the same request if there is one."""
+        throttle_ms = 0
+        if context.meter is not None or self._services.observer is not None:
+            throttle_ms = self._finish(route, context)
+        cached = context.cached
+        if cached is not None and cached.form is not None:
+            reply: ReplyFrame = cached.form.write(context.correlation_id, answer.values, throttle_ms, answer.records)
+        else:
+            reply = self._encode_first(route, answer, context, throttle_ms)
+        if context.meter is not None:
+            context.meter.finish_timing()
         return reply
 
-    def _failed(self, api: Api, context: RequestContext, request: Any, error: Exception) -> ReplyFrame:
+    def _encode(self, route: Route, response: Any, context: RequestContext) -> ReplyFrame:
+        if type(response) is UsualAnswer:
+            return self._encode_usual(route, response, context)
+        throttle_ms = self._finish(route, context)
+        reply = None
+        if response is not None:
+            if throttle_ms and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = throttle_ms
+            reply = response_frame(context.correlation_id, response, route.version)
+        if context.meter is not None:
+            context.meter.finish_timing()
+        return reply
+
+    def _encode_first(self, route: Route, answer: UsualAnswer, context: RequestContext, throttle_ms: int) -> ReplyFrame:
+        """Write a usual reply field by field, and keep its form for requests that repeat this one."""
+        response = answer.build()
+        if throttle_ms:
+            response.throttle_time_ms = throttle_ms
+        reply = response_frame(context.correlation_id, response, route.version)
+        if context.cached is not None and route.answer_paths is not None:
+            response.throttle_time_ms = 0
+            context.cached.form = ReplyForm(response, route.version, route.answer_paths)
+        return reply
+
+    def _finish(self, route: Route, context: RequestContext) -> int:
+        """Charge the request and tell the observer; return for how long the client is throttled, in ms."""
+        if context.is_observed:
+            return 0  # the reply could not be encoded, and this is the error's
+        context.is_observed = True
+        throttle_ms = 0 if context.meter is None else context.meter.finish()
+        if self._services.observer is not None:
+            self._services.observer.answered(route.api, context, 1)
+        return throttle_ms
+
+    def _failed(self, route: Route, context: RequestContext, request: Any, error: Exception) -> ReplyFrame:
         """Encode the error reply to a request whose handler raised. Raises CloseConnection if that is impossible."""
+        api = route.api
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         if isinstance(error, CoordinatorRefusal):
             code = error.error
@@ -272,10 +320,10 @@ class Dispatcher:
                 error=code.name,
                 exc_info=error,
             )
-        if api.key == ApiKey.PRODUCE and request.acks == 0:
+        if api.key == PRODUCE and request.acks == 0:
             raise CloseConnection(f"a write without acknowledgement failed with {code.name}")
         try:
-            return self._encode(api.failed(request, code, context.api_version), context)
+            return self._encode(route, api.failed(request, code, context.api_version), context)
         except Exception as unanswerable:
             log.exception("failure_reply_failed", api=api.name, version=context.api_version)
             raise CloseConnection(f"{api.name} failed and could not be answered") from unanswerable

@@ -48,6 +48,7 @@ class ClientQuotas:
             store, CLIENT_QUOTAS_KEY, read=_read, write=_write, may_use_reserve=True
         )
         self._limits: dict[tuple[QuotaKey, str], QuotaLimit | None] = {}
+        self._limited: dict[str, frozenset[QuotaKey]] = {}  # the quotas on requests of a client
         self._rates: dict[tuple[QuotaKey, Entity], SampledRate] = {}
         self._buckets: dict[Entity, TokenBucket] = {}
         self._connection_rates: dict[str | None, float] = {}
@@ -80,6 +81,7 @@ class ClientQuotas:
 
     async def _put_in_force(self) -> None:
         self._limits.clear()
+        self._limited.clear()
         self.is_active = any(key in quotas for quotas in self.all.values() for key in _OF_REQUESTS)
 
         rates: dict[str | None, float] = {}
@@ -95,6 +97,27 @@ class ClientQuotas:
         """How many connections per second an address may open; None without a quota."""
         rates = self._connection_rates
         return rates.get(address, rates.get(DEFAULT)) if rates else None
+
+    def meter(
+        self, client_id: str | None, *, produced_bytes: int, mute: Callable[[float], None]
+    ) -> RequestMeter | None:
+        """Begin to meter a request; None if no quota applies to its client.
+
+        produced_bytes: the size of a Produce request, which is charged now; else 0. mute: see `RequestMeter`.
+        """
+        name = client_id or ""
+        limited = self._limited.get(name)
+        if limited is None:
+            if len(self._limited) >= MAXIMUM_RATE_COUNT:
+                self._limited.clear()
+            limited = frozenset(key for key in _OF_REQUESTS if self._limit(key, name) is not None)
+            self._limited[name] = limited
+        if not limited:
+            return None
+        meter = RequestMeter(self, name, limited, mute)
+        if produced_bytes:
+            meter.charge_produced(produced_bytes)
+        return meter
 
     # Charging
 
@@ -177,7 +200,7 @@ class ClientQuotas:
 
 
 class RequestMeter:
-    """Meter of one request, while there are quotas: it counts time from its creation until `finish_timing`.
+    """Meter of one request of a client with a quota: it counts time from its creation until `finish_timing`.
 
     mute: called with the seconds for which the connection takes no further request.
     """
@@ -185,6 +208,7 @@ class RequestMeter:
     __slots__ = (
         "_busy_ns",
         "_client_id",
+        "_limited",
         "_mute",
         "_muted_ms",
         "_quotas",
@@ -192,30 +216,35 @@ class RequestMeter:
         "_throttle_ms",
     )
 
-    def __init__(self, quotas: ClientQuotas, *, mute: Callable[[float], None]) -> None:
+    def __init__(
+        self, quotas: ClientQuotas, client_id: str, limited: frozenset[QuotaKey], mute: Callable[[float], None]
+    ) -> None:
         self._quotas = quotas
-        self._client_id = ""
+        self._client_id = client_id
+        self._limited = limited
         self._mute = mute
         self._throttle_ms = self._muted_ms = 0
         self._busy_ns = 0
-        self._resumed_ns: int | None = time.perf_counter_ns()
+        self._resumed_ns = 0
+        if QuotaKey.REQUEST_PERCENTAGE in limited:
+            self._resumed_ns = time.perf_counter_ns()
 
-    def begin(self, client_id: str | None, *, produced_bytes: int) -> None:
-        """Set the client of the request, and charge a Produce request for its bytes.
+    def charge_produced(self, produced_bytes: int) -> None:
+        """Charge Produce requests for their bytes.
 
-        produced_bytes: the size of a Produce request, else 0. It is charged before the request is handled: no further
-            one of a client that does not wait for replies is started before the throttle is over.
+        They are charged before their replies: no further one of a client that does not wait for replies is started
+        before the throttle is over.
         """
-        self._client_id = client_id or ""
-        if produced_bytes:
+        if QuotaKey.PRODUCER_BYTE_RATE in self._limited:
             self._throttle_ms = self._quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, self._client_id, produced_bytes)
-            self._mute_for(self._throttle_ms)
+            if self._throttle_ms:
+                self._mute_for(self._throttle_ms)
 
     def pause_timing(self) -> None:
         """Pause the timing while the handler waits, until `finish`."""
-        if self._resumed_ns is not None:
+        if self._resumed_ns:
             self._busy_ns += time.perf_counter_ns() - self._resumed_ns
-            self._resumed_ns = None
+            self._resumed_ns = 0
 
     @property
     def fetch_limit_bytes(self) -> float | None:
@@ -229,6 +258,8 @@ class RequestMeter:
         be sent otherwise.
         """
         key = QuotaKey.CONSUMER_BYTE_RATE
+        if key not in self._limited:
+            return True
         is_first = self._quotas.is_unused(key, self._client_id)
         self._throttle_ms = self._quotas.charge(key, self._client_id, records_bytes)
         if self._throttle_ms == 0 or is_first:
@@ -243,23 +274,23 @@ class RequestMeter:
         self._throttle_ms = max(self._throttle_ms, throttle_ms)
         return throttle_ms == 0 or not is_strict
 
-    def finish(self, response: Any) -> None:
-        """Charge the time of the request; put the throttle time into its response, if it has one, and mute the
-        connection."""
-        self.pause_timing()
-        quotas = self._quotas
-        request_throttle_ms = self._charge_time()
-        self._resumed_ns = time.perf_counter_ns()
-        throttle_ms = max(self._throttle_ms, min(request_throttle_ms, quotas.longest_request_throttle_ms()))
-        if throttle_ms > 0:
-            if hasattr(response, "throttle_time_ms"):
-                response.throttle_time_ms = throttle_ms
+    def finish(self) -> int:
+        """Charge the time of the request, and mute the connection; return the throttle time for the response, in ms."""
+        throttle_ms = self._throttle_ms
+        if QuotaKey.REQUEST_PERCENTAGE in self._limited:
+            self.pause_timing()
+            request_throttle_ms = self._charge_time()
+            self._resumed_ns = time.perf_counter_ns()
+            throttle_ms = max(throttle_ms, min(request_throttle_ms, self._quotas.longest_request_throttle_ms()))
+        if throttle_ms:
             self._mute_for(throttle_ms)
+        return throttle_ms
 
     def finish_timing(self) -> None:
         """Charge the time since `finish`, after the reply is written; it counts towards the client's next request."""
-        self.pause_timing()
-        self._charge_time()
+        if self._resumed_ns:
+            self.pause_timing()
+            self._charge_time()
 
     def _charge_time(self) -> int:
         busy_ns, self._busy_ns = self._busy_ns, 0

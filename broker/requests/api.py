@@ -8,7 +8,7 @@ connection. Slices of the frame (`records` fields) are valid until the handler h
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
@@ -17,6 +17,7 @@ from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.log.large_batch_checks import LargeBatches
 from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.requests.long_polls import LongPolls
+from fencepost.broker.requests.routes import Api, Repeats
 from fencepost.broker.requests.served import SERVED
 from fencepost.protocol.errors import ErrorCode
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from fencepost.broker.kernel.clock import Clock
     from fencepost.broker.quotas.client_quotas import ClientQuotas, RequestMeter
     from fencepost.broker.requests.fetch_sessions import FetchSessionCache
+    from fencepost.broker.requests.request_cache import CachedRequest
     from fencepost.broker.share.service import ShareService
     from fencepost.broker.transaction.service import TransactionService
     from fencepost.broker.transaction.verification import TransactionVerifier
@@ -42,6 +44,7 @@ HANDLERS: Final = "fencepost.broker.handlers"
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+Prepared = TypeVar("Prepared")
 
 
 @dataclass(slots=True)
@@ -70,6 +73,8 @@ class Services:
     # By producer id, resolved once the last Produce that waited for its verification has appended: keeps them in order.
     produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     large_batches: LargeBatches = field(default_factory=LargeBatches)
+    gate: RequestGate | None = None
+    observer: RequestObserver | None = None
 
     @property
     def shares(self) -> ShareService:
@@ -99,9 +104,36 @@ async def build_in_slices(steps: SlicedWork[Any]) -> SlicedResponse:
     return SlicedResponse(await run_in_slices(steps, SLICE_S))
 
 
-class ClientConnection(Protocol):
-    """The connection of a request, for state that ends with it."""
+class RequestObserver(Protocol):
+    """Sees every reply: for metrics and a request log."""
 
+    def answered(self, api: Api, context: RequestContext, requests_count: int) -> None:
+        """Note that a reply was written, or that a request without a reply is done.
+
+        requests_count: above 1 where requests of one client were carried out together; `context` is of the first.
+        """
+        ...
+
+
+class RequestGate(Protocol):
+    """Judges every request before its handler: for rights.
+
+    Of requests that are carried out together, which differ in their batches only, it judges the first. Its verdict
+    follows from the client and the request alone: it may be asked again about the same request.
+    """
+
+    def refusal(self, api: Api, context: RequestContext, request: Any) -> Any | None:
+        """Return the response that refuses a request, or None. Raises CloseConnection."""
+        ...
+
+
+class ClientConnection(Protocol):
+    """The connection of a request: its client's address, and state that ends with it."""
+
+    @property
+    def client_host(self) -> str: ...
+    @property
+    def connection_id(self) -> int: ...
     def add_close_callback(self, callback: Callable[[], None]) -> None: ...
     def __hash__(self) -> int: ...
 
@@ -109,60 +141,90 @@ class ClientConnection(Protocol):
 class NoConnection:
     """Stands in for a connection; it never closes."""
 
+    client_host = ""
+    connection_id = 0
+
     def add_close_callback(self, callback: Callable[[], None]) -> None:
         """Drop the callback: it is never called."""
 
 
-@dataclass(slots=True)
 class RequestContext:
     """One request as its handler sees it: header fields and the services.
 
     needs_frame: whether `records` fields are used until the handler has answered; a handler that is done with them
                  sooner clears it, and their memory is reused.
     blocks_connection: whether no other request of the connection may start until this one is answered.
+    meter:  while a quota applies to the client.
+    cached: the earlier request that this one repeats.
+    is_observed: whether the request is charged, and the observer has seen it.
     """
 
-    services: Services
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    client_host: str
-    connection_id: int
-    meter: RequestMeter | None = None  # while there are quotas
-    connection: ClientConnection = field(default_factory=NoConnection)
-    needs_frame: bool = True
-    blocks_connection: bool = False
+    __slots__ = (
+        "api_version",
+        "blocks_connection",
+        "cached",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "is_observed",
+        "meter",
+        "needs_frame",
+        "services",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        connection: ClientConnection,
+        cached: CachedRequest | None = None,
+    ) -> None:
+        self.services = services
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.connection = connection
+        self.cached = cached
+        self.meter: RequestMeter | None = None
+        self.needs_frame = True
+        self.blocks_connection = False
+        self.is_observed = False
+
+    @property
+    def client_host(self) -> str:
+        """The address of the client."""
+        return self.connection.client_host
+
+    def prepared(self, prepare: Callable[[Services, Request, int], Prepared], request: Request) -> Prepared:
+        """Return `prepare(services, request, version)`: what follows from the request's constant fields and the
+        metadata. It is kept for requests that repeat this one until the metadata change.
+        """
+        services, cached = self.services, self.cached
+        if cached is None:
+            return prepare(services, request, self.api_version)
+        metadata_version = services.topics.metadata.version
+        if cached.prepared_version != metadata_version:
+            cached.prepared = prepare(services, request, self.api_version)
+            cached.prepared_version = metadata_version
+        return cached.prepared  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
-    """One served API.
+class UsualAnswer:
+    """A handler's usual answer: a reply that differs from earlier ones to the same request in a few fields only.
 
-    versions:   lowest and highest version served, both inclusive (ApiVersions may advertise a lower minimum, see
-                `advertised_minimum`).
-    unstable_from: from this version on Kafka may still change the message: served, and shown, only with
-                `unstable.api.versions.enable`.
-    failed:     builds the reply in which the whole request failed with one error code.
-    is_cancelled_on_disconnect: the handler waits only for its client and leaves nothing half done.
+    values:  of the fields that vary, as the API declares them, in the order of the message.
+    build:   makes the response, which is encoded where no form of the reply is known.
+    records: of a reply with records.
     """
 
-    key: int
-    name: str
-    request: type[Any]
-    response: type[Any]
-    minimum_version: int
-    maximum_version: int
-    advertised_minimum: int
-    handler: Callable[[RequestContext, Any], Any | Awaitable[Any]]
-    failed: Callable[[Any, ErrorCode, int], Any]
-    is_cancelled_on_disconnect: bool = False
-    unstable_from: int | None = None
+    __slots__ = ("build", "records", "values")
 
-    def highest_version(self, *, with_unstable: bool) -> int:
-        if self.unstable_from is None or with_unstable:
-            return self.maximum_version
-        return self.unstable_from - 1
+    def __init__(self, values: Sequence[Any], build: Callable[[], Any], records: Any = None) -> None:
+        self.values = values
+        self.build = build
+        self.records = records
 
 
 class ServedApis(Mapping[int, Api]):
@@ -211,15 +273,18 @@ def api(
     *,
     failed: Callable[[Request, ErrorCode, int], Response],
     is_cancelled_on_disconnect: bool = False,
+    repeats: Repeats | None = None,
 ) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
     """Declare the handler of an API of the table, which has the versions.
 
     failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`.
     is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client disconnects; all others run to
         their end.
-    A handler returns the response object, or None when the client expects no reply (Produce with acks=0); or an
-    awaitable of either, or of a `SlicedResponse`; or a `LongPoll`, which always ends with its client. It raises
-    `CloseConnection` to close the connection instead.
+    repeats:  the fields that vary where a client repeats its requests. The handler reads those of the request in its
+        first step.
+    A handler returns the response object, a `UsualAnswer`, or None when the client expects no reply (Produce with
+    acks=0); or an awaitable of these, or of a `SlicedResponse`; or a `LongPoll`, which always ends with its client. It
+    raises `CloseConnection` to close the connection instead.
     """
 
     def register(handler: Callable[[RequestContext, Request], Any]) -> Callable[[RequestContext, Request], Any]:
@@ -238,6 +303,7 @@ def api(
                 failed=failed,
                 is_cancelled_on_disconnect=is_cancelled_on_disconnect,
                 unstable_from=served.unstable_from,
+                repeats=repeats,
             )
         )
         return handler

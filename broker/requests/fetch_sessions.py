@@ -122,6 +122,10 @@ class FetchPlan:
     expected_epoch: int = FINAL_EPOCH
     opens_session: bool = False
 
+    @property
+    def is_outside_sessions(self) -> bool:
+        return self.session is None and not self.opens_session
+
 
 @dataclass(slots=True)
 class FetchSelection:
@@ -162,11 +166,8 @@ class FetchSessionCache:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id in self._sessions:
                 self._end(self._sessions[request.session_id])
-            return FetchPlan(
-                list(_requested(request.topics, uses_topic_ids).values()),
-                uses_topic_ids,
-                opens_session=request.session_epoch == INITIAL_EPOCH,
-            )
+            requested = list(_requested(request.topics, uses_topic_ids).values())
+            return FetchPlan(requested, uses_topic_ids, None, FINAL_EPOCH, request.session_epoch == INITIAL_EPOCH)
         session = self._sessions.get(request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -1,20 +1,20 @@
 """Append of the batches of one Produce request: they are verified, appended and answered together.
 
-The subclass has read the batches and writes the reply: of a decoded request (`produce.py`), or of a cached one
-(`produce_topic_cache.py`).
 Source: KIP-98, KIP-890; Kafka's ReplicaManager.handleProduceAppend.
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_types import AppendResult
+from fencepost.broker.log.verification import ANSWERED_AT_ONCE
+from fencepost.broker.requests.api import CloseConnection, UsualAnswer
 from fencepost.broker.requests.produce_verification import (
     FIRST_VERSION_OF_TRANSACTION_VERSION_2,
     NOT_CONFIRMED_MESSAGE,
@@ -24,17 +24,24 @@ from fencepost.broker.requests.produce_verification import (
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.compression import TooLargeForOneStepError
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
-from fencepost.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+from fencepost.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 
 if TYPE_CHECKING:
     from fencepost.broker.hosting.topics import Topics
     from fencepost.broker.log.partition_log import PartitionLog
     from fencepost.broker.log.verification import VerificationGuard
-    from fencepost.broker.requests.api import Services
+    from fencepost.broker.requests.api import RequestContext
     from fencepost.protocol.record_batch import BatchHeader
 
-ResponseT = TypeVar("ResponseT")
-StartedRequest: TypeAlias = eager.MaybeAwaitable[ResponseT] | asyncio.Future[ResponseT]
+ProduceAnswer: TypeAlias = UsualAnswer | ProduceResponse | None
+"""None for a request that is not acknowledged."""
+StartedProduce: TypeAlias = eager.MaybeAwaitable[ProduceAnswer] | asyncio.Future[ProduceAnswer]
 
 _ANSWERED_WITHOUT_LOG_START = frozenset(
     {
@@ -47,20 +54,16 @@ _ANSWERED_WITHOUT_LOG_START = frozenset(
 """Refusals whose answer leaves out the log start offset. Source: Kafka's ReplicaManager.appendRecordsToLeader."""
 
 
-BlockConnection: TypeAlias = Callable[[asyncio.Future[Any]], None]
-"""Lets no other request of a connection start until one is answered."""
-
-
-def no_connection_to_block(_: asyncio.Future[Any]) -> None:
-    """Do nothing: there is no connection."""
-
-
 class ProduceRefusal(NamedTuple):
     """Refusal of a batch that was not appended, or of the whole request."""
 
     error: ErrorCode
     message: str | None = None
 
+
+ACKS_NONE = 0
+ACKS_LEADER = 1
+ACKS_ALL = -1
 
 APPENDED_AT_ONCE_COUNT = 200
 """The most batches of a request that are appended in one step: some milliseconds."""
@@ -102,10 +105,10 @@ def error_of_missing_log(topics: Topics, topic_partition: TopicPartition, log: P
 class PartitionAppend:
     """The batch of one partition, and the outcome of its append.
 
-    durable_offset: the answer waits until the log is durable up to this offset, exclusive.
+    guard: of a batch that opens a transaction on the partition.
     """
 
-    __slots__ = ("durable_offset", "guard", "header", "log", "outcome", "records")
+    __slots__ = ("guard", "header", "log", "outcome", "records")
 
     def __init__(self, log: PartitionLog, records: memoryview, header: BatchHeader) -> None:
         self.log = log
@@ -113,7 +116,11 @@ class PartitionAppend:
         self.header = header
         self.guard: VerificationGuard | None = None
         self.outcome: AppendResult | ProduceRefusal = _NOT_APPENDED_YET
-        self.durable_offset = 0
+
+    def keep_guard(self) -> None:
+        """Get a guard in place of ANSWERED_AT_ONCE: the batch is not appended in this step."""
+        header = self.header
+        self.guard = self.log.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
 
     def answer(self) -> PartitionProduceResponse:
         outcome = self.outcome
@@ -129,9 +136,11 @@ class PartitionAppend:
         return answer
 
 
-class ProduceAppend(ABC, Generic[ResponseT]):
+class ProduceAppend:
     """The append of one Produce request.
 
+    answers:      for each partition, in the order of the request: its append, or its refusal.
+    writes:       those of the appends that need no verification.
     first_error:  of the first batch that was refused.
     is_appended:  whether nothing is left to be appended, so that the batches' memory is free.
     has_large_batches: whether a batch is too large to be checked in one step, or there are too many for one step. They
@@ -139,57 +148,52 @@ class ProduceAppend(ABC, Generic[ResponseT]):
                        one.
     """
 
-    __slots__ = (
-        "_appended",
-        "_large",
-        "_later",
-        "_leave_queue",
-        "_ready",
-        "_services",
-        "_transactional_id",
-        "_version",
-        "first_error",
-        "has_large_batches",
-        "is_appended",
-    )
+    first_error = NO_ERROR
+    is_appended = False
+    has_large_batches = False
+    _later: Sequence[PartitionAppend] = ()  # appended in later steps, as they are too many for one
+    _leave_queue: Callable[[], None] | None = None  # starts the verification of the producer's next request
 
-    def __init__(self, services: Services, transactional_id: str | None, version: int) -> None:
-        self._services = services
-        self._transactional_id = transactional_id
-        self._version = version
-        self._ready: Sequence[PartitionAppend] = ()  # to be appended
+    def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
+        self._context = context
+        self._services = context.services
+        self._request = request
+        self.answers: list[PartitionAppend | PartitionProduceResponse] = []
+        self.writes: list[PartitionAppend] = []
         self._appended: list[PartitionAppend] = []
-        self.first_error = ErrorCode.NONE
-        self.is_appended = False
-        self.has_large_batches = False
-        self._later: Sequence[PartitionAppend] = ()  # appended in later steps, as they are too many for one
         self._large: list[PartitionAppend] = []  # appended when they have been checked in slices
-        self._leave_queue: Callable[[], None] | None = None  # starts the verification of the producer's next request
 
-    @abstractmethod
-    def answer(self) -> ResponseT:
-        """Build the reply, when every batch is durable or refused."""
+    def refused(self, partition: int, refusal: ProduceRefusal) -> PartitionProduceResponse:
+        """Record that a batch is refused before its log is asked; return its answer."""
+        if self.first_error is NO_ERROR:
+            self.first_error = refusal.error
+        return refused_partition(partition, refusal.error, refusal.message)
 
-    def start(
-        self, writes: Sequence[PartitionAppend], transactional: Sequence[PartitionAppend]
-    ) -> StartedRequest[ResponseT]:
+    def refuse(self, write: PartitionAppend, error: ErrorCode, message: str | None = None) -> None:
+        """Record that a batch is refused."""
+        if self.first_error is NO_ERROR:
+            self.first_error = error
+        write.outcome = ProduceRefusal(error, message)
+
+    def start(self, transactional: Sequence[PartitionAppend]) -> StartedProduce:
         """Append, and answer when all batches are durable.
 
         transactional: of one producer; those that open a transaction on their partition are verified.
         """
-        self._ready = writes
-        if len(writes) > APPENDED_AT_ONCE_COUNT and not transactional:
-            self._ready, self._later = writes[:APPENDED_AT_ONCE_COUNT], writes[APPENDED_AT_ONCE_COUNT:]
-            self.has_large_batches = True
+        ready: Sequence[PartitionAppend] = self.writes
         unverified: Sequence[PartitionAppend] = ()
         if transactional:
             predecessor = self._services.produce_verifications.get(transactional[0].header.producer_id)
             if predecessor is None or predecessor.done():
-                unverified = self._begin_verifications(transactional)
+                confirmed, unverified = self._begin_verifications(transactional, in_this_step=True)
+                ready = [*ready, *confirmed] if ready else confirmed
             else:
                 # A batch that needs no verification by now would overtake those in between.
                 unverified = transactional
-        self._append()
+        elif len(ready) > APPENDED_AT_ONCE_COUNT:
+            ready, self._later = ready[:APPENDED_AT_ONCE_COUNT], ready[APPENDED_AT_ONCE_COUNT:]
+            self.has_large_batches = True
+        self._append(ready)
         if self.has_large_batches:
             return eager.start(self._finish_large(unverified), asyncio.get_running_loop())
         if unverified:
@@ -197,27 +201,28 @@ class ProduceAppend(ABC, Generic[ResponseT]):
         self.is_appended = True
         return self.finish()
 
-    def refuse(self, write: PartitionAppend, error: ErrorCode, message: str | None = None) -> None:
-        """Record that a batch is refused."""
-        if self.first_error is ErrorCode.NONE:
-            self.first_error = error
-        write.outcome = ProduceRefusal(error, message)
-
     # Verification of batches that open a transaction on their partition
 
-    def _begin_verifications(self, writes: Sequence[PartitionAppend]) -> list[PartitionAppend]:
-        """Return the batches that need verification, each with the guard that proves, at its append, that no marker
-        came in between; the others become ready, or are refused."""
-        ready = [*self._ready]
+    def _begin_verifications(
+        self, writes: Sequence[PartitionAppend], *, in_this_step: bool = False
+    ) -> tuple[list[PartitionAppend], list[PartitionAppend]]:
+        """Return the batches that are ready, and those that need verification, each with the guard that proves, at its
+        append, that no marker came in between. The others are refused.
+
+        in_this_step: whether those that are ready are appended in this step.
+        """
+        ready = []
         unverified = []
-        is_transaction_version_2 = self._version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
+        is_transaction_version_2 = self._context.api_version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
         for write in writes:
             header = write.header
+            producer_id, producer_epoch = header.producer_id, header.producer_epoch
             guard = write.log.begin_verification(
-                header.producer_id,
-                header.producer_epoch,
+                producer_id,
+                producer_epoch,
                 header.base_sequence,
                 transaction_version_2=is_transaction_version_2,
+                in_this_step=in_this_step,
             )
             if guard is None:
                 ready.append(write)
@@ -225,11 +230,18 @@ class ProduceAppend(ABC, Generic[ResponseT]):
                 self.refuse(write, guard)
             else:
                 write.guard = guard
+                if guard is ANSWERED_AT_ONCE:
+                    transactional_id = self._request.transactional_id or ""
+                    if self._services.verifier.is_confirmed(
+                        transactional_id, producer_id, producer_epoch, write.log.topic_partition
+                    ):
+                        ready.append(write)
+                        continue
+                    write.keep_guard()
                 unverified.append(write)
-        self._ready = ready
-        return unverified
+        return ready, unverified
 
-    def _verify_in_order(self, unverified: Sequence[PartitionAppend]) -> StartedRequest[ResponseT]:
+    def _verify_in_order(self, unverified: Sequence[PartitionAppend]) -> StartedProduce:
         """Verify, append and answer after the producer's earlier requests that wait for verification.
 
         Without that order, the next batch would overtake one whose verification is retried, and its sequence would be
@@ -257,37 +269,39 @@ class ProduceAppend(ABC, Generic[ResponseT]):
         return verify(
             self._services,
             [write.log.topic_partition for write in unverified],
-            transactional_id=self._transactional_id or "",
+            transactional_id=self._request.transactional_id or "",
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
-            version=self._version,
+            version=self._context.api_version,
         )
 
-    async def _verify_behind(self, predecessor: asyncio.Future[None], writes: Sequence[PartitionAppend]) -> ResponseT:
+    async def _verify_behind(
+        self, predecessor: asyncio.Future[None], writes: Sequence[PartitionAppend]
+    ) -> ProduceAnswer:
         if not predecessor.done():
             await asyncio.wait([predecessor])
         # What was appended meanwhile may have opened the transaction on these partitions too.
-        unverified = self._begin_verifications(writes)
+        ready, unverified = self._begin_verifications(writes)
+        self._append(ready)
         if unverified:
             return await self._append_when_verified(unverified, self._request_verification(unverified))
         return await self._append_verified(())
 
     async def _append_when_verified(
         self, unverified: Sequence[PartitionAppend], verified: Awaitable[dict[TopicPartition, ErrorCode]]
-    ) -> ResponseT:
+    ) -> ProduceAnswer:
         errors = await verified
         confirmed = []
         for write in unverified:
             error = errors[write.log.topic_partition]
-            if error is ErrorCode.NONE:
+            if error is NO_ERROR:
                 confirmed.append(write)
             else:
                 self.refuse(write, error, NOT_CONFIRMED_MESSAGE)
         return await self._append_verified(confirmed)
 
-    def _append_verified(self, confirmed: Sequence[PartitionAppend]) -> eager.MaybeAwaitable[ResponseT]:
-        self._ready = [*self._ready, *confirmed] if self._ready else confirmed
-        self._append()
+    def _append_verified(self, confirmed: Sequence[PartitionAppend]) -> eager.MaybeAwaitable[ProduceAnswer]:
+        self._append(confirmed)
         if self._large:
             return self._finish_large()
         self.is_appended = True
@@ -297,7 +311,7 @@ class ProduceAppend(ABC, Generic[ResponseT]):
 
     # Batches that are too large to be checked in one step
 
-    async def _finish_large(self, unverified: Sequence[PartitionAppend] = ()) -> ResponseT:
+    async def _finish_large(self, unverified: Sequence[PartitionAppend] = ()) -> ProduceAnswer:
         await self._append_large()
         if unverified:
             return await self._verify_in_order(unverified)
@@ -310,8 +324,8 @@ class ProduceAppend(ABC, Generic[ResponseT]):
         """
         await asyncio.sleep(0)  # so that the caller can pin the batches' memory, or copy them
         while self._later:
-            self._ready, self._later = self._later[:APPENDED_AT_ONCE_COUNT], self._later[APPENDED_AT_ONCE_COUNT:]
-            self._append()
+            ready, self._later = self._later[:APPENDED_AT_ONCE_COUNT], self._later[APPENDED_AT_ONCE_COUNT:]
+            self._append(ready)
             await asyncio.sleep(0)
         while self._large:
             write = self._large.pop(0)
@@ -341,57 +355,79 @@ class ProduceAppend(ABC, Generic[ResponseT]):
 
     # Appending and answering
 
-    def _append(self) -> None:
-        """Append the ready batches. No await comes between a batch's check and its append."""
-        if not self._ready:
-            return
+    def _append(self, ready: Sequence[PartitionAppend]) -> None:
+        """Append batches. No await comes between a batch's check and its append."""
         now_ms = self._services.clock.now_ms()
-        appended = self._appended
-        for write in self._ready:
+        for write in ready:
             try:
                 result = write.log.append(write.records, now_ms=now_ms, header=write.header, guard=write.guard)
             except StorageError as error:
                 self._log_failed(write, error)
-                continue
             except TooLargeForOneStepError:
+                if write.guard is ANSWERED_AT_ONCE:
+                    write.keep_guard()
                 self._large.append(write)
                 self.has_large_batches = True
-                continue
-            write.outcome = result
-            if result.error is NO_ERROR:
-                write.durable_offset = result.last_offset + 1
-                appended.append(write)
-            elif self.first_error is NO_ERROR:
-                self.first_error = result.error
-        self._ready = ()
+            else:
+                self._note_appended(write, result)
 
     def _note_appended(self, write: PartitionAppend, result: AppendResult) -> None:
-        """Record an append. `_append` does this inline, to save a call for each batch."""
         write.outcome = result
-        if result.error is ErrorCode.NONE:
-            write.durable_offset = result.last_offset + 1
+        if result.error is NO_ERROR:
             self._appended.append(write)
-        elif self.first_error is ErrorCode.NONE:
+        elif self.first_error is NO_ERROR:
             self.first_error = result.error
 
-    def finish(self) -> eager.MaybeAwaitable[ResponseT]:
+    def finish(self) -> eager.MaybeAwaitable[ProduceAnswer]:
         """Answer when all appended batches are durable.
 
         The leader is the only replica, so acks=1 and acks=all are answered at the same moment: when the batch can be
-        read.
+        read. Raises CloseConnection for an error with acks=0.
         """
+        self._context.needs_frame = False
+        if self._request.acks == ACKS_NONE:
+            if self.first_error is not NO_ERROR:
+                raise CloseConnection(f"Produce with acks=0 was refused: {self.first_error.name}")
+            return eager.Finished(None)
         for write in self._appended:
-            if write.log.high_watermark < write.durable_offset:
+            if write.log.high_watermark <= write.outcome.last_offset:  # type: ignore[union-attr]  # it was appended
                 return self._finish_when_durable()
         return eager.Finished(self.answer())
 
-    async def _finish_when_durable(self) -> ResponseT:
+    async def _finish_when_durable(self) -> ProduceAnswer:
         for write in self._appended:
             try:
-                await write.log.flushed(write.durable_offset)
+                await write.log.flushed(write.outcome.last_offset + 1)  # type: ignore[union-attr]  # it was appended
             except StorageError as error:
                 self._log_failed(write, error)
         return self.answer()
+
+    def answer(self) -> UsualAnswer | ProduceResponse:
+        """Answer, when every batch is durable or refused."""
+        if self.first_error is not NO_ERROR:
+            return self.response()
+        values: list[int] = []
+        for write in self.answers:
+            result: AppendResult = write.outcome  # type: ignore[union-attr,assignment]  # as none was refused
+            values += (result.base_offset, result.log_append_time_ms, result.log_start_offset)
+        return UsualAnswer(values, self.response)
+
+    def response(self) -> ProduceResponse:
+        answers = iter(self.answers)
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    topic.name,
+                    topic.topic_id,
+                    [
+                        answer.answer() if isinstance(answer, PartitionAppend) else answer
+                        for answer in islice(answers, len(topic.partition_data))
+                    ],
+                )
+                for topic in self._request.topic_data
+                if topic.partition_data
+            ]
+        )
 
     def _log_failed(self, write: PartitionAppend, error: StorageError) -> None:
         self.refuse(

@@ -33,7 +33,7 @@ from fencepost.testing.requests import ANSWERED, LARGEST_KEPT_REPLY_BYTES, Reque
 from fencepost.testing.wire import CLIENT_ID
 
 if TYPE_CHECKING:
-    from fencepost.broker.request_cache.produce_runs import RunResult
+    from fencepost.broker.requests.produce_runs import RunResult
 
 Outcome = ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply
 

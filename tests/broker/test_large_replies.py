@@ -22,7 +22,6 @@ from fencepost.broker.handlers import (
 from fencepost.broker.log.sliced_work import run_to_end
 from fencepost.broker.requests import api
 from fencepost.broker.requests.api import SlicedResponse
-from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.framing import response_frame, response_frame_in_slices
 from fencepost.protocol.messages.cluster import DescribeTopicPartitionsRequest
 from fencepost.protocol.messages.cluster import TopicRequest as TopicOfPage
@@ -85,7 +84,7 @@ async def open_with_topics(directory: Path) -> AsyncIterator[HandlerBroker]:
 
 
 async def answered(broker: HandlerBroker, request: Any) -> Any:
-    context = broker.context(request.api_key, 9)
+    context = broker.context(9)
     return await finished(metadata.handle_metadata(context, request))
 
 
@@ -125,7 +124,7 @@ async def test_many_offsets_are_looked_up_in_slices(tmp_path: Path, monkeypatch:
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="a", partitions=partitions)])
     async with open_broker(tmp_path) as broker:
         await broker.create_topic("a", 3)
-        context = broker.context(ApiKey.LIST_OFFSETS, 7)
+        context = broker.context(7)
         at_once = list_offsets.handle_list_offsets(context, request)
         monkeypatch.setattr(list_offsets, "FEWEST_IN_SLICES", 4)
         in_slices = await finished(list_offsets.handle_list_offsets(context, request))
@@ -142,7 +141,7 @@ async def test_records_of_many_topics_are_deleted_in_slices(tmp_path: Path, monk
         ]
     )
     async with open_broker(tmp_path) as broker:
-        context = broker.context(ApiKey.DELETE_RECORDS, 2)
+        context = broker.context(2)
         deleting = asyncio.ensure_future(finished(delete_records.handle_delete_records(context, request)))
         steps = await steps_until_done(deleting)
         assert steps.turns_count > 20
@@ -157,7 +156,7 @@ async def test_many_producers_are_described_in_slices(tmp_path: Path, monkeypatc
             broker.log("a", partition).append(
                 memoryview(batch(b"v", producer_id=partition, producer_epoch=0, base_sequence=0)), now_ms=NOW_MS
             )
-        context = broker.context(ApiKey.DESCRIBE_PRODUCERS, 0)
+        context = broker.context(0)
         at_once = await finished(producers.handle_describe_producers(context, request))
         monkeypatch.setattr(producers, "LISTED_PER_SLICE", 3)
         monkeypatch.setattr(producers, "SLICE_S", 0.0)
@@ -184,7 +183,7 @@ async def test_many_users_and_leader_epochs_are_described_in_slices(
         await broker.create_topic("a", 3)
         for module, request in requests:
             handler = api.APIS[request.api_key].handler
-            context = broker.context(request.api_key, 0)
+            context = broker.context(0)
             with monkeypatch.context() as patched:
                 patched.setattr(api, "SLICE_S", 0.0)
                 describing = asyncio.ensure_future(finished(handler(context, request)))
@@ -201,7 +200,7 @@ async def test_many_partitions_of_a_page_are_described_in_slices(
 ) -> None:
     request = DescribeTopicPartitionsRequest(topics=[TopicOfPage("b"), TopicOfPage("none")])
     async with open_with_topics(tmp_path) as broker:
-        context = broker.context(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0)
+        context = broker.context(0)
         at_once = cluster.handle_describe_topic_partitions(context, request)
         monkeypatch.setattr(cluster, "FEWEST_WRITTEN_IN_SLICES", 60)
         monkeypatch.setattr(api, "SLICE_S", 0.0)

@@ -35,11 +35,11 @@ def counting(counts: Counts) -> Iterator[None]:
     """Add what happens inside, in this thread. A debugger or a measuring of coverage goes on afterwards."""
     is_counted_by_code: dict[Any, bool] = {}
 
-    def is_counted(frame: FrameType) -> bool:
+    def is_known_as_counted(frame: FrameType) -> bool:
         code = frame.f_code
         known = is_counted_by_code.get(code)
         if known is None:
-            known = is_counted_by_code[code] = _is_counted(frame)
+            known = is_counted_by_code[code] = is_counted(frame)
         return known
 
     def trace_instructions(frame: FrameType, event: str, _argument: Any) -> Any:
@@ -48,7 +48,7 @@ def counting(counts: Counts) -> Iterator[None]:
         return trace_instructions
 
     def trace_calls(frame: FrameType, event: str, _argument: Any) -> Any:
-        if event != "call" or not is_counted(frame):
+        if event != "call" or not is_known_as_counted(frame):
             return None
         counts.calls += 1
         frame.f_trace_lines = False
@@ -56,7 +56,7 @@ def counting(counts: Counts) -> Iterator[None]:
         return trace_instructions
 
     def profile(frame: FrameType, event: str, _argument: Any) -> None:
-        if event == "c_call" and is_counted(frame):
+        if event == "c_call" and is_known_as_counted(frame):
             counts.c_calls += 1
 
     tracer, profiler = sys.gettrace(), sys.getprofile()
@@ -69,7 +69,8 @@ def counting(counts: Counts) -> Iterator[None]:
         sys.settrace(tracer)
 
 
-def _is_counted(frame: FrameType) -> bool:
+def is_counted(frame: FrameType) -> bool:
+    """Whether a frame runs code of the broker or the protocol, generated code included."""
     file_name = frame.f_code.co_filename
     if file_name.startswith(COUNTED_FOLDERS):
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any, cast
 
 from fencepost.broker.config import Endpoint, Listener, Settings
@@ -18,6 +18,7 @@ from fencepost.broker.node import Node
 from fencepost.protocol.framing import request_frame
 from fencepost.protocol.headers import response_header_version
 from fencepost.protocol.messages import RESPONSES
+from fencepost.protocol.messages.client_quotas import AlterClientQuotasRequest, AlterEntryData, EntityData, OpData
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -39,6 +40,7 @@ from fencepost.protocol.record_batch import Record, build_batch
 from fencepost.protocol.schema import ZERO_UUID, decode
 from tests.costs.counting import Counts, counting
 
+CLIENT_ID = "costs"
 TOPIC = "measured"
 TRANSACTIONAL_ID = "application"
 GROUP = "consumers"
@@ -52,12 +54,13 @@ RECORD_BYTES = 1_000
 SMALL_RECORD_BYTES = 100
 TOGETHER_COUNT = 16
 NOW_MS = 1_800_000_000_000
+PAGE_CACHE = 2**63 - 1
 WARM_UP_COUNT = 20
 COUNTED_COUNT = 10
 BLOCKS_COUNT = 3
 IDLE_TURNS_COUNT = 100
 """Turns of the loop after a reply, in which what was left for later is done."""
-ANSWER_TURNS_COUNT = 10_000
+LONGEST_WAIT_S = 30
 
 Replay = Callable[["Client"], Awaitable[Counts]]
 
@@ -143,14 +146,28 @@ class Client:
 
     async def call(self, request: Any, version: int, counts: Counts | None = None) -> Any:
         """The reply, decoded; what the broker does from the arrival of the frame until it is idle again is counted."""
-        frame = request_frame(1, "costs", request, version)
+        return await self.call_within(nullcontext() if counts is None else counting(counts), request, version)
+
+    async def call_within(
+        self,
+        watching: AbstractContextManager[None],
+        request: Any,
+        version: int,
+        *,
+        on_reply: Callable[[], None] = lambda: None,
+        idle_s: float = 0,
+    ) -> Any:
+        """As `call`. watching: entered when the frame arrives, left when the broker has been idle for `idle_s`."""
+        frame = request_frame(1, CLIENT_ID, request, version)
         self._transport.written.clear()
-        with nullcontext() if counts is None else counting(counts):
+        with watching:
             self._receive(frame)
-            for _ in range(ANSWER_TURNS_COUNT):
-                if self._transport.written:
-                    break
+            loop = asyncio.get_running_loop()
+            deadline_s = loop.time() + LONGEST_WAIT_S
+            for _ in iter(lambda: not self._transport.written and loop.time() < deadline_s, False):
                 await asyncio.sleep(0)
+            on_reply()
+            await asyncio.sleep(idle_s)
             for _ in range(IDLE_TURNS_COUNT):
                 await asyncio.sleep(0)
         reply = bytes(self._transport.written)
@@ -159,7 +176,7 @@ class Client:
 
     async def call_together(self, requests: Sequence[Any], version: int, counts: Counts | None = None) -> list[Any]:
         """The replies to requests that arrive together, in as few readings as there is room for; all are counted."""
-        frames = [request_frame(index, "costs", request, version) for index, request in enumerate(requests)]
+        frames = [request_frame(index, CLIENT_ID, request, version) for index, request in enumerate(requests)]
         self._transport.written.clear()
         with nullcontext() if counts is None else counting(counts):
             self._receive(b"".join(frames))
@@ -174,7 +191,7 @@ class Client:
         self, other: Client, waiting: Any, request: Any, version: int, counts: Counts | None = None
     ) -> tuple[Any, Any]:
         """The reply to a request that waits for what another client's does, and to that; both together are counted."""
-        frames = [request_frame(1, "costs", one, version) for one in (waiting, request)]
+        frames = [request_frame(1, CLIENT_ID, one, version) for one in (waiting, request)]
         self._transport.written.clear()
         other._transport.written.clear()
         with nullcontext() if counts is None else counting(counts):
@@ -214,8 +231,8 @@ def reply_to(request: Any, version: int, frame: bytes) -> Any:
 
 
 @asynccontextmanager
-async def broker_with_a_client(directory: str) -> AsyncIterator[Client]:
-    """A broker with one topic, and a connection to it."""
+async def broker_with_a_client(directory: str, *, flush_messages: int = PAGE_CACHE) -> AsyncIterator[Client]:
+    """A broker with one topic, and a connection to it. flush_messages: 1 for durable acknowledgements."""
     networks: list[Network] = []
 
     def bind(listener: Listener, settings: Settings) -> Network:
@@ -227,7 +244,7 @@ async def broker_with_a_client(directory: str) -> AsyncIterator[Client]:
         listeners=("PLAINTEXT://127.0.0.1:9092",),
         transaction_state_log_num_partitions=1,
         offsets_topic_num_partitions=1,
-        log_flush_interval_messages=2**63 - 1,
+        log_flush_interval_messages=flush_messages,
     )
     node = Node(settings, clock=StillClock(), store=InMemoryMetadataStore("costs"), bind=bind)
     await node.start()
@@ -266,6 +283,24 @@ async def produce_together(client: Client) -> Counts:
     return await repeated(once)
 
 
+async def produce_with_a_quota_of_another(client: Client) -> Counts:
+    """As `produce`, while another client has quotas."""
+    await set_quotas(client, "another")
+    return await produce(client)
+
+
+async def produce_with_a_quota(client: Client) -> Counts:
+    """As `produce`, with a quota that is not reached."""
+    await set_quotas(client, CLIENT_ID)
+    return await produce(client)
+
+
+async def produce_together_with_a_quota(client: Client) -> Counts:
+    """As `produce_together`, with a quota that is not reached."""
+    await set_quotas(client, CLIENT_ID)
+    return await produce_together(client)
+
+
 async def produce_idempotent(client: Client) -> Counts:
     """A batch of a producer whose sequence numbers are checked."""
     producer = await init_producer(client, None)
@@ -290,6 +325,12 @@ async def fetch(client: Client) -> Counts:
         assert len(reply.responses[0].partitions[0].records) > RECORDS_PER_BATCH * RECORD_BYTES
 
     return await repeated(once)
+
+
+async def fetch_with_a_quota(client: Client) -> Counts:
+    """As `fetch`, with a quota that is not reached."""
+    await set_quotas(client, CLIENT_ID)
+    return await fetch(client)
 
 
 async def fetch_that_waits(client: Client) -> Counts:
@@ -489,6 +530,16 @@ async def find_coordinator(client: Client, key_type: int, key: str) -> None:
             return
 
 
+async def set_quotas(client: Client, client_id: str) -> None:
+    """Set quotas on bytes that are never reached."""
+    altered = AlterEntryData(
+        entity=[EntityData(entity_type="client-id", entity_name=client_id)],
+        ops=[OpData(key=key, value=1e15) for key in ("producer_byte_rate", "consumer_byte_rate")],
+    )
+    reply = await client.call(AlterClientQuotasRequest(entries=[altered]), 1)
+    assert reply.entries[0].error_code == 0
+
+
 async def topic_id_of(client: Client, name: str) -> bytes:
     found = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12)
     topic_id: bytes = found.topics[0].topic_id
@@ -538,7 +589,11 @@ REPLAYS: dict[str, Replay] = {
     "produce": produce,
     "produce, 16 that arrive together": produce_together,
     "produce, idempotent": produce_idempotent,
+    "produce, with a quota of another client": produce_with_a_quota_of_another,
+    "produce, with a quota": produce_with_a_quota,
+    "produce, 16 that arrive together, with a quota": produce_together_with_a_quota,
     "fetch": fetch,
+    "fetch, with a quota": fetch_with_a_quota,
     "fetch that waits for a produce": fetch_that_waits,
     "fetch without news in a session of 100 partitions": fetch_without_news,
     "add_partitions_to_txn": add_partitions_to_txn,

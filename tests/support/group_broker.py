@@ -21,7 +21,7 @@ from fencepost.broker.hosting.features import Features
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
-from fencepost.broker.requests.api import APIS, RequestContext, Services, SlicedResponse
+from fencepost.broker.requests.api import APIS, RequestContext, Services
 from fencepost.broker.share.service import ShareService
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_membership import (
@@ -31,6 +31,7 @@ from fencepost.protocol.messages.group_membership import (
     SyncGroupRequestAssignment,
 )
 from fencepost.protocol.schema import decode, encode_chunks
+from tests.support.handler_calls import LocalConnection, response_of
 from tests.support.memory_topics import MemoryTopics
 
 START_MS = 1_700_000_000_000
@@ -138,16 +139,12 @@ class GroupBroker:
         sent = memoryview(b"".join(encode_chunks(request, version)))
         context = RequestContext(
             services=self.services(),
-            api_key=api.key,
             api_version=version,
             correlation_id=1,
             client_id="app",
-            client_host="127.0.0.1",
-            connection_id=1,
+            connection=LocalConnection(),
         )
-        response = await api.handler(context, decode(api.request, sent, version))
-        if isinstance(response, SlicedResponse):
-            response = response.response
+        response = response_of(await api.handler(context, decode(api.request, sent, version)))
         return decode(api.response, b"".join(encode_chunks(response, version)), version)
 
     def start_call(self, request: Any, version: int | None = None) -> asyncio.Task[Any]:

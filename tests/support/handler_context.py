@@ -50,6 +50,7 @@ from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
 from fencepost.protocol.schema import decode, encode_chunks
+from tests.support.handler_calls import LocalConnection, awaited_response, response_of
 
 NODE_ID = 7
 HOST = "broker.example"
@@ -114,15 +115,13 @@ class HandlerBroker:
     clock: ManualClock
     verifier: ScriptedVerifier
 
-    def context(self, api_key: int, version: int) -> RequestContext:
+    def context(self, version: int) -> RequestContext:
         return RequestContext(
             services=self.services,
-            api_key=api_key,
             api_version=version,
             correlation_id=1,
             client_id="test",
-            client_host="127.0.0.1",
-            connection_id=1,
+            connection=LocalConnection(),
         )
 
     def start(self, request: Any, version: int) -> Any:
@@ -133,11 +132,13 @@ class HandlerBroker:
         api = APIS[request.api_key]
         assert api.minimum_version <= version <= api.maximum_version
         sent = bytearray().join(encode_chunks(request, version))
-        context = self.context(api.key, version)
+        context = self.context(version)
         outcome = api.handler(context, decode(api.request, memoryview(sent), version))
         if not context.needs_frame:
             sent[:] = bytes(len(sent))
-        return polled(outcome) if isinstance(outcome, LongPoll) else outcome
+        if isinstance(outcome, LongPoll):
+            return awaited_response(polled(outcome))
+        return awaited_response(outcome) if inspect.isawaitable(outcome) else response_of(outcome)
 
     async def call(self, request: Any, version: int | None = None) -> Any:
         """The response as the client decodes it, at the highest version unless given; None when there is none."""

@@ -1,15 +1,16 @@
-"""A client without sockets whose requests may be cached (`broker.request_cache.request_cache`)."""
+"""A client without sockets whose requests may be cached (`broker.requests.request_cache`)."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.quotas.client_quotas import ClientQuotas
-from fencepost.broker.request_cache.request_cache import RequestCache
 from fencepost.broker.requests.api import CloseConnection, Services
 from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
+from fencepost.broker.requests.request_cache import RequestCache
 from fencepost.broker.storage.file_slice import portions_to_send
 from fencepost.protocol.framing import LENGTH_BYTES
 
@@ -27,9 +28,9 @@ class CountingDispatcher(Dispatcher):
         self.known_count += not self._was_decoded
         return reply
 
-    def _decode_and_dispatch(self, *arguments: Any) -> Any:
+    def _decode(self, *arguments: Any) -> Any:
         self._was_decoded = True
-        return super()._decode_and_dispatch(*arguments)
+        return super()._decode(*arguments)
 
 
 class ClientConnection:
@@ -39,7 +40,7 @@ class ClientConnection:
     connection_id = 1
 
     def __init__(self) -> None:
-        self.request_caches: dict[int, RequestCache] = {}
+        self.request_cache = RequestCache()
         self.muted_s: list[float] = []
         self.kept_count = 0
         self.held_for: list[asyncio.Future[Any]] = []
@@ -53,13 +54,20 @@ class ClientConnection:
     def keep_frame_until(self, _: asyncio.Future[Any]) -> None:
         self.kept_count += 1
 
+    def add_close_callback(self, _: Callable[[], None]) -> None:
+        """Drop the callback: this connection never closes."""
+
+    def remove_close_callback(self, _: Callable[[], None]) -> None:
+        """Nothing is kept."""
+
 
 class FrameClient:
-    """Sends frames to a broker's dispatcher, on one connection until it connects again."""
+    """Sends frames to a broker's dispatcher, on one connection until it connects again. memory: of the last frame."""
 
     def __init__(self, services: Services, *, quotas: ClientQuotas | None = None) -> None:
         self._dispatcher = CountingDispatcher(services, loop=asyncio.get_running_loop(), quotas=quotas)
         self.connection = ClientConnection()
+        self.memory = bytearray()
 
     @property
     def known_count(self) -> int:
@@ -67,17 +75,16 @@ class FrameClient:
 
     @property
     def remembered_count(self) -> int:
-        return sum(len(cast("Any", cache)) for cache in self.connection.request_caches.values())
+        return len(self.connection.request_cache)
 
     def connect_again(self) -> None:
-        """Connect anew, with empty caches."""
+        """Connect anew, with an empty cache."""
         self.connection = ClientConnection()
 
     async def send(self, frame: bytes) -> bytes | str | None:
         """The reply, or why the connection is closed. The frame's memory is overwritten at once, unless it is kept."""
-        arrived = bytearray(frame[LENGTH_BYTES:])
+        arrived = self.memory = bytearray(frame[LENGTH_BYTES:])
         kept_count = self.connection.kept_count
-        remembered = dict(self.connection.request_caches)
         try:
             outcome = self._dispatcher.dispatch(memoryview(arrived), cast("Any", self.connection))
             if self.connection.kept_count == kept_count:
@@ -87,7 +94,6 @@ class FrameClient:
             chunks = await outcome if isinstance(outcome, asyncio.Future) else outcome
         except CloseConnection as reason:
             return str(reason)
-        assert remembered.items() <= self.connection.request_caches.items(), "what was remembered is forgotten"
         return None if chunks is None else b"".join(chunk for portion in portions_to_send(chunks) for chunk in portion)
 
     @staticmethod

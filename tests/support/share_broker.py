@@ -30,6 +30,7 @@ from fencepost.protocol.messages.share_fetch import (
 from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from fencepost.protocol.record_batch import Record, build_batch
 from fencepost.protocol.schema import decode, encode_chunks
+from tests.support.handler_calls import LocalConnection, response_of
 
 NOW_MS = 1_700_000_000_000
 Batch = tuple[int, int, list[int]]
@@ -46,7 +47,7 @@ class ManualClock:
         return self.time_ms
 
 
-class BreakableConnection:
+class BreakableConnection(LocalConnection):
     """A connection that a test can break."""
 
     def __init__(self) -> None:
@@ -73,17 +74,14 @@ class ShareBroker:
         version = api.maximum_version if version is None else version
         context = RequestContext(
             services=self.node.services,
-            api_key=api.key,
             api_version=version,
             correlation_id=1,
             client_id="test",
-            client_host="127.0.0.1",
-            connection_id=1,
             connection=self.connection,
         )
         sent = b"".join(encode_chunks(request, version))
         outcome = api.handler(context, decode(api.request, memoryview(sent), version))
-        response = await outcome if inspect.isawaitable(outcome) else outcome
+        response = response_of(await outcome if inspect.isawaitable(outcome) else outcome)
         return decode(type(response), b"".join(encode_chunks(response, version)), version)
 
     # Topics

@@ -17,11 +17,12 @@ import fencepost.broker.handlers.transactions  # noqa: F401  # all for what they
 from fencepost.broker.config import Settings
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
-from fencepost.broker.requests.api import APIS, RequestContext, Services, SlicedResponse
+from fencepost.broker.requests.api import APIS, RequestContext, Services
 from fencepost.broker.transaction.producer_ids import ProducerIds
 from fencepost.broker.transaction.service import TransactionService
 from fencepost.broker.transaction.verification import TransactionVerifier
 from fencepost.protocol.schema import decode, encode
+from tests.support.handler_calls import LocalConnection, response_of
 from tests.support.memory_topics import MemoryTopics
 
 
@@ -38,17 +39,13 @@ class TransactionHandlers:
         assert api.minimum_version <= version <= api.maximum_version
         context = RequestContext(
             services=self.services,
-            api_key=api.key,
             api_version=version,
             correlation_id=1,
             client_id="test",
-            client_host="127.0.0.1",
-            connection_id=1,
+            connection=LocalConnection(),
         )
         outcome = api.handler(context, decode(api.request, bytes(encode(request, version)), version))
-        response = await outcome if inspect.isawaitable(outcome) else outcome
-        if isinstance(response, SlicedResponse):
-            response = response.response
+        response = response_of(await outcome if inspect.isawaitable(outcome) else outcome)
         return decode(api.response, bytes(encode(response, version)), version)
 
     def failed(self, request: Any, error: int, version: int) -> Any:

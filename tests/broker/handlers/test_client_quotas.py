@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
-from fencepost.broker.quotas.client_quotas import RequestMeter
-from fencepost.broker.requests.api import APIS
+from fencepost.broker.requests.api import APIS, RequestContext
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -34,6 +33,7 @@ from fencepost.protocol.messages.topics import (
     DeleteTopicState,
 )
 from tests.broker.handlers.test_recorded_answers import recorded
+from tests.support.handler_calls import response_of
 from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
@@ -202,14 +202,19 @@ async def test_a_store_that_fails_is_reported(broker: HandlerBroker, monkeypatch
     assert outcome == (ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
 
 
+def meter(context: RequestContext) -> list[float]:
+    """Meter a request of the client; return for how long its connection is muted."""
+    muted: list[float] = []
+    context.meter = context.services.client_quotas.meter("app", produced_bytes=0, mute=muted.append)
+    return muted
+
+
 # What a fetch does with its quota
 
 
 async def metered_fetch(broker: HandlerBroker, offset: int, *, max_wait_ms: int = 0) -> FetchResponse:
-    muted: list[float] = []
-    context = broker.context(ApiKey.FETCH, 12)
-    context.meter = RequestMeter(broker.services.client_quotas, mute=muted.append)
-    context.meter.begin("app", produced_bytes=0)
+    context = broker.context(12)
+    muted = meter(context)
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
     request = FetchRequest(
         max_wait_ms=max_wait_ms,
@@ -218,9 +223,10 @@ async def metered_fetch(broker: HandlerBroker, offset: int, *, max_wait_ms: int 
         session_epoch=-1,
         topics=[FetchTopic(topic="orders", partitions=[partition])],
     )
-    response = APIS[ApiKey.FETCH].handler(context, request)
+    response = response_of(APIS[ApiKey.FETCH].handler(context, request))
     assert isinstance(response, FetchResponse)
-    context.meter.finish(response)
+    assert context.meter is not None
+    response.throttle_time_ms = context.meter.finish()
     assert muted == ([response.throttle_time_ms / 1000] if response.throttle_time_ms else [])
     return response
 
@@ -249,13 +255,12 @@ async def test_a_fetch_over_its_quota_comes_back_empty_and_gets_the_same_later(b
 
 async def metered(broker: HandlerBroker, request: Any, version: int) -> tuple[Any, list[float]]:
     """The response, and for how long the connection is muted."""
-    muted: list[float] = []
     api = APIS[request.api_key]
-    context = broker.context(api.key, version)
-    context.meter = RequestMeter(broker.services.client_quotas, mute=muted.append)
-    context.meter.begin("app", produced_bytes=0)
-    response = await finished(api.handler(context, request))
-    context.meter.finish(response)
+    context = broker.context(version)
+    muted = meter(context)
+    response = response_of(await finished(api.handler(context, request)))
+    assert context.meter is not None
+    response.throttle_time_ms = context.meter.finish()
     return response, muted
 
 

@@ -10,8 +10,7 @@ import pytest
 from fencepost.broker.coordination.runtime import partition_for_key
 from fencepost.broker.handlers import group_offsets
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from fencepost.broker.requests.api import RequestContext
-from fencepost.protocol.api_keys import ApiKey
+from fencepost.broker.requests.api import NoConnection, RequestContext
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -496,7 +495,7 @@ async def test_no_other_request_of_the_connection_overtakes_a_commit_of_many_off
         request = many_offsets("OffsetCommit")
         assert isinstance(request, OffsetCommitRequest)
         del request.topics[0].partitions[count:]
-        context = RequestContext(broker.services(), ApiKey.OFFSET_COMMIT, 9, 1, "app", "127.0.0.1", 1)
+        context = RequestContext(broker.services(), 9, 1, "app", NoConnection())
         committing = asyncio.ensure_future(group_offsets.handle_offset_commit(context, request))
         await asyncio.sleep(0)
         assert not committing.done()

@@ -16,7 +16,6 @@ from fencepost.broker.log.partition_log import Isolation
 from fencepost.broker.requests.api import CloseConnection
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
-from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.produce import (
@@ -174,7 +173,7 @@ async def test_acks_leader_is_answered_when_the_batch_can_be_read(broker: Handle
 
 
 async def test_the_frame_is_released_while_the_append_becomes_durable(broker: HandlerBroker) -> None:
-    context = broker.context(ApiKey.PRODUCE, BY_NAME)
+    context = broker.context(BY_NAME)
     outcome = handle_produce(context, produce((0, batch(b"a"))))
     assert broker.log("orders").high_watermark == 0
     assert not context.needs_frame
@@ -183,7 +182,7 @@ async def test_the_frame_is_released_while_the_append_becomes_durable(broker: Ha
 
 async def test_the_frame_is_needed_while_a_batch_waits_to_be_verified(broker: HandlerBroker) -> None:
     broker.verifier.is_elsewhere = True
-    context = broker.context(ApiKey.PRODUCE, BY_NAME)
+    context = broker.context(BY_NAME)
     outcome = handle_produce(context, produce((0, transactional(b"a")), transactional_id="tx"))
     assert broker.log("orders").log_end_offset == 0
     assert context.needs_frame

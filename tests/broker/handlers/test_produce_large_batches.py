@@ -14,7 +14,7 @@ from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import HEADER_BYTES, read_header, sealed_header
 from fencepost.protocol.record_validation import RECORDS_AT_ONCE
-from tests.broker.request_cache.test_produce_topic_cache import answers
+from tests.broker.requests.test_repeated_produces_to_partitions import answers
 from tests.support.handler_context import batch
 from tests.support.longest_step import steps_until_done
 from tests.support.produce_clients import PRODUCER_ID, Served, served

@@ -12,7 +12,7 @@ from fencepost.broker.config import Settings
 from fencepost.broker.handlers.api_versions import advertised_versions
 from fencepost.broker.handlers.transactions import handle_add_partitions_to_txn
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC
-from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, RequestContext, SlicedResponse
+from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, NoConnection, RequestContext, SlicedResponse
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -236,7 +236,7 @@ async def test_many_partitions_join_while_others_are_served_and_no_request_of_th
     async with transaction_handlers(many=count) as handlers:
         producer = await handlers.call(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 5)
         request = add(producer, topics(*range(count), name="many"))
-        context = RequestContext(handlers.services, ApiKey.ADD_PARTITIONS_TO_TXN, 3, 1, "test", "127.0.0.1", 1)
+        context = RequestContext(handlers.services, 3, 1, "test", NoConnection())
         adding = asyncio.ensure_future(handle_add_partitions_to_txn(context, request))
         await asyncio.sleep(0)
         assert not adding.done()

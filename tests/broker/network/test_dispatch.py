@@ -14,10 +14,15 @@ import fencepost.broker.network.dispatch
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
 from fencepost.broker.network.dispatch import Dispatcher
-from fencepost.broker.requests.api import APIS, Api, CloseConnection, RequestContext
+from fencepost.broker.quotas.client_quotas import RequestMeter
+from fencepost.broker.quotas.entities import QuotaKey
+from fencepost.broker.requests.api import APIS, CloseConnection, RequestContext, UsualAnswer
 from fencepost.broker.requests.long_polls import LongPoll, LongPolls, PendingReply
+from fencepost.broker.requests.request_cache import RequestCache
+from fencepost.broker.requests.routes import Api, Repeats
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.framing import LENGTH_BYTES, request_frame, response_frame
 from fencepost.protocol.headers import encode_request_header
 from fencepost.protocol.messages.api_versions import ApiVersionsResponse
 from fencepost.protocol.messages.markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -39,7 +44,7 @@ class Peer:
         self.close_callbacks: list[Callable[[], None]] = []
         self.kept_until: list[asyncio.Future[Any]] = []
         self.muted_s: list[float] = []
-        self.request_caches: dict[int, Any] = {}
+        self.request_cache = RequestCache()
 
     def mute(self, duration_s: float) -> None:
         self.muted_s.append(duration_s)
@@ -64,7 +69,10 @@ class World:
         self.peer = Peer()
         self.apis = {18: APIS[18]}
         monkeypatch.setattr(fencepost.broker.network.dispatch, "APIS", self.apis)
-        self.services = cast("Any", SimpleNamespace(name="services", settings=Settings(), long_polls=LongPolls()))
+        self.services = cast(
+            "Any",
+            SimpleNamespace(name="services", settings=Settings(), long_polls=LongPolls(), gate=None, observer=None),
+        )
         self.dispatcher = Dispatcher(self.services, loop=asyncio.get_running_loop())
 
     def serve(
@@ -77,6 +85,7 @@ class World:
         cancelled: bool = False,
         failed: Callable[[Any, ErrorCode, int], Any] | None = None,
         unstable_from: int | None = None,
+        repeats: Repeats | None = None,
     ) -> None:
         self.apis[request.api_key] = Api(
             key=request.api_key,
@@ -90,6 +99,7 @@ class World:
             failed=failed or (lambda request, error, version: EndTxnResponse(error_code=error)),
             is_cancelled_on_disconnect=cancelled,
             unstable_from=unstable_from,
+            repeats=repeats,
         )
 
     def send(self, frame: bytes) -> Any:
@@ -148,28 +158,51 @@ async def test_a_request_reaches_its_handler_and_the_reply_its_client(world: Wor
     assert reply_of(world.end_txn(version), version).error_code == ErrorCode.INVALID_TXN_STATE
     ((context, request),) = seen
     assert request.transactional_id == "t"
-    assert (context.api_key, context.api_version, context.correlation_id) == (26, version, 77)
-    assert (context.client_id, context.client_host, context.connection_id) == ("client", "192.0.2.1", 42)
+    assert (context.api_version, context.correlation_id, context.client_id) == (version, 77, "client")
+    assert (context.client_host, context.connection) == ("192.0.2.1", world.peer)
     assert context.services is world.services
 
 
-@pytest.mark.parametrize("error", [ModuleNotFoundError("no such module"), OSError(24, "Too many open files")])
-async def test_a_request_cache_that_cannot_be_loaded_is_logged_once_and_tried_again(
-    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+async def test_a_request_that_cannot_be_remembered_is_answered_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tries: list[int] = []
+    def fail(*_: object) -> None:
+        raise KeyError("a defect")
 
-    def fail(api_key: int, *_: object) -> None:
-        tries.append(api_key)
-        raise error
-
-    monkeypatch.setattr(fencepost.broker.network.dispatch, "new_request_cache", fail)
-    world.serve(lambda context, request: EndTxnResponse())
+    monkeypatch.setattr(RequestCache, "remember", fail)
+    world.serve(lambda context, request: EndTxnResponse(), repeats=Repeats(request=("producer_epoch",), answer=()))
     with capture_logs() as logs:
-        for _ in range(3):
+        for _ in range(2):
             assert reply_of(world.end_txn()).error_code == ErrorCode.NONE
-    assert len(tries) == 3
-    assert [(line["event"], line["api"]) for line in logs] == [("request_cache_not_loaded", "END_TXN")]
+    assert [line["event"] for line in logs] == ["request_not_remembered"] * 2
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_a_request_that_repeats_another_reaches_its_handler_with_its_own_values(
+    world: World, version: int
+) -> None:
+    seen: list[tuple[int, bool, int]] = []
+
+    def handler(context: RequestContext, request: EndTxnRequest) -> UsualAnswer:
+        seen.append((context.correlation_id, request.committed, request.producer_epoch))
+        values = request.producer_id, request.producer_epoch + 1
+        return UsualAnswer(values, lambda: EndTxnResponse(producer_id=values[0], producer_epoch=values[1]))
+
+    repeats = Repeats(request=("producer_epoch",), answer=("producer_id", "producer_epoch"))
+    world.serve(handler, repeats=repeats)
+    for number in range(5):
+        for committed in (True, False):
+            request = EndTxnRequest(
+                transactional_id="t", producer_id=7, producer_epoch=10 * number, committed=committed
+            )
+            frame = request_frame(77 if number else -1, "client", request, version)[LENGTH_BYTES:]
+            reply = world.send(frame)
+            response = EndTxnResponse(producer_id=7, producer_epoch=10 * number + 1)
+            assert b"".join(reply) == b"".join(response_frame(77 if number else -1, response, version))
+    assert seen == [
+        (77 if number else -1, committed, 10 * number) for number in range(5) for committed in (True, False)
+    ]
+    assert len(world.peer.request_cache) == 2
 
 
 async def test_a_coroutine_that_does_not_wait_is_answered_at_once(world: World) -> None:
@@ -406,6 +439,12 @@ class Quotas:
     def __init__(self, *, is_active: bool) -> None:
         self.is_active = is_active
         self.charged: list[tuple[str, str, float]] = []
+
+    def meter(self, client_id: str, *, produced_bytes: int, mute: Callable[[float], None]) -> RequestMeter:
+        limited = frozenset({QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE})
+        meter = RequestMeter(cast("Any", self), client_id, limited, mute)
+        meter.charge_produced(produced_bytes)
+        return meter
 
     def charge(self, key: str, client_id: str, amount: float) -> int:
         self.charged.append((str(key), client_id, amount))

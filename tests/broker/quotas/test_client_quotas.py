@@ -11,7 +11,6 @@ from fencepost.broker.config import Settings
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas, Quotas, RequestMeter
 from fencepost.broker.quotas.entities import QuotaKey, QuotaLimit, entity_of, limit_for
-from fencepost.protocol.messages.produce import ProduceResponse
 from tests.support.handler_context import ManualClock
 
 PRODUCED, CONSUMED, BUSY = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE
@@ -60,9 +59,13 @@ class World:
 
     def request(self, client_id: str | None = "app", *, request_bytes: int = 0) -> tuple[RequestMeter, list[float]]:
         muted: list[float] = []
-        meter = RequestMeter(self.quotas, mute=muted.append)
-        meter.begin(client_id, produced_bytes=request_bytes)
+        meter = self.quotas.meter(client_id, produced_bytes=request_bytes, mute=muted.append)
+        assert meter is not None, "a quota applies to the client"
         return meter, muted
+
+
+def no_mute(_: float) -> None:
+    raise AssertionError("the connection is muted")
 
 
 @pytest.fixture
@@ -128,31 +131,33 @@ async def test_a_client_over_its_quota_gets_a_throttle_time_and_its_connection_i
     await world.set(100.0, client_id="app")
     meter, muted = world.request(request_bytes=1500)
     assert muted == [5.0]  # before what was sent behind it is begun
-    response = ProduceResponse()
-    meter.finish(response)
-    assert (response.throttle_time_ms, muted) == (5000, [5.0])
+    assert (meter.finish(), muted) == (5000, [5.0])
 
 
-async def test_a_request_without_a_reply_is_charged_as_well(world: World) -> None:
+async def test_others_are_not_metered(world: World) -> None:
     await world.set(100.0, client_id="app")
-    meter, muted = world.request(request_bytes=1500)
-    meter.finish(None)
-    assert muted == [5.0]
+    muted: list[float] = []
+    for client_id in (None, "", "application", "ap"):
+        assert world.quotas.meter(client_id, produced_bytes=1_000_000, mute=muted.append) is None
+    assert muted == []
 
 
-async def test_a_reply_that_has_no_place_for_it_goes_out_as_it_is(world: World) -> None:
+async def test_a_client_is_metered_from_the_first_quota_of_its_own_to_the_last(world: World) -> None:
+    def is_metered() -> bool:
+        return world.quotas.meter("app", produced_bytes=0, mute=no_mute) is not None
+
+    found = [is_metered()]
+    for value, key in ((1.0, PRODUCED), (1.0, CONSUMED), (None, PRODUCED), (None, CONSUMED)):
+        await world.set(value, key, client_id="app")
+        found.append(is_metered())
+    assert found == [False, True, True, True, False]
+
+
+async def test_clients_that_invent_ids_are_not_all_remembered(world: World) -> None:
     await world.set(100.0, client_id="app")
-    meter, muted = world.request(request_bytes=1500)
-    meter.finish(SimpleNamespace())
-    assert muted == [5.0]
-
-
-async def test_others_are_not_held_up(world: World) -> None:
-    await world.set(100.0, client_id="app")
-    meter, muted = world.request(None, request_bytes=1_000_000)
-    response = ProduceResponse()
-    meter.finish(response)
-    assert (response.throttle_time_ms, muted) == (0, [])
+    for number in range(MAXIMUM_RATE_COUNT + 10):
+        world.quotas.meter(f"client-{number}", produced_bytes=0, mute=no_mute)
+    assert len(world.quotas._limited) <= MAXIMUM_RATE_COUNT
 
 
 async def test_records_over_the_quota_are_not_given_and_not_charged(world: World) -> None:
@@ -170,10 +175,9 @@ async def test_a_batch_that_no_quota_has_room_for_is_given_and_paid_for_afterwar
     await world.set(10.0, CONSUMED, client_id="app")
     meter, muted = world.request()
     assert meter.charge_fetch(1_000_000)
-    response = ProduceResponse()
-    meter.finish(response)
-    assert muted == [response.throttle_time_ms / 1000]
-    assert response.throttle_time_ms > 60_000
+    throttle_ms = meter.finish()
+    assert muted == [throttle_ms / 1000]
+    assert throttle_ms > 60_000
     meter, _ = world.request()
     assert not meter.charge_fetch(1)
 
@@ -182,17 +186,17 @@ async def test_time_on_the_processor_is_paid_back_in_small_pauses(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.set(1.0, BUSY, client_id="app")
-    now_ns = 0
+    now_ns = 1
     monkeypatch.setattr("fencepost.broker.quotas.client_quotas.time", SimpleNamespace(perf_counter_ns=lambda: now_ns))
     meter, muted = world.request()
     now_ns += 50_000_000  # 5 % of a second: within what ten windows have room for
-    meter.finish(None)
+    meter.finish()
     assert muted == []
     meter, muted = world.request()
     now_ns += 2_000_000_000
     meter.pause_timing()
     now_ns += 60_000_000_000  # waiting for others costs nothing
-    meter.finish(None)
+    meter.finish()
     assert muted == [1.0]
 
 
@@ -200,13 +204,13 @@ async def test_the_time_that_a_reply_takes_counts_towards_the_next_request(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.set(1.0, BUSY, client_id="app")
-    now_ns = 0
+    now_ns = 1
     monkeypatch.setattr("fencepost.broker.quotas.client_quotas.time", SimpleNamespace(perf_counter_ns=lambda: now_ns))
     meter, muted = world.request()
-    meter.finish(None)
+    meter.finish()
     now_ns += 2_000_000_000
     meter.finish_timing()
     assert muted == []
     meter, muted = world.request()
-    meter.finish(None)
+    meter.finish()
     assert muted == [1.0]

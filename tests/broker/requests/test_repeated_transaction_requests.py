@@ -1,7 +1,7 @@
 """Cached AddPartitionsToTxn and EndTxn requests are answered and stored like decoded ones.
 
 Two brokers are sent the same frames. The client of one stays connected, each frame to the other comes from a connection
-of its own, whose caches are empty.
+of its own, whose cache is empty.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import pytest
 
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.request_cache.shape_cache import MAXIMUM_SIZE_BYTES
-from fencepost.broker.request_cache.transaction_cache import MAXIMUM_COUNT
+from fencepost.broker.requests.request_cache import MAXIMUM_BYTES, MAXIMUM_COUNT
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import LENGTH_BYTES, request_frame
@@ -32,6 +31,7 @@ from fencepost.protocol.messages.transactions import (
     InitProducerIdRequest,
 )
 from fencepost.protocol.schema import decode
+from fencepost.protocol.shape import ReplyForm
 from tests.support.handler_context import ManualClock
 from tests.support.known_requests import FrameClient
 from tests.support.transaction_handlers import TransactionHandlers, transaction_handlers
@@ -198,10 +198,18 @@ def add_frame_of_leader(producer: Producer, version: int = 5, correlation_id: in
     return request_frame(correlation_id, "client", request, version)
 
 
-async def test_what_leaders_add_is_always_decoded(client: FrameClient, producer: Producer) -> None:
-    for _ in range(3):
-        assert isinstance(await client.send(add_frame_of_leader(producer)), bytes)
-    assert client.remembered_count == client.known_count == 0
+@pytest.mark.parametrize("version", [4, 5])
+async def test_only_the_first_request_of_a_partitions_leader_is_decoded(
+    client: FrameClient, producer: Producer, version: int
+) -> None:
+    replies = set()
+    for number in range(3):
+        reply = await client.send(add_frame_of_leader(producer, version, correlation_id=number))
+        assert correlation_id_of(reply) == number
+        assert isinstance(reply, bytes)
+        replies.add(reply[LENGTH_BYTES + 4 :])
+    assert len(replies) == 1
+    assert client.known_count == 2
 
 
 async def test_only_the_first_end_of_a_transaction_of_version_2_is_decoded(
@@ -216,7 +224,7 @@ async def test_only_the_first_end_of_a_transaction_of_version_2_is_decoded(
         assert (answer.producer_id, answer.producer_epoch) == (producer.producer_id, first_epoch + number + 1)
         producer.take(answer)
         await handlers.settled()
-    assert client.known_count == 3
+    assert client.known_count == 3, "the epoch of AddPartitionsToTxn does not vary"
     markers = next(iter(handlers.topics.logs.values())).markers
     assert [marker.producer_epoch for marker in markers] == [first_epoch + number + 1 for number in range(4)]
 
@@ -235,28 +243,52 @@ async def test_the_end_of_a_transaction_of_version_2_may_be_requested_again_thou
 
 
 @pytest.mark.parametrize("behind", [b"\1\x07\0", b"\0\0"], ids=["an unknown field", "more than the request"])
-async def test_an_end_of_version_2_that_is_written_in_another_way_is_always_decoded(
-    client: FrameClient, producer: Producer, behind: bytes
+async def test_an_end_of_version_2_that_is_written_in_another_way_is_cached_as_it_is_written(
+    handlers: TransactionHandlers, client: FrameClient, producer: Producer, behind: bytes
 ) -> None:
-    frame = producer.end_frame(version=5)[LENGTH_BYTES:-1] + behind
-    for _ in range(3):
-        assert isinstance(await client.send(len(frame).to_bytes(LENGTH_BYTES, "big") + frame), bytes)
-    assert client.remembered_count == client.known_count == 0
+    for number in range(3):
+        await client.send(add_frame_of_leader(producer))
+        for is_strange in (True, False):
+            frame = producer.end_frame(version=5)[LENGTH_BYTES:]
+            if is_strange:
+                frame = frame[:-1] + behind
+            reply = await client.send(len(frame).to_bytes(LENGTH_BYTES, "big") + frame)
+            answer = end_answer(reply, 5)
+            assert answer.error_code == ErrorCode.NONE, "the second is a retry"
+            await handlers.settled()
+        assert answer.producer_epoch == producer.producer_epoch + 1
+        producer.take(answer)
+        assert client.known_count == 2 * number
 
 
-async def test_unwritable_partitions_are_always_decoded(client: FrameClient, producer: Producer) -> None:
+async def test_unwritable_partitions_are_refused_though_their_requests_are_cached(
+    client: FrameClient, producer: Producer
+) -> None:
     frames = {
         producer.add_frame(0, topic="missing"): [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
         producer.add_frame(0, 9): [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
         producer.add_frame(0, topic=CONSUMER_OFFSETS_TOPIC): [ErrorCode.TOPIC_AUTHORIZATION_FAILED],
     }
-    for frame, errors in list(frames.items()) * 2:
+    for frame, errors in list(frames.items()) * 3:
         assert added(await client.send(frame)) == errors
-    assert client.remembered_count == client.known_count == 0
+    assert client.remembered_count == 3
+    assert client.known_count == 6
+
+
+async def test_a_topic_that_comes_to_be_between_two_requests_is_found(
+    handlers: TransactionHandlers, client: FrameClient, producer: Producer
+) -> None:
+    frame = producer.add_frame(0, topic="later")
+    for _ in range(2):
+        assert added(await client.send(frame)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    handlers.topics.add("later", 1)
+    for _ in range(2):
+        assert added(await client.send(frame)) == [ErrorCode.NONE]
+    assert client.known_count == 3
 
 
 async def test_a_request_that_is_too_large_is_always_decoded(client: FrameClient, producer: Producer) -> None:
-    frame = producer.add_frame(*[0] * (MAXIMUM_SIZE_BYTES // 4))
+    frame = producer.add_frame(*[0] * (MAXIMUM_BYTES // 4))
     for _ in range(2):
         assert set(added(await client.send(frame))) == {ErrorCode.NONE}
     assert client.remembered_count == client.known_count == 0
@@ -269,9 +301,9 @@ async def test_a_topic_that_was_created_again_with_fewer_partitions_is_not_mista
     for _ in range(2):
         assert added(await client.send(frame)) == [ErrorCode.NONE]
     handlers.topics.metadata.put(TopicMetadata("out", b"another id of it", 2))
-    assert added(await client.send(frame)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert client.known_count == 1
-    assert client.remembered_count == 0
+    for _ in range(2):
+        assert added(await client.send(frame)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert client.known_count == 3
 
 
 async def test_a_change_of_other_topics_is_none_of_a_transactions_business(
@@ -326,6 +358,33 @@ async def test_a_request_that_fails_unexpectedly_is_answered_as_if_it_were_decod
     assert [await client.send(frame) for frame in frames] == known
     unknown = ErrorCode.UNKNOWN_SERVER_ERROR
     assert (added(known[0]), ended(known[1])) == ([unknown], unknown)
+
+
+@pytest.mark.parametrize("planted", ["write", "__init__"])
+async def test_a_reply_that_fails_unexpectedly_is_answered_as_a_failure(
+    handlers: TransactionHandlers,
+    client: FrameClient,
+    producer: Producer,
+    monkeypatch: pytest.MonkeyPatch,
+    planted: str,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("a defect")
+
+    for _ in range(2 if planted == "write" else 1):
+        await client.send(add_frame_of_leader(producer))
+        ended = end_answer(await client.send(producer.end_frame(version=5)), 5)
+        assert ended.error_code == ErrorCode.NONE
+        producer.take(ended)
+        await handlers.settled()
+    await client.send(add_frame_of_leader(producer))
+    with monkeypatch.context() as broken:
+        broken.setattr(ReplyForm, planted, fail)
+        failed = end_answer(await client.send(producer.end_frame(version=5)), 5)
+    assert failed.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    await handlers.settled()
+    again = end_answer(await client.send(producer.end_frame(version=5)), 5)
+    assert (again.error_code, again.producer_epoch) == (ErrorCode.NONE, producer.producer_epoch + 1), "it is a retry"
 
 
 async def test_the_reply_to_a_cached_request_leaves_when_it_is_durable(

@@ -1,7 +1,7 @@
 """Cached OffsetCommit requests are answered and stored like decoded ones.
 
 Two brokers are sent the same frames. The client of one stays connected, each frame to the other comes from a connection
-of its own, whose caches are empty.
+of its own, whose cache is empty.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.request_cache.offset_commit_cache import MAXIMUM_COUNT
-from fencepost.broker.request_cache.shape_cache import MAXIMUM_SIZE_BYTES
+from fencepost.broker.requests.request_cache import MAXIMUM_BYTES, MAXIMUM_COUNT
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import LENGTH_BYTES, request_frame
@@ -29,6 +28,7 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetCommitResponse,
 )
 from fencepost.protocol.schema import decode
+from fencepost.protocol.shape import ReplyForm
 from tests.support.group_broker import GroupBroker
 from tests.support.known_requests import FrameClient
 
@@ -133,37 +133,51 @@ async def test_requests_of_one_size_with_their_offsets_elsewhere_are_not_mixed_u
     assert len(frames[0]) == len(frames[1])
     for frame in frames * 2:
         assert errors(await client.send(frame)) == [ErrorCode.NONE]
-    assert client.known_count == 1
+    assert client.known_count == 2
     assert await committed(broker) == {("orders", 0): 1, ("payments", 0): 2}
 
 
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "known_count"),
     [
-        commit_frame(partition(0, 1), topic="missing"),
-        commit_frame(partition(0, 1), partition(9, 1)),
-        commit_frame(partition(0, 1), partition(-1, 1)),
-        commit_frame(),
-        commit_frame(topics=[]),
-        commit_frame(*[partition(0, 1)] * (MAXIMUM_SIZE_BYTES // 16)),
-        commit_frame(partition(0, 1))[:-1] + b"\x01\x63\x02ab",
-        commit_frame(partition(0, 1)).replace(b"\x02\x07orders", b"\x82\x00\x07orders"),
+        (commit_frame(partition(0, 1), topic="missing"), 2),
+        (commit_frame(partition(0, 1), partition(9, 1)), 2),
+        (commit_frame(partition(0, 1), partition(-1, 1)), 2),
+        (commit_frame(partition(0, 1), partition(0, 2)), 2),
+        (commit_frame(), 2),
+        (commit_frame(topics=[]), 2),
+        (commit_frame(partition(0, 1, metadata="long" * 2_000)), 0),
+        (commit_frame(*[partition(0, 1)] * (MAXIMUM_BYTES // 16)), 0),
+        (commit_frame(partition(0, 1))[:-1] + b"\x01\x63\x02ab", 2),
+        (commit_frame(partition(0, 1)).replace(b"\x02\x07orders", b"\x82\x00\x07orders"), 2),
+        (commit_frame(partition(0, 1)) + b"junk", 2),
+        (commit_frame(partition(0, 1), generation_id_or_member_epoch=3, member_id="stranger"), 2),
     ],
     ids=[
         "no such topic",
         "no such partition",
         "no partition has this number",
+        "one partition twice",
         "no partitions",
         "no topics",
-        "too large",
+        "too large for its metadata",
+        "too many partitions",
         "with a field that is not known",
         "written in another way",
+        "with bytes behind it",
+        "of a stranger",
     ],
 )
-async def test_other_requests_are_always_decoded(client: FrameClient, frame: bytes) -> None:
-    for _ in range(3):
-        assert isinstance(await client.send(frame), bytes)
-    assert client.remembered_count == client.known_count == 0
+async def test_any_other_request_is_answered_like_a_decoded_one(frame: bytes, known_count: int) -> None:
+    async with GroupBroker(offset_metadata_max_bytes=10) as one, GroupBroker(offset_metadata_max_bytes=10) as other:
+        known, decoded = FrameClient(one.services()), FrameClient(other.services())
+        for _ in range(3):
+            decoded.connect_again()
+            reply = await known.send(frame)
+            assert isinstance(reply, bytes)
+            assert reply == await decoded.send(frame)
+        assert await committed(one) == await committed(other)
+        assert known.known_count == known_count
 
 
 async def test_a_topic_that_was_created_again_is_not_mistaken_for_the_one_before(
@@ -176,7 +190,11 @@ async def test_a_topic_that_was_created_again_is_not_mistaken_for_the_one_before
     broker.topics.metadata.put(TopicMetadata("orders", b"another id of it", 1))
     assert errors(await client.send(frames[BY_ID]), BY_ID) == [ErrorCode.UNKNOWN_TOPIC_ID]
     assert errors(await client.send(frames[BY_NAME])) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert client.known_count == 1
+    assert client.known_count == 3
+    broker.topics.metadata.put(TopicMetadata("orders", b"orders----------", 2))
+    for version, frame in frames.items():
+        assert errors(await client.send(frame), version) == [ErrorCode.NONE]
+    assert client.known_count == 5
 
 
 async def test_a_change_of_other_topics_is_none_of_a_commits_business(broker: GroupBroker, client: FrameClient) -> None:
@@ -191,14 +209,6 @@ async def test_the_cache_is_switched_off_for_a_client_whose_commits_never_repeat
     for number in range(MAXIMUM_COUNT * 2):
         await client.send(commit_frame(partition(0, 1, metadata=f"at {number}")))
     assert client.remembered_count == client.known_count == 0
-
-
-async def test_what_was_worth_remembering_is_learned_anew_when_there_is_no_room(client: FrameClient) -> None:
-    for number in range(MAXIMUM_COUNT * 3):
-        for _ in range(2):
-            await client.send(commit_frame(partition(0, 1, metadata=f"of generation {number}")))
-    assert client.known_count == MAXIMUM_COUNT * 3
-    assert 0 < client.remembered_count <= MAXIMUM_COUNT
 
 
 async def test_a_commit_that_cannot_be_stored_is_answered_as_if_it_were_decoded(
@@ -230,6 +240,22 @@ async def test_a_commit_that_fails_unexpectedly_is_answered_as_if_it_were_decode
     client.connect_again()
     assert await client.send(frame) == known
     assert errors(known) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+@pytest.mark.parametrize("planted", ["write", "__init__"])
+async def test_a_reply_that_fails_unexpectedly_is_answered_as_a_failure(
+    client: FrameClient, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("a defect")
+
+    for _ in range(2 if planted == "write" else 1):
+        assert errors(await client.send(commit_frame(partition(0, 1)))) == [ErrorCode.NONE]
+    with monkeypatch.context() as broken:
+        broken.setattr(ReplyForm, planted, fail)
+        failed = await client.send(commit_frame(partition(0, 1)))
+    assert errors(failed) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert errors(await client.send(commit_frame(partition(0, 1)))) == [ErrorCode.NONE]
 
 
 async def test_the_reply_to_a_cached_commit_leaves_when_it_is_durable(broker: GroupBroker, client: FrameClient) -> None:

@@ -1,7 +1,7 @@
 """Cached Produce requests for several partitions are answered and stored like decoded ones.
 
 Two brokers are sent the same frames. The clients of one stay connected, each frame to the other comes from a connection
-of its own, whose caches are empty.
+of its own, whose cache is empty.
 """
 
 from __future__ import annotations
@@ -15,15 +15,25 @@ from typing import Any
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.request_cache import produce_topic_cache
-from fencepost.broker.request_cache.produce_topic_cache import MAXIMUM_COUNT, MAXIMUM_PARTITIONS
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.requests import request_cache
+from fencepost.broker.requests.request_cache import MAXIMUM_ALIKE, MAXIMUM_COUNT, MAXIMUM_RECORDS
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
+from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.framing import LENGTH_BYTES
-from fencepost.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from fencepost.protocol.framing import LENGTH_BYTES, request_frame
+from fencepost.protocol.headers import response_header_version
+from fencepost.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from fencepost.protocol.schema import decode
+from fencepost.protocol.shape import ReplyForm, shape_of
 from tests.support.handler_context import NOW_MS, batch
 from tests.support.produce_clients import PRODUCER_ID, TOPICS, Served, served
 from tests.support.produce_frames import BY_ID, BY_NAME, OWN_ID, produce_frame, produce_frame_of_several
@@ -34,7 +44,8 @@ STEPS_COUNT = 150
 def answers(reply: bytes | str | None, version: int = BY_NAME) -> list[PartitionProduceResponse]:
     assert isinstance(reply, bytes)
     assert len(reply) == LENGTH_BYTES + int.from_bytes(reply[:LENGTH_BYTES], "big")
-    (topic,) = decode(ProduceResponse, reply, version, LENGTH_BYTES + 5).responses
+    position = LENGTH_BYTES + 4 + response_header_version(ApiKey.PRODUCE, version)
+    (topic,) = decode(ProduceResponse, reply, version, position).responses
     return topic.partition_responses
 
 
@@ -66,9 +77,9 @@ async def one(tmp_path: Path) -> AsyncIterator[Served]:
         yield opened
 
 
-@pytest.mark.parametrize("version", [9, 10, 11, BY_NAME, BY_ID])
-async def test_only_the_first_request_for_a_topic_is_decoded(one: Served, version: int) -> None:
-    for number, partitions in enumerate([(0, 1, 2), (0, 1, 2), (2, 0), (1, 2), (1, 2, 0)]):
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_only_the_first_request_for_the_same_partitions_is_decoded(one: Served, version: int) -> None:
+    for number, partitions in enumerate([(0, 1, 2), (0, 1, 2), (2, 0), (2, 0), (1, 2, 0), (1, 2, 0)]):
         batches = [(partition, batch(bytes(number * 90))) for partition in partitions]
         frame = produce_frame_of_several(batches, version=version, correlation_id=-number)
         reply = await one.produce(frame)
@@ -76,14 +87,48 @@ async def test_only_the_first_request_for_a_topic_is_decoded(one: Served, versio
         assert isinstance(reply, bytes)
         assert int.from_bytes(reply[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True) == -number
         assert list(replied) == list(partitions)
-    assert replied == {1: 3, 2: 4, 0: 3}
-    assert one.known_count == 4
+    assert replied == {1: 3, 2: 5, 0: 5}
+    assert one.known_count == 3
 
 
-async def test_a_partition_that_was_not_asked_for_before_is_learnt(one: Served) -> None:
-    for partitions in ((0, 1), (1, 2), (1, 2), (0, 2)):
+async def test_requests_for_other_partitions_of_the_topic_are_remembered_beside_it(one: Served) -> None:
+    for partitions in ((0, 1), (1, 2), (1, 2), (0, 2), (0, 1)):
         await one.produce(produce_frame_of_several([(partition, batch()) for partition in partitions]))
-    assert (one.known_count, one.remembered_count) == (2, 1)
+    assert (one.known_count, one.remembered_count) == (2, 3)
+
+
+async def test_requests_that_differ_in_a_partition_behind_the_first_are_distinguished(one: Served) -> None:
+    frames = [produce_frame_of_several([(0, batch()), (partition, batch())]) for partition in (1, 2)]
+    for number in range(3):
+        assert base_offsets(await one.produce(frames[0])) == {0: 2 * number, 1: number}
+        assert base_offsets(await one.produce(frames[1])) == {0: 2 * number + 1, 2: number}
+
+
+async def test_requests_for_several_topics_are_cached(tmp_path: Path) -> None:
+    frames = []
+    for number in range(4):
+        topics = [
+            TopicProduceData(
+                name=name,
+                partition_data=[
+                    PartitionProduceData(index=index, records=batch(bytes(number * size))) for index in indexes
+                ],
+            )
+            for name, indexes, size in (("orders", (0, 1), 90), ("stamped", (), 0), ("returned-orders", (2,), 500))
+        ]
+        frames.append(request_frame(number, "client", ProduceRequest(acks=-1, topic_data=topics), BY_NAME))
+    assert await answered_alike(tmp_path, frames) == 3
+
+
+async def answered_alike(directory: Path, frames: Sequence[bytes]) -> int:
+    """Return how many of the frames were cached; each is answered and stored like one that is decoded."""
+    async with served(directory / "a") as known, served(directory / "b") as decoded:
+        for frame in frames:
+            decoded.connect_again()
+            assert await known.produce(frame) == await decoded.produce(frame)
+        assert known.stored() == decoded.stored()
+        assert decoded.known_count == 0
+        return known.known_count
 
 
 async def test_a_partition_may_come_twice_in_a_request(one: Served) -> None:
@@ -99,89 +144,104 @@ TWO = [(0, batch()), (1, batch())]
 
 
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "known_count"),
     [
-        produce_frame_of_several(TWO, acks=0),
-        produce_frame_of_several(TWO, version=8),
-        produce_frame_of_several(TWO, topic="__consumer_offsets"),
-        produce_frame_of_several(TWO, topic="missing"),
-        produce_frame_of_several([]),
+        (produce_frame_of_several(TWO, acks=0), 2),
+        (produce_frame_of_several(TWO, acks=5), 2),
+        (produce_frame_of_several(TWO, version=8), 2),
+        (produce_frame_of_several(TWO, topic="__consumer_offsets"), 2),
+        (produce_frame_of_several(TWO, topic="missing"), 2),
+        (produce_frame_of_several([]), 2),
+        (produce_frame_of_several([(0, batch()), (7, batch())]), 2),
+        (produce_frame_of_several([(0, batch()), (1, None)]), 0),
+        (produce_frame_of_several([(0, batch()), (1, b"")]), 2),
+        (produce_frame_of_several([(0, batch()), (1, batch()[:-1])]), 2),
+        (produce_frame_of_several([(0, batch()), (1, batch() * 2)]), 2),
+        (produce_frame_of_several([(0, batch()), (1, transactional())]), 2),
     ],
-    ids=["acks=0", "without tagged fields", "internal topic", "no such topic", "no partitions"],
-)
-async def test_other_requests_are_always_decoded(one: Served, frame: bytes) -> None:
-    for _ in range(3):
-        await one.produce(frame)
-    assert one.known_count == 0
-
-
-@pytest.mark.parametrize(
-    "batches",
-    [
-        [(0, batch()), (7, batch())],
-        [(0, batch()), (1, None)],
-        [(0, batch()), (1, b"")],
-        [(0, batch()), (1, batch()[:-1])],
-        [(0, batch()), (1, batch() * 2)],
-        [(0, batch()), (1, transactional())],
+    ids=[
+        "acks=0",
+        "unknown acks",
+        "without tagged fields",
+        "internal topic",
+        "no such topic",
+        "no partitions",
+        "no such partition",
+        "null",
+        "no batch",
+        "a part of a batch",
+        "two batches",
+        "of a transaction",
     ],
-    ids=["no such partition", "null", "no batch", "a part of a batch", "two batches", "of a transaction"],
 )
-async def test_a_request_with_a_batch_that_no_log_needs_to_see_is_decoded(
-    one: Served, batches: list[tuple[int, bytes | None]]
-) -> None:
-    decoded = await one.produce(produce_frame_of_several(batches))
-    one.connect_again()
-    for _ in range(2):
-        await one.produce(produce_frame_of_several(TWO))
-    known_count = one.known_count
-    again = await one.produce(produce_frame_of_several(batches))
-    assert (errors(again), one.known_count) == (errors(decoded), known_count)
+async def test_any_other_request_is_answered_like_a_decoded_one(tmp_path: Path, frame: bytes, known_count: int) -> None:
+    assert await answered_alike(tmp_path / "alone", [frame] * 3) == known_count
+    await answered_alike(tmp_path / "mixed", [produce_frame_of_several(TWO), frame] * 3)
 
 
-async def test_a_request_that_is_written_in_another_way_is_always_decoded(one: Served) -> None:
+async def test_a_request_that_is_written_in_another_way_is_answered_as_it_is_written(tmp_path: Path) -> None:
     plain = produce_frame_of_several(TWO)
     assert plain.endswith(bytes(3))
-    await one.produce(plain)
     tagged = b"\x01\x63\x02ab"  # field 99
-    written = {
-        "the request has tagged fields": plain[:-1] + tagged,
-        "the topic has tagged fields": plain[:-2] + tagged + plain[-1:],
-        "the partition has tagged fields": plain[:-3] + tagged + plain[-2:],
-        "something follows": plain + b"\0",
-    }
-    for about, frame in written.items():
-        assert len(answers(await one.produce(frame))) == 2, about
-    cut_off = await one.produce(plain[:-20])
-    assert isinstance(cut_off, str)
-    assert one.known_count == 0
+    written = [
+        plain[:-1] + tagged,
+        plain[:-2] + tagged + plain[-1:],
+        plain[:-3] + tagged + plain[-2:],
+        plain + b"\0",
+        plain[:-20],
+    ]
+    for number, frame in enumerate(written):
+        await answered_alike(tmp_path / str(number), [plain, frame, frame, plain, plain])
 
 
-@pytest.mark.parametrize("count", [MAXIMUM_PARTITIONS, MAXIMUM_PARTITIONS + 1])
+@pytest.mark.parametrize("count", [MAXIMUM_RECORDS, MAXIMUM_RECORDS + 1, 700])
 async def test_a_request_for_very_many_partitions_is_always_decoded(one: Served, count: int) -> None:
     await one.broker.create_topic("wide", count)
     frame = produce_frame_of_several([(partition, batch()) for partition in range(count)], topic="wide")
     for number in range(2):
         assert base_offsets(await one.produce(frame)) == dict.fromkeys(range(count), number)
-    assert one.known_count == (count <= MAXIMUM_PARTITIONS)
+    assert one.known_count == (count <= MAXIMUM_RECORDS)
 
 
-async def test_no_more_topics_are_remembered_than_there_is_room_for(one: Served) -> None:
+async def test_a_producer_to_changing_partitions_has_room_for_a_few_of_its_requests(one: Served) -> None:
+    await one.broker.create_topic("wide", MAXIMUM_ALIKE + 2)
+    frames = [
+        produce_frame_of_several([(0, batch()), (partition, batch())], topic="wide")
+        for partition in range(1, MAXIMUM_ALIKE + 2)
+    ]
+    for number in range(5):
+        for frame in frames[:MAXIMUM_ALIKE]:
+            assert list(base_offsets(await one.produce(frame)).values())[1] == number
+        if number:
+            assert set(errors(await one.produce(frames[-1])).values()) == {ErrorCode.NONE}
+    assert one.known_count == 4 * MAXIMUM_ALIKE
+    assert one.remembered_count == MAXIMUM_ALIKE
+
+
+async def test_a_producer_whose_partitions_never_repeat_does_not_pay_for_the_cache(
+    one: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.broker.create_topic("wide", 10 * MAXIMUM_ALIKE)
+    shapes_count = 0
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal shapes_count
+        shapes_count += 1
+        return shape_of(*arguments, **options)
+
+    monkeypatch.setattr(request_cache, "shape_of", counted)
+    for partition in range(1, 10 * MAXIMUM_ALIKE):
+        frame = produce_frame_of_several([(0, batch()), (partition, batch())], topic="wide")
+        assert set(errors(await one.produce(frame)).values()) == {ErrorCode.NONE}
+    assert shapes_count == MAXIMUM_ALIKE + 1
+    assert one.remembered_count == 0
+
+
+async def test_a_client_whose_requests_never_repeat_does_not_pay_for_the_cache(one: Served) -> None:
     frames = [produce_frame_of_several(TWO, client_id=f"client {number:3}") for number in range(MAXIMUM_COUNT + 2)]
     for frame in frames * 2:
         await one.produce(frame)
-    assert one.known_count == one.remembered_count == MAXIMUM_COUNT
-
-
-async def test_no_more_partitions_are_remembered_than_there_is_room_for(
-    one: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(produce_topic_cache, "MAXIMUM_LOGS", 3)
-    for topic, known_count in (("orders", 1), ("stamped", 1), ("orders", 3)):
-        frame = produce_frame_of_several(TWO, topic=topic)
-        for _ in range(2):
-            assert set(errors(await one.produce(frame)).values()) == {ErrorCode.NONE}
-        assert one.known_count == known_count
+    assert one.known_count == one.remembered_count == 0
 
 
 async def test_requests_for_one_partition_and_for_several_are_distinguished(one: Served) -> None:
@@ -226,15 +286,15 @@ async def test_batches_of_two_producers_in_one_request_are_refused_though_it_cou
     await one.produce(transactional_frame())
     batches = [(0, transactional(1)), (1, transactional(producer_epoch=1))]
     frame = produce_frame_of_several(batches, version=BY_ID, transactional_id="application")
-    assert set(errors(await one.produce(frame), BY_ID).values()) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
-    assert one.known_count == 0
+    for _ in range(2):
+        assert set(errors(await one.produce(frame), BY_ID).values()) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert one.known_count == 1
 
 
 async def test_partitions_that_are_in_the_transaction_are_not_verified_again(one: Served) -> None:
-    for sequence, partitions in ((0, (0, 1, 2)), (1, (0, 1))):
-        assert set(errors(await one.produce(transactional_frame(sequence, partitions=partitions)), BY_ID).values()) == {
-            0
-        }
+    for sequence in (0, 1):
+        reply = await one.produce(transactional_frame(sequence, partitions=(1, 0)))
+        assert base_offsets(reply, BY_ID) == {1: sequence, 0: sequence}
     one.end_transaction("orders", 0)
     one.broker.verifier.calls.clear()
     assert base_offsets(await one.produce(transactional_frame(2, partitions=(1, 0))), BY_ID) == {1: 2, 0: 3}
@@ -338,7 +398,24 @@ async def test_batches_that_cannot_be_stored_are_answered_as_if_they_were_decode
         assert replies[0] == replies[1]
         lost = dict.fromkeys((0, 1), ErrorCode.KAFKA_STORAGE_ERROR)
         assert [errors(reply) for reply in replies[0]] == [{0: 0, 1: 0}, lost, lost]
-        assert known.known_count == 1
+        assert known.known_count == 2
+
+
+@pytest.mark.parametrize("planted", [(PartitionLog, "append"), (ReplyForm, "write")])
+async def test_a_cached_request_that_fails_unexpectedly_is_answered_as_any_other(
+    one: Served, monkeypatch: pytest.MonkeyPatch, planted: tuple[type, str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("a defect")
+
+    for number in range(2):
+        assert base_offsets(await one.produce(produce_frame_of_several(TWO))) == {0: number, 1: number}
+    with monkeypatch.context() as broken:
+        broken.setattr(*planted, fail)
+        reply = await one.produce(produce_frame_of_several(TWO))
+    assert errors(reply) == dict.fromkeys((0, 1), ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert set(errors(await one.produce(produce_frame_of_several(TWO))).values()) == {ErrorCode.NONE}
+    assert one.known_count == 3
 
 
 async def test_a_cached_request_is_answered_when_all_of_its_batches_are_durable(tmp_path: Path) -> None:

@@ -21,17 +21,20 @@ from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.network.inbox import MIN_PIPELINED
 from fencepost.broker.network.receive_buffer import SMALL_CAPACITY_BYTES, BufferPool
 from fencepost.broker.network.socket_sender import SendfileSockets
-from fencepost.broker.request_cache import produce_cache
-from fencepost.broker.request_cache.produce_runs import RunResult
+from fencepost.broker.requests import request_cache
+from fencepost.broker.requests.produce_runs import RunResult
 from fencepost.broker.storage.descriptors import Descriptors
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
+from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import LENGTH_BYTES, EqualLengthFrames, request_frame
+from fencepost.protocol.headers import response_header_version
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.produce import ProduceResponse
 from fencepost.protocol.schema import decode
+from fencepost.protocol.shape import ReplyForm
 from tests.support import produce_frames
 from tests.support.batch_runs import equal_batch, with_byte, with_header
 from tests.support.handler_context import NOW_MS, HandlerBroker, open_broker
@@ -134,7 +137,7 @@ class Client:
         self.connect()
 
     def connect(self) -> None:
-        """Connect, or connect again with empty caches."""
+        """Connect, or connect again with an empty cache."""
         self.connection = Connection(
             1,
             dispatcher=self.dispatcher,
@@ -268,7 +271,9 @@ def frames_with(batches: Iterable[bytes], **request: Any) -> list[bytes]:
 
 
 def answer(reply: bytes, version: int = BY_NAME) -> Any:
-    response = decode(ProduceResponse, reply, version, LENGTH_BYTES + 5)
+    response = decode(
+        ProduceResponse, reply, version, LENGTH_BYTES + 4 + response_header_version(ApiKey.PRODUCE, version)
+    )
     return response.responses[0].partition_responses[0]
 
 
@@ -355,12 +360,13 @@ async def one(tmp_path: Path) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("version", [9, 11, BY_NAME, BY_ID])
+@pytest.mark.parametrize("version", range(3, 14))
 async def test_requests_that_arrive_together_are_appended_together(both: Both, version: int) -> None:
     batches = [batch(bytes([index]) * 20) for index in range(16)]
-    await both.send(frames_with(batches[:1], version=version))
+    await both.send(frames_with(batches[:1] * 2, version=version))
     await both.send(frames_with(batches, version=version))
-    assert both.together.dispatcher.run_counts == [16]
+    # Replies of earlier versions have no start of the log: they are encoded one by one.
+    assert both.together.dispatcher.run_counts == ([16] if version >= 5 else [])
 
 
 async def test_those_behind_the_first_of_a_connection_are_not_looked_at_together_before_the_next_turn(
@@ -371,7 +377,7 @@ async def test_those_behind_the_first_of_a_connection_are_not_looked_at_together
 
 
 async def test_few_requests_are_not_worth_it(one: Client) -> None:
-    await one.burst(frames_with([batch()]))
+    await one.burst(frames_with([batch()] * 2))
     await one.burst(frames_with([batch()] * (MIN_PIPELINED - 1)))
     assert one.dispatcher.run_counts == []
     await one.burst(frames_with([batch()] * MIN_PIPELINED))
@@ -379,16 +385,16 @@ async def test_few_requests_are_not_worth_it(one: Client) -> None:
 
 
 async def test_replies_to_a_run_leave_in_one_write(one: Client) -> None:
-    await one.burst(frames_with([batch()]))
+    await one.burst(frames_with([batch()] * 2))
     writes_count = one.transport.writes_count
-    assert offsets_of(await one.burst(frames_with([batch()] * 16))) == list(range(8, 136, 8))
+    assert offsets_of(await one.burst(frames_with([batch()] * 16))) == list(range(16, 144, 8))
     assert one.transport.writes_count == writes_count + 1
 
 
 async def test_correlation_ids_are_those_of_the_requests(both: Both) -> None:
     ids = [0, -1, 2**31 - 1, -(2**31), 5, 5, 4, 3]
     frames = [produce_frame(batch(), correlation_id=correlation_id) for correlation_id in ids]
-    await both.send(frames[:1])
+    await both.send(frames[:1] * 2)
     replies = await both.send(frames)
     assert [int.from_bytes(reply[4:8], "big", signed=True) for reply in replies] == ids
     assert both.together.dispatcher.run_counts == [8]
@@ -396,7 +402,7 @@ async def test_correlation_ids_are_those_of_the_requests(both: Both) -> None:
 
 @pytest.mark.parametrize("producers", [1, 2, 3])
 async def test_batches_of_producers_are_checked_one_after_the_other(both: Both, producers: int) -> None:
-    await both.send(frames_with([batch()]))
+    await both.send(frames_with([batch()] * 2))
     mixed = [in_sequence(12, producer=(9 + index, 0)) for index in range(producers)]
     replies = await both.send(
         frames_with([mixed[index % producers][index // producers] for index in range(24 if producers > 1 else 12)])
@@ -407,7 +413,7 @@ async def test_batches_of_producers_are_checked_one_after_the_other(both: Both, 
 
 
 async def test_requests_of_changing_producers_are_not_looked_at_again_and_again(one: Client) -> None:
-    await one.burst(frames_with([batch()]))
+    await one.burst(frames_with([batch()] * 2))
     mixed = [in_sequence(60, producer=(9 + index, 0)) for index in range(2)]
     await one.burst(frames_with([mixed[index % 2][index // 2] for index in range(120)]))
     assert one.dispatcher.looked_at_count < 3 * 120
@@ -503,7 +509,7 @@ TAGGED = PLAIN[:3] + bytes([PLAIN[3] + 4]) + PLAIN[4:-1] + b"\x01\x63\x02ab"
 async def test_a_request_that_deviates_is_answered_as_if_it_came_alone(tmp_path: Path, other: bytes) -> None:
     async with both_connected(tmp_path) as both:
         for place in (0, 1, 5, 9):
-            await both.send([PLAIN])
+            await both.send([PLAIN] * 2)
             burst = [PLAIN] * 10
             burst[place] = other
             await both.send(burst)
@@ -513,7 +519,7 @@ async def test_a_request_that_deviates_is_answered_as_if_it_came_alone(tmp_path:
 
 
 async def test_a_frame_that_is_not_whole_waits(both: Both) -> None:
-    await both.send([PLAIN])
+    await both.send([PLAIN] * 2)
     for cut in (1, 3, 4, 5, 20, len(PLAIN) - 1):
         together_count = both.together.together_count
         replies = await both.send([PLAIN] * 7, cuts=[5 * len(PLAIN) + cut])
@@ -523,24 +529,24 @@ async def test_a_frame_that_is_not_whole_waits(both: Both) -> None:
 
 async def test_a_batch_of_another_length_between_two_runs(both: Both) -> None:
     longer = produce_frame(batch(b"another length"))
-    await both.send([PLAIN])
+    await both.send([PLAIN] * 2)
     await both.send([*[PLAIN] * 5, *[longer] * 5, *[PLAIN] * 5])
     assert both.together.together_count >= 5
 
 
 async def test_partitions_in_turns(both: Both) -> None:
     frames = [produce_frame(batch(), partition=partition) for partition in (0, 1)]
-    await both.send(frames)
+    await both.send(frames * 2)
     await both.send(frames * 20)
     await both.send([*frames[:1] * 20, *frames[1:] * 20])
 
 
-async def test_requests_with_active_quotas_are_counted_one_by_one(both: Both) -> None:
-    await both.send([PLAIN])
+async def test_requests_with_a_quota_are_appended_together_while_they_are_within_it(both: Both) -> None:
+    await both.send([PLAIN] * 2)
     for broker in both.brokers:
         await broker.services.client_quotas.change((("client-id", "client"),), {"producer_byte_rate": 1e12})
     await both.send([PLAIN] * 10)
-    assert both.together.dispatcher.run_counts == []
+    assert both.together.dispatcher.run_counts == [10]
 
 
 async def test_a_topic_that_was_created_again_is_not_mistaken_for_the_one_before(both: Both) -> None:
@@ -562,7 +568,7 @@ async def test_a_topic_that_was_created_again_is_not_mistaken_for_the_one_before
 
 
 async def test_a_changed_config_counts_from_the_next_burst_on(both: Both) -> None:
-    await both.send([PLAIN])
+    await both.send([PLAIN] * 2)
     for config in (
         {"message.timestamp.type": "LogAppendTime"},
         {"cleanup.policy": "compact"},
@@ -580,6 +586,10 @@ async def test_a_changed_config_counts_from_the_next_burst_on(both: Both) -> Non
 
 
 async def test_batches_of_a_transaction_are_appended_together_once_it_is_open(both: Both) -> None:
+    others = in_sequence(2, producer=(8, 0), is_transactional=True)
+    await both.send(frames_with(others, transactional_id="application"))
+    for broker in both.brokers:
+        end_transaction(broker, producer=(8, 0))
     for epoch in range(3):
         transactional = in_sequence(12, producer=(9, epoch), is_transactional=True)
         replies = await both.send(frames_with(transactional[:1], transactional_id="application"))
@@ -591,12 +601,12 @@ async def test_batches_of_a_transaction_are_appended_together_once_it_is_open(bo
 
 
 async def test_a_burst_that_uses_the_sequences_of_an_ended_transaction_again_is_refused(both: Both) -> None:
-    transactional = in_sequence(9, is_transactional=True)
-    await both.send(frames_with(transactional[:1], transactional_id="application"))
-    await both.send(frames_with(transactional[1:], transactional_id="application"))
+    transactional = in_sequence(10, is_transactional=True)
+    await both.send(frames_with(transactional[:2], transactional_id="application"))
+    await both.send(frames_with(transactional[2:], transactional_id="application"))
     for broker in both.brokers:
         end_transaction(broker)
-    replies = await both.send(frames_with(transactional[4:], transactional_id="application"))
+    replies = await both.send(frames_with(transactional[5:], transactional_id="application"))
     assert errors_of(replies) == [ErrorCode.UNKNOWN_PRODUCER_ID] * 5
     assert both.together.dispatcher.run_counts == [8]
 
@@ -607,7 +617,7 @@ async def test_a_burst_that_uses_the_sequences_of_an_ended_transaction_again_is_
 @pytest.mark.parametrize("version", [11, BY_NAME])
 async def test_a_burst_that_opens_a_transaction_is_verified(both: Both, version: int, error: ErrorCode) -> None:
     opening = frames_with(
-        in_sequence(1, producer=(8, 0), is_transactional=True), version=version, transactional_id="application"
+        in_sequence(2, producer=(8, 0), is_transactional=True), version=version, transactional_id="application"
     )
     await both.send(opening)
     for broker in both.brokers:
@@ -624,8 +634,8 @@ async def test_transactional_batches_without_a_producer_are_answered_as_if_they_
     both: Both, producer: tuple[int, int]
 ) -> None:
     opening = frames_with(in_sequence(6, is_transactional=True), transactional_id="application")
-    await both.send(opening[:1])
-    await both.send(opening[1:])
+    await both.send(opening[:2])
+    await both.send(opening[2:])
     for broker in both.brokers:
         broker.verifier.answers = [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 20
     without = [batch(is_transactional=True, producer=producer) for _ in range(8)]
@@ -634,7 +644,7 @@ async def test_transactional_batches_without_a_producer_are_answered_as_if_they_
 
 
 async def test_batches_without_and_with_a_transaction_do_not_mix(both: Both) -> None:
-    await both.send(frames_with(in_sequence(1, producer=(8, 0), is_transactional=True), transactional_id="application"))
+    await both.send(frames_with(in_sequence(2, producer=(8, 0), is_transactional=True), transactional_id="application"))
     plain = in_sequence(4)
     transactional = in_sequence(4, first=32, is_transactional=True)
     for transactional_id in (None, "application"):
@@ -644,7 +654,7 @@ async def test_batches_without_and_with_a_transaction_do_not_mix(both: Both) -> 
 
 async def test_a_burst_while_the_producer_is_being_verified_waits_for_its_turn(both: Both) -> None:
     first, *rest = frames_with(in_sequence(8, is_transactional=True), transactional_id="application")
-    await both.send(frames_with(in_sequence(1, producer=(8, 0), is_transactional=True), transactional_id="application"))
+    await both.send(frames_with(in_sequence(2, producer=(8, 0), is_transactional=True), transactional_id="application"))
     for broker in both.brokers:
         broker.verifier.is_elsewhere = True
     replies = await both.send([first, *rest])
@@ -654,7 +664,7 @@ async def test_a_burst_while_the_producer_is_being_verified_waits_for_its_turn(b
 
 
 async def test_batches_of_an_open_transaction_are_refused_without_its_id(both: Both) -> None:
-    await both.send([PLAIN])
+    await both.send([PLAIN] * 2)
     transactional = in_sequence(8, is_transactional=True)
     await both.send(frames_with(transactional[:1], transactional_id="application"))
     replies = await both.send(frames_with(transactional[1:]))
@@ -699,7 +709,7 @@ async def fail_to_sync(*_: object) -> None:
 
 async def test_requests_that_cannot_be_written_get_an_error(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = frames_with([batch()] * 8)
-    await both.send(frames[:1])
+    await both.send(frames[:1] * 2)
     with monkeypatch.context() as broken:
         broken.setattr(LocalFile, "append", fail)
         replies = await both.answers(frames)
@@ -713,7 +723,7 @@ async def test_requests_that_cannot_be_synced_are_all_answered_with_one_error(
 ) -> None:
     frames = frames_with([batch()] * 8)
     async with both_connected(tmp_path, **DURABLE) as both:
-        await both.send(frames[:1])
+        await both.send(frames[:1] * 2)
         replies = []
         for client in (both.together, both.pipelined()):
             with monkeypatch.context() as broken:
@@ -726,31 +736,66 @@ async def test_requests_that_cannot_be_synced_are_all_answered_with_one_error(
             assert errors_of(burst) == [ErrorCode.KAFKA_STORAGE_ERROR] * 8
 
 
-async def test_a_defect_closes_the_connection(one: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    await one.burst([PLAIN])
+async def test_a_run_that_fails_unexpectedly_is_answered_as_its_first_request_would_be(
+    one: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.burst([PLAIN] * 2)
 
     def fail_in_an_unthought_of_way(*_: object, **__: object) -> None:
         raise KeyError("a defect")
 
     monkeypatch.setattr(type(one.broker.log("orders")), "append_run", fail_in_an_unthought_of_way)
-    assert await one.burst([PLAIN] * 8) == []
-    assert one.refusals == ["Produce failed and could not be answered"]
+    errors = errors_of(await one.burst([PLAIN] * 8))
+    assert errors == [ErrorCode.UNKNOWN_SERVER_ERROR] + [ErrorCode.NONE] * 7
+    assert one.refusals == []
+    assert one.broker.log("orders").log_end_offset == 9 * 8
 
 
 async def test_what_was_appended_and_could_not_be_answered_is_not_written_twice(
     one: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await one.burst([PLAIN])
-    records_count = one.broker.log("orders").log_end_offset
+    await one.burst([PLAIN] * 2)
+    end_offset = one.broker.log("orders").log_end_offset
 
-    def fail_in_an_unthought_of_way(*_: object) -> None:
+    def fail_in_an_unthought_of_way(*_: object, **__: object) -> None:
         raise KeyError("a defect")
 
     # Not the end of the connection: a client that is not idempotent would send all of it again.
-    monkeypatch.setattr(produce_cache._CachedProduce, "replies", fail_in_an_unthought_of_way)
+    monkeypatch.setattr(ReplyForm, "write_all", fail_in_an_unthought_of_way)
     assert errors_of(await one.burst([PLAIN] * 8)) == [ErrorCode.UNKNOWN_SERVER_ERROR] * 8
     assert one.refusals == []
-    assert one.broker.log("orders").log_end_offset == 9 * records_count
+    assert one.broker.log("orders").log_end_offset == end_offset + 8 * 8
+
+
+async def test_what_is_durable_and_could_not_be_answered_is_not_written_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(tmp_path, **DURABLE) as client:
+        await client.burst([PLAIN] * 2)
+
+        def fail_in_an_unthought_of_way(*_: object, **__: object) -> None:
+            raise KeyError("a defect")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(ReplyForm, "write_all", fail_in_an_unthought_of_way)
+            assert errors_of(await client.burst([PLAIN] * 8)) == [ErrorCode.UNKNOWN_SERVER_ERROR] * 8
+        assert client.dispatcher.run_counts == [8]
+        assert client.refusals == []
+        assert errors_of(await client.burst([PLAIN] * 8)) == [ErrorCode.NONE] * 8
+        assert client.broker.log("orders").high_watermark == 18 * 8
+
+
+async def test_a_cache_that_fails_does_not_keep_requests_from_being_answered(
+    one: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.burst([PLAIN] * 2)
+
+    def fail_in_an_unthought_of_way(*_: object, **__: object) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(request_cache, "_set_records", fail_in_an_unthought_of_way)
+    assert offsets_of(await one.burst([PLAIN] * 8)) == list(range(16, 80, 8))
+    assert one.refusals == []
 
 
 # Many at a time
@@ -760,7 +805,7 @@ async def test_a_burst_above_the_shared_buffer_is_met_with_a_larger_one_which_go
     large = produce_frame(batch(bytes(2_000)))
     async with both_connected(tmp_path) as both:
         client = both.together
-        await both.send([large])
+        await both.send([large] * 2)
         for _ in range(4):
             await both.send([large] * 40)
         assert max(client.transport.readings) > 4 * SMALL_CAPACITY_BYTES
@@ -778,18 +823,18 @@ async def test_a_burst_above_the_shared_buffer_is_met_with_a_larger_one_which_go
 async def test_no_more_are_started_in_a_turn_than_may_be_in_flight(tmp_path: Path, most_count: int) -> None:
     frames = frames_with([batch()] * 100)
     async with connected(tmp_path, fencepost_connection_max_in_flight=most_count) as client:
-        await client.burst(frames[:1])
+        await client.burst(frames[:1] * 2)
         log = client.broker.log("orders")
         end_offset = log.log_end_offset
         client.arrive(*frames)
         assert log.log_end_offset == end_offset + most_count * 8, "others get their turn"
-        assert offsets_of(await client.replies(100)) == list(range(8, 808, 8))
+        assert offsets_of(await client.replies(100)) == list(range(16, 816, 8))
 
 
 async def test_several_runs_of_a_turn_are_no_more_than_may_be_in_flight(tmp_path: Path) -> None:
     frames = [produce_frame(batch(), partition=partition) for partition in (0, 1)]
     async with connected(tmp_path, fencepost_connection_max_in_flight=20) as client:
-        await client.burst(frames)
+        await client.burst(frames * 2)
         client.arrive(*frames[:1] * 10, *frames[1:] * 30)
         assert client.dispatcher.run_counts == [10, 10]
         assert len(await client.replies(40)) == 40
@@ -798,7 +843,7 @@ async def test_several_runs_of_a_turn_are_no_more_than_may_be_in_flight(tmp_path
 async def test_more_than_a_system_call_writes_are_appended_together(tmp_path: Path) -> None:
     async with both_connected(tmp_path, fencepost_connection_max_in_flight=10_000) as both:
         small = [produce_frame(batch(b"", records_count=6), correlation_id=index) for index in range(3_000)]
-        await both.send(small[:1])
+        await both.send(small[:1] * 2)
         for _ in range(2):
             await both.send(small)
         assert max(both.together.dispatcher.run_counts) > 1_024
@@ -821,7 +866,7 @@ async def test_runs_that_wait_for_the_disk_are_answered_in_order_with_what_is_ar
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(tmp_path, **DURABLE) as client:
-        await client.burst([produce_frame(batch()), produce_frame(batch(), partition=1)])
+        await client.burst([produce_frame(batch()), produce_frame(batch(), partition=1)] * 2)
         may_sync = hold_back_syncs(monkeypatch)
         frames = [
             *frames_with([batch()] * 6),
@@ -847,14 +892,14 @@ async def test_a_client_that_leaves_while_its_run_waits_is_not_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(tmp_path, **DURABLE) as client:
-        await client.burst([PLAIN])
+        await client.burst([PLAIN] * 2)
         may_sync = hold_back_syncs(monkeypatch)
         client.arrive(*[PLAIN] * 6)
         client.connection.connection_lost(None)
         may_sync.set()
         log = client.broker.log("orders")
         await log.flushed()
-        assert log.high_watermark == 7 * 8
+        assert log.high_watermark == 8 * 8
         assert not client.transport.written
 
 

@@ -1,1 +1,0 @@
-"""Request caches per connection: requests that repeat an earlier one are found by their bytes and not decoded."""

@@ -1,0 +1,80 @@
+"""Routes of requests: the declaration of an API, and what follows from it for one version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.headers import request_header_version
+from fencepost.protocol.primitives import RECORDS
+from fencepost.protocol.schema import schema_of
+from fencepost.protocol.shape import field_codes
+
+
+class Repeats(NamedTuple):
+    """How requests of an API repeat: the paths of the fields that vary, in a request and in its usual answer.
+
+    A path is as `topics[].partitions[].fetch_offset`. Records come last.
+    """
+
+    request: tuple[str, ...]
+    answer: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One served API.
+
+    versions:   lowest and highest version served, both inclusive (ApiVersions may advertise a lower minimum, see
+                `advertised_minimum`).
+    unstable_from: from this version on Kafka may still change the message: served, and shown, only with
+                `unstable.api.versions.enable`.
+    failed:     builds the reply in which the whole request failed with one error code.
+    is_cancelled_on_disconnect: the handler waits only for its client and leaves nothing half done.
+    repeats:    None if the API's requests are decoded each time.
+    """
+
+    key: int
+    name: str
+    request: type[Any]
+    response: type[Any]
+    minimum_version: int
+    maximum_version: int
+    advertised_minimum: int
+    handler: Callable[[Any, Any], Any]
+    failed: Callable[[Any, ErrorCode, int], Any]
+    is_cancelled_on_disconnect: bool = False
+    unstable_from: int | None = None
+    repeats: Repeats | None = None
+
+    def highest_version(self, *, with_unstable: bool) -> int:
+        if self.unstable_from is None or with_unstable:
+            return self.maximum_version
+        return self.unstable_from - 1
+
+
+class Route:
+    """One version of an API: its handler, and how its requests are read.
+
+    carries_records: whether requests have record batches, which lie in the memory of the frame.
+    varying:      the paths of the fields in which requests that repeat differ; None if they are decoded each time.
+    answer_paths: the paths of the fields that vary in a usual answer; None if this version lacks one of them.
+    """
+
+    __slots__ = ("answer_paths", "api", "carries_records", "header_version", "is_flexible", "varying", "version")
+
+    def __init__(self, api: Api, version: int) -> None:
+        self.api = api
+        self.version = version
+        self.header_version = request_header_version(api.key, version)
+        schema = schema_of(api.request)
+        self.is_flexible = version in schema.flexible
+        self.carries_records = any(field.type is RECORDS for field in schema.all_fields())
+        repeats = api.repeats
+        self.varying = self.answer_paths = None
+        if repeats is not None:
+            self.varying = repeats.request
+            if field_codes(api.response, version).keys() >= set(repeats.answer):
+                self.answer_paths = repeats.answer

@@ -1,0 +1,879 @@
+"""Every request takes one way, whether it repeats an earlier one of its connection or not.
+
+For every API whose requests are cached, in every version: what it answers and stores for requests that are found in the
+cache is what it answers and stores for those that are decoded, in success and in every kind of failure. Rights and
+counting see all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fencepost.broker.handlers import APIS, CloseConnection, RequestContext
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.requests.routes import Api
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_membership import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from fencepost.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from fencepost.protocol.shape import ReplyForm
+from tests.broker.requests.test_produce_runs import batch as equal_batch
+from tests.broker.requests.test_produce_runs import connected, frames_with
+from tests.support.equal_brokers import CLIENT_ID, EqualBrokers, equal_brokers
+from tests.support.handler_context import batch
+
+PAGE_CACHE, DURABLE = 2**63 - 1, 1
+TIMES = 3
+"""Each request is sent so often: decoded, cached without the form of its reply, cached with it."""
+TRANSACTIONAL_ID = "application"
+LONG_MS = 60_000
+
+Scenario = Callable[[EqualBrokers, int], Awaitable[None]]
+
+
+# What is sent
+
+
+def produce(
+    brokers: EqualBrokers,
+    version: int,
+    *batches: bytes | None,
+    topic: str = "orders",
+    topic_id: bytes | None = None,
+    first: int = 0,
+    acks: int = -1,
+    transactional_id: str | None = None,
+) -> ProduceRequest:
+    """One batch for each partition from `first` on."""
+    partitions = [PartitionProduceData(index=first + index, records=one) for index, one in enumerate(batches)]
+    named: dict[str, Any] = {"name": topic}
+    if version >= 13:
+        named = {"topic_id": brokers.topic_id(topic) if topic_id is None else topic_id}
+    topics = [TopicProduceData(partition_data=partitions, **named)]
+    return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1_000, topic_data=topics)
+
+
+def in_transaction(producer: tuple[int, int], sequence: int) -> bytes:
+    return batch(
+        b"in a transaction",
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+
+
+def fetch(
+    brokers: EqualBrokers,
+    version: int,
+    *partitions: int,
+    topic: str = "orders",
+    topic_id: bytes | None = None,
+    offset: int = 0,
+    leader_epoch: int = -1,
+    **fields: Any,
+) -> FetchRequest:
+    requested = [
+        FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1_000_000, current_leader_epoch=leader_epoch)
+        for partition in partitions
+    ]
+    topics = []
+    if version >= 13 and partitions:
+        topics = [FetchTopic(topic_id=brokers.topic_id(topic) if topic_id is None else topic_id, partitions=requested)]
+    elif partitions:
+        topics = [FetchTopic(topic=topic, partitions=requested)]
+    return FetchRequest(**{"max_wait_ms": 0, "min_bytes": 1, "topics": topics, **fields})
+
+
+def commit(
+    brokers: EqualBrokers,
+    version: int,
+    offset: int,
+    *partitions: int,
+    topic: str = "orders",
+    topic_id: bytes | None = None,
+    **fields: Any,
+) -> OffsetCommitRequest:
+    committed = [OffsetCommitRequestPartition(partition, committed_offset=offset) for partition in partitions]
+    if version >= 10:
+        found = brokers.topic_id(topic) if topic_id is None else topic_id
+        topics = [OffsetCommitRequestTopic(topic_id=found, partitions=committed)]
+    else:
+        topics = [OffsetCommitRequestTopic(name=topic, partitions=committed)]
+    return OffsetCommitRequest(**{"group_id": "g", "topics": topics, **fields})
+
+
+def add(producer: tuple[int, int], version: int, *partitions: int, topic: str = "orders") -> AddPartitionsToTxnRequest:
+    topics = [AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))]
+    if version < 4:
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=TRANSACTIONAL_ID,
+            v3_and_below_producer_id=producer[0],
+            v3_and_below_producer_epoch=producer[1],
+            v3_and_below_topics=topics,
+        )
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=TRANSACTIONAL_ID, producer_id=producer[0], producer_epoch=producer[1], topics=topics
+    )
+    return AddPartitionsToTxnRequest(transactions=[transaction])
+
+
+def end(
+    producer: tuple[int, int], *, committed: bool = True, transactional_id: str = TRANSACTIONAL_ID
+) -> EndTxnRequest:
+    return EndTxnRequest(
+        transactional_id=transactional_id, producer_id=producer[0], producer_epoch=producer[1], committed=committed
+    )
+
+
+async def new_producer(brokers: EqualBrokers, transactional_id: str | None = TRANSACTIONAL_ID) -> tuple[int, int]:
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    response = await brokers.send(request, 4)
+    assert response.error_code == ErrorCode.NONE
+    return response.producer_id, response.producer_epoch
+
+
+def errors(response: Any) -> set[int]:
+    """All error codes of a response."""
+    found = set()
+    for name in response.__slots__:
+        value = getattr(response, name)
+        if name.endswith("error_code"):
+            found.add(int(value))
+        elif isinstance(value, list):
+            found |= {error for one in value if hasattr(one, "__slots__") for error in errors(one)}
+    return found - {0} or {0}
+
+
+# Scenarios: each sends requests several times, with what is expected of both brokers
+
+
+async def expect(brokers: EqualBrokers, request: Any, version: int, *expected: int) -> None:
+    """Send a request several times; `expected` are the error codes, of each time or of all times."""
+    for number in range(TIMES):
+        response = await brokers.send(request, version)
+        error = expected[number] if len(expected) > 1 else expected[0]
+        assert errors(response) == {error}, (request, response)
+
+
+async def produces(brokers: EqualBrokers, version: int) -> None:
+    for number in range(TIMES):
+        for acks in (-1, 1, 0):
+            request = produce(brokers, version, batch(b"x" * 90 * number), batch(b"y"), acks=acks)
+            response = await brokers.send(request, version)
+            assert response is None if acks == 0 else errors(response) == {0}
+    for sequence in range(TIMES):
+        sent = batch(b"v", producer_id=4_000, producer_epoch=1, base_sequence=sequence)
+        for _ in range(2):  # the second is a duplicate
+            await expect(brokers, produce(brokers, version, sent), version, 0)
+    await expect(
+        brokers,
+        produce(brokers, version, batch(producer_id=4_000, producer_epoch=1, base_sequence=9)),
+        version,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    )
+    await expect(
+        brokers,
+        produce(brokers, version, batch(producer_id=4_000, producer_epoch=0, base_sequence=TIMES)),
+        version,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    )
+    damaged = bytearray(batch(b"damaged"))
+    damaged[-2] ^= 1
+    await expect(brokers, produce(brokers, version, bytes(damaged)), version, ErrorCode.CORRUPT_MESSAGE)
+    await expect(brokers, produce(brokers, version, batch()[:-1]), version, ErrorCode.INVALID_RECORD)
+    await expect(brokers, produce(brokers, version, batch(), acks=7), version, ErrorCode.INVALID_REQUIRED_ACKS)
+    unknown: dict[str, Any] = {"topic_id": b"no such topic id"} if version >= 13 else {"topic": "missing"}
+    error = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await expect(brokers, produce(brokers, version, batch(), **unknown), version, error)
+    await expect(brokers, produce(brokers, version, batch(), first=7), version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for _ in range(TIMES):
+        # Without a reply, an error ends the connection.
+        assert isinstance(await brokers.send(produce(brokers, version, batch(), first=7, acks=0), version), str)
+        await brokers.send(produce(brokers, version, batch()), version)
+
+
+async def produces_in_transactions(brokers: EqualBrokers, version: int) -> None:
+    producer = await new_producer(brokers)
+
+    def sent(sequence: int) -> ProduceRequest:
+        records = in_transaction(producer, sequence)
+        return produce(brokers, version, records, records, transactional_id=TRANSACTIONAL_ID)
+
+    if version >= 12:
+        for _ in range(TIMES):
+            for sequence in range(TIMES):
+                assert errors(await brokers.send(sent(sequence), version)) == {0}
+            ended = await brokers.send(end(producer), 5)
+            assert ended.error_code == 0
+            producer = ended.producer_id, ended.producer_epoch
+            await brokers.settle()
+    else:
+        not_begun = ErrorCode.TRANSACTION_ABORTABLE if version == 11 else ErrorCode.INVALID_TXN_STATE
+        await expect(brokers, sent(0), version, not_begun)
+        for round_number in range(TIMES):
+            assert errors(await brokers.send(add(producer, 3, 0, 1), 3)) == {0}
+            for sequence in range(TIMES):
+                assert errors(await brokers.send(sent(sequence + TIMES * round_number), version)) == {0}
+            assert errors(await brokers.send(end(producer, committed=round_number != 1), 4)) == {0}
+            await brokers.settle()
+    fenced, producer = producer, await new_producer(brokers)
+    assert errors(await brokers.send(add(producer, 3, 0, 1), 3)) == {0}
+    assert errors(await brokers.send(sent(0), version)) == {0}
+    producer = fenced
+    await expect(brokers, sent(0), version, ErrorCode.INVALID_PRODUCER_EPOCH)
+    records = in_transaction(producer, 5)
+    await expect(brokers, produce(brokers, version, records), version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+async def produces_to_a_topic_that_is_created_again(brokers: EqualBrokers, version: int) -> None:
+    request = produce(brokers, version, batch(b"a"), batch(b"b"))
+    await expect(brokers, request, version, 0)
+    await brokers.delete("orders")
+    gone = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await expect(brokers, request, version, gone)
+    await brokers.create("orders")
+    await expect(brokers, request, version, gone if version >= 13 else 0)
+    await expect(brokers, produce(brokers, version, batch(b"a"), batch(b"b")), version, 0)
+
+
+async def produces_to_logs_that_fail(brokers: EqualBrokers, version: int) -> None:
+    requests = [produce(brokers, version, batch(), topic=topic) for topic in ("orders", "returns")]
+    for request in requests:
+        await expect(brokers, request, version, 0)
+    await brokers.lose("orders")
+    await expect(brokers, requests[0], version, ErrorCode.KAFKA_STORAGE_ERROR)
+    await expect(brokers, requests[1], version, 0)
+
+
+async def produces_beyond_a_quota(brokers: EqualBrokers, version: int) -> None:
+    request = produce(brokers, version, batch(bytes(1_000)))
+    await expect(brokers, request, version, 0)
+    await brokers.set_quotas(producer_byte_rate=100.0, request_percentage=0.5)
+    await throttled(brokers, [request, produce(brokers, version, batch(bytes(1_000)), acks=0)], version)
+
+
+async def throttled(brokers: EqualBrokers, requests: list[Any], version: int) -> None:
+    """Send requests of a client with a quota, which is used up."""
+    throttles = []
+    for _ in range(2 * TIMES):
+        for request in requests:
+            response = await brokers.send(request, version)
+            if response is not None:
+                throttles.append(response.throttle_time_ms)
+            await brokers.advance(700)
+    muted = brokers.warm.throttled_s
+    assert muted
+    if any(throttles):
+        assert {round(throttle_ms / 1_000, 3) for throttle_ms in throttles if throttle_ms} <= {
+            round(one, 3) for one in muted
+        }
+    await brokers.set_quotas(producer_byte_rate=1e12, consumer_byte_rate=1e12, request_percentage=1e12)
+    for request in requests:
+        await brokers.send(request, version)
+    assert brokers.warm.throttled_s == muted
+
+
+async def fetches(brokers: EqualBrokers, version: int) -> None:
+    producer = await new_producer(brokers)
+    for size in (10, 900, 3_000):
+        for partition in (0, 1):
+            await brokers.send(produce(brokers, 12, batch(b"x" * size), first=partition), 12)
+    for offset in (0, 1, 2, 3):
+        await expect(brokers, fetch(brokers, version, 0, offset=offset), version, 0)
+        await expect(brokers, fetch(brokers, version, 1, 0, 2, offset=0), version, 0)
+    await expect(brokers, fetch(brokers, version, 0, 1, max_bytes=1), version, 0)
+    await expect(brokers, fetch(brokers, version, 0, offset=-1), version, ErrorCode.OFFSET_OUT_OF_RANGE)
+    await expect(brokers, fetch(brokers, version, 0, offset=99), version, ErrorCode.OFFSET_OUT_OF_RANGE)
+    await expect(brokers, fetch(brokers, version, 7), version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    await expect(brokers, fetch(brokers, version, 0, isolation_level=9), version, ErrorCode.INVALID_REQUEST)
+    unknown: dict[str, Any] = {"topic_id": b"no such topic id"} if version >= 13 else {"topic": "missing"}
+    error = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await expect(brokers, fetch(brokers, version, 0, **unknown), version, error)
+    if version >= 9:
+        await expect(brokers, fetch(brokers, version, 0, leader_epoch=9), version, ErrorCode.UNKNOWN_LEADER_EPOCH)
+    for committed in (True, False):
+        assert errors(await brokers.send(add(producer, 3, 0), 3)) == {0}
+        records = in_transaction(producer, 0 if committed else 1)
+        await brokers.send(produce(brokers, 11, records, transactional_id=TRANSACTIONAL_ID), 11)
+        assert errors(await brokers.send(end(producer, committed=committed), 4)) == {0}
+        await brokers.settle()
+        for isolation_level in (0, 1):
+            await expect(brokers, fetch(brokers, version, 0, isolation_level=isolation_level), version, 0)
+
+
+async def fetches_that_wait(brokers: EqualBrokers, version: int) -> None:
+    async def written(value: bytes) -> None:
+        await brokers.send(produce(brokers, 12, batch(value), batch(value)), 12)
+        await brokers.settle()
+
+    await written(b"first")
+    end_offset = 1
+    for _ in range(TIMES):
+        for partitions in ((0,), (0, 1)):
+            request = fetch(brokers, version, *partitions, max_wait_ms=LONG_MS, min_bytes=200)
+            for partition in request.topics[0].partitions:
+                partition.fetch_offset = end_offset
+            waiting = await brokers.begin(request, version)
+            await written(b"x" * 300)
+            assert isinstance(await waiting, bytes)
+            end_offset += 1
+    waiting = await brokers.begin(fetch(brokers, version, 0, offset=end_offset, max_wait_ms=LONG_MS), version)
+    await brokers.delete("orders")
+    assert isinstance(await waiting, bytes)
+    await brokers.create("orders")
+
+
+async def fetches_in_sessions(brokers: EqualBrokers, version: int) -> None:
+    if version < 7:
+        return
+    for _ in range(2):
+        opened = await brokers.send(fetch(brokers, version, 0, 1, session_epoch=0), version)
+        assert opened.session_id > 0
+        session = {"session_id": opened.session_id}
+        for epoch in range(1, 6):
+            await brokers.send(produce(brokers, 12, batch(b"x" * 400 * epoch), first=epoch % 2), 12)
+            response = await brokers.send(fetch(brokers, version, session_epoch=epoch, **session), version)
+            assert (response.error_code, response.session_id, len(response.responses)) == (0, opened.session_id, 1)
+        for epoch in (5, 9):
+            request = fetch(brokers, version, session_epoch=epoch, **session)
+            await expect(brokers, request, version, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        request = fetch(brokers, version, session_epoch=3, session_id=12_345)
+        await expect(brokers, request, version, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
+
+async def fetches_from_a_topic_that_is_created_again(brokers: EqualBrokers, version: int) -> None:
+    await brokers.send(produce(brokers, 12, batch(b"old"), batch(b"old")), 12)
+    request = fetch(brokers, version, 0, 1)
+    await expect(brokers, request, version, 0)
+    await brokers.delete("orders")
+    gone = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await expect(brokers, request, version, gone)
+    await brokers.create("orders")
+    await brokers.send(produce(brokers, 12, batch(b"new"), batch(b"new")), 12)
+    await expect(brokers, request, version, gone if version >= 13 else 0)
+    await expect(brokers, fetch(brokers, version, 0, 1), version, 0)
+
+
+async def fetches_from_logs_that_fail(brokers: EqualBrokers, version: int) -> None:
+    await brokers.send(produce(brokers, 12, batch(b"a")), 12)
+    await expect(brokers, fetch(brokers, version, 0), version, 0)
+    await brokers.lose("orders")
+    await expect(brokers, fetch(brokers, version, 0), version, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+async def fetches_beyond_a_quota(brokers: EqualBrokers, version: int) -> None:
+    await brokers.send(produce(brokers, 12, batch(bytes(3_000)), batch(b"small")), 12)
+    requests = [fetch(brokers, version, 0), fetch(brokers, version, 1)]
+    for request in requests:
+        await expect(brokers, request, version, 0)
+    await brokers.set_quotas(consumer_byte_rate=200.0, request_percentage=0.5)
+    await throttled(brokers, requests, version)
+
+
+async def commits(brokers: EqualBrokers, version: int) -> None:
+    for offset in (0, 2**63 - 1, 5):
+        await expect(brokers, commit(brokers, version, offset, 0, 2), version, 0)
+    await expect(brokers, commit(brokers, version, 1, 7), version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    unknown: dict[str, Any] = {"topic_id": b"no such topic id"} if version >= 10 else {"topic": "missing"}
+    error = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await expect(brokers, commit(brokers, version, 1, 0, **unknown), version, error)
+    stranger: dict[str, Any] = {"member_id": "stranger", "generation_id_or_member_epoch": 1}
+    for _ in range(TIMES):
+        response = await brokers.send(commit(brokers, version, 1, 0, **stranger), version)
+        assert errors(response) != {0}
+
+
+async def commits_of_members(brokers: EqualBrokers, version: int) -> None:
+    joining = JoinGroupRequest(
+        group_id="classic",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"metadata")],
+    )
+    joined = await brokers.send(joining, 9)
+    joining.member_id = joined.member_id
+    for generation in range(1, 4):
+        joining.protocols[0].metadata = bytes(generation)
+        joined = await brokers.send(joining, 9)
+        assert joined.error_code == 0
+        synced = await brokers.send(
+            SyncGroupRequest(
+                group_id="classic",
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"assigned")],
+            ),
+            2,
+        )
+        assert synced.error_code == 0
+        member: dict[str, Any] = {"group_id": "classic", "member_id": joined.member_id}
+        for offset in range(TIMES):
+            request = commit(
+                brokers, version, offset, 0, 1, generation_id_or_member_epoch=joined.generation_id, **member
+            )
+            await expect(brokers, request, version, 0)
+        request = commit(brokers, version, 9, 0, generation_id_or_member_epoch=joined.generation_id - 1, **member)
+        await expect(brokers, request, version, ErrorCode.ILLEGAL_GENERATION)
+        request = commit(
+            brokers,
+            version,
+            9,
+            0,
+            generation_id_or_member_epoch=joined.generation_id,
+            group_id="classic",
+            member_id="x",
+        )
+        await expect(brokers, request, version, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+async def commits_of_members_of_the_consumer_protocol(brokers: EqualBrokers, version: int) -> None:
+    heartbeat = ConsumerGroupHeartbeatRequest(
+        group_id="consumers",
+        member_id="member",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+    )
+    joined = await brokers.send(heartbeat, 1)
+    assert joined.error_code == 0
+    member: dict[str, Any] = {"group_id": "consumers", "member_id": "member"}
+    for epoch in (joined.member_epoch, joined.member_epoch + 1, joined.member_epoch - 1):
+        for offset in range(TIMES):
+            request = commit(brokers, version, offset, 0, generation_id_or_member_epoch=epoch, **member)
+            responses = [await brokers.send(request, version) for _ in range(TIMES)]
+            assert len({frozenset(errors(response)) for response in responses}) == 1
+            if epoch == joined.member_epoch and version >= 9:
+                assert errors(responses[0]) == {0}
+            elif version >= 9:
+                assert errors(responses[0]) == {ErrorCode.STALE_MEMBER_EPOCH}
+
+
+async def commits_for_a_topic_that_is_created_again(brokers: EqualBrokers, version: int) -> None:
+    request = commit(brokers, version, 5, 0, 1)
+    await expect(brokers, request, version, 0)
+    await brokers.delete("orders")
+    gone = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await expect(brokers, request, version, gone)
+    await brokers.create("orders")
+    await expect(brokers, request, version, gone if version >= 10 else 0)
+    await expect(brokers, commit(brokers, version, 6, 0, 1), version, 0)
+
+
+async def commits_to_logs_that_fail(brokers: EqualBrokers, version: int) -> None:
+    await expect(brokers, commit(brokers, version, 5, 0), version, 0)
+    await brokers.lose("__consumer_offsets")
+    for offset in range(TIMES):
+        response = await brokers.send(commit(brokers, version, offset, 0), version)
+        assert errors(response) <= {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+async def commits_beyond_a_quota(brokers: EqualBrokers, version: int) -> None:
+    await expect(brokers, commit(brokers, version, 5, 0), version, 0)
+    await brokers.set_quotas(request_percentage=0.1)
+    await throttled(brokers, [commit(brokers, version, 5, 0)], version)
+
+
+async def adds(brokers: EqualBrokers, version: int) -> None:
+    producer = await new_producer(brokers)
+    for committed in (True, False, True):
+        await expect(brokers, add(producer, version, 0, 2), version, 0)
+        await expect(brokers, add(producer, version, 1, topic="returns"), version, 0)
+        assert errors(await brokers.send(end(producer, committed=committed), 4)) == {0}
+        await brokers.settle()
+    await expect(brokers, add(producer, version, topic="missing", *[0]), version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # noqa: B026
+    await expect(brokers, add((producer[0] + 1, 0), version, 0), version, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    fenced = producer
+    await new_producer(brokers)
+    for _ in range(TIMES):
+        response = await brokers.send(add(fenced, version, 0, 2), version)
+        assert errors(response) <= {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+async def adds_of_a_topic_that_is_created_again(brokers: EqualBrokers, version: int) -> None:
+    producer = await new_producer(brokers)
+    await expect(brokers, add(producer, version, 0, 2), version, 0)
+    await brokers.delete("orders")
+    await expect(brokers, add(producer, version, 0, 2), version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    await brokers.create("orders")
+    await expect(brokers, add(producer, version, 0, 2), version, 0)
+
+
+async def adds_to_logs_that_fail(brokers: EqualBrokers, version: int) -> None:
+    producer = await new_producer(brokers)
+    await expect(brokers, add(producer, version, 0, 2), version, 0)
+    await lose_transactions(brokers)
+    for _ in range(TIMES):
+        response = await brokers.send(add(producer, version, 1), version)
+        assert errors(response) <= {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+async def lose_transactions(brokers: EqualBrokers) -> None:
+    for side in brokers.sides:
+        side.log("__transaction_state").give_up(StorageError("the disk is gone"))
+
+
+async def adds_beyond_a_quota(brokers: EqualBrokers, version: int) -> None:
+    producer = await new_producer(brokers)
+    await expect(brokers, add(producer, version, 0), version, 0)
+    await brokers.set_quotas(request_percentage=0.1)
+    await throttled(brokers, [add(producer, version, 0)], version)
+
+
+async def ends(brokers: EqualBrokers, version: int) -> None:
+    producer = await new_producer(brokers)
+    for number in range(2 * TIMES):
+        assert errors(await brokers.send(add(producer, 3, 0, 1), 3)) == {0}
+        response = await brokers.send(end(producer, committed=number % 3 != 1), version)
+        assert errors(response) == {0}
+        await brokers.settle()
+        assert errors(await brokers.send(end(producer, committed=number % 3 != 1), version)) == {0}, "it is a retry"
+        if version >= 5:
+            producer = response.producer_id, response.producer_epoch
+    await expect(brokers, end(producer, transactional_id="unknown"), version, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    fenced, producer = producer, await new_producer(brokers)
+    for _ in range(TIMES):
+        response = await brokers.send(end(fenced), version)
+        assert errors(response) <= {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+    for _ in range(TIMES):
+        await brokers.send(end(producer), version)
+
+
+async def ends_in_logs_that_fail(brokers: EqualBrokers, version: int) -> None:
+    producer = await new_producer(brokers)
+    assert errors(await brokers.send(add(producer, 3, 0), 3)) == {0}
+    await brokers.send(end(producer, transactional_id="unknown"), version)
+    await lose_transactions(brokers)
+    for _ in range(TIMES):
+        response = await brokers.send(end(producer), version)
+        assert errors(response) <= {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+async def ends_beyond_a_quota(brokers: EqualBrokers, version: int) -> None:
+    producer = await new_producer(brokers)
+    assert errors(await brokers.send(add(producer, 3, 0), 3)) == {0}
+    await brokers.set_quotas(request_percentage=0.1)
+    await throttled(brokers, [end(producer, transactional_id="unknown")], version)
+
+
+SCENARIOS: dict[ApiKey, list[Scenario]] = {
+    ApiKey.PRODUCE: [
+        produces,
+        produces_in_transactions,
+        produces_to_a_topic_that_is_created_again,
+        produces_to_logs_that_fail,
+        produces_beyond_a_quota,
+    ],
+    ApiKey.FETCH: [
+        fetches,
+        fetches_that_wait,
+        fetches_in_sessions,
+        fetches_from_a_topic_that_is_created_again,
+        fetches_from_logs_that_fail,
+        fetches_beyond_a_quota,
+    ],
+    ApiKey.OFFSET_COMMIT: [
+        commits,
+        commits_of_members,
+        commits_of_members_of_the_consumer_protocol,
+        commits_for_a_topic_that_is_created_again,
+        commits_to_logs_that_fail,
+        commits_beyond_a_quota,
+    ],
+    ApiKey.ADD_PARTITIONS_TO_TXN: [
+        adds,
+        adds_of_a_topic_that_is_created_again,
+        adds_to_logs_that_fail,
+        adds_beyond_a_quota,
+    ],
+    ApiKey.END_TXN: [ends, ends_in_logs_that_fail, ends_beyond_a_quota],
+}
+
+
+def test_every_api_that_repeats_has_scenarios() -> None:
+    assert SCENARIOS.keys() == {key for key, api in APIS.items() if api.repeats is not None}
+
+
+def every_scenario() -> list[Any]:
+    return [
+        pytest.param(scenario, version, id=f"{scenario.__name__}-{version}")
+        for key, scenarios in SCENARIOS.items()
+        for version in range(APIS[key].minimum_version, APIS[key].maximum_version + 1)
+        for scenario in scenarios
+    ]
+
+
+@pytest.fixture
+def steady_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the clock of the quotas takes some time: as much for both brokers."""
+    looks = count(1)
+    monkeypatch.setattr(
+        "fencepost.broker.quotas.client_quotas.time", SimpleNamespace(perf_counter_ns=lambda: next(looks) * 40_000_000)
+    )
+
+
+@pytest.mark.usefixtures("steady_time")
+@pytest.mark.parametrize(("scenario", "version"), every_scenario())
+async def test_cached_requests_are_answered_and_stored_like_decoded_ones(
+    tmp_path: Path, scenario: Scenario, version: int
+) -> None:
+    flush_messages = DURABLE if version % 2 else PAGE_CACHE
+    async with equal_brokers(tmp_path, log_flush_interval_messages=flush_messages) as brokers:
+        await scenario(brokers, version)
+        assert brokers.known_count >= 2 or (scenario is fetches_in_sessions and version < 7)
+
+
+# Rights and counting
+
+
+class Gate:
+    """Refuses with `error`, and keeps the requests that it has judged."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, Any]] = []
+        self.error = ErrorCode.NONE
+
+    def refusal(self, api: Api, context: RequestContext, request: Any) -> Any | None:
+        detail = detail_of(request)
+        self.asked.append((api.name, context.correlation_id, detail))
+        if self.error is ErrorCode.NONE:
+            return None
+        if api.key == ApiKey.PRODUCE and request.acks == 0:
+            raise CloseConnection("it may not be written")
+        return api.failed(request, self.error, context.api_version)
+
+
+def detail_of(request: Any) -> Any:
+    """A field of a request that varies, or one that does not where none does."""
+    match request:
+        case ProduceRequest():
+            return bytes(request.topic_data[0].partition_data[0].records or b"")
+        case FetchRequest():
+            return request.topics[0].partitions[0].fetch_offset
+        case OffsetCommitRequest():
+            return request.topics[0].partitions[0].committed_offset
+        case AddPartitionsToTxnRequest():
+            return request.v3_and_below_producer_id
+    return request.producer_epoch
+
+
+class Observer:
+    """Keeps the replies that it sees."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int, int]] = []
+
+    def answered(self, api: Api, context: RequestContext, requests_count: int) -> None:
+        self.seen.append((api.name, context.correlation_id, requests_count))
+
+    @property
+    def requests_count(self) -> int:
+        return sum(requests_count for _, _, requests_count in self.seen)
+
+
+async def one_of_each(brokers: EqualBrokers) -> list[tuple[Any, int, str, Any]]:
+    """Requests with their version, the name of their API, and what the gate takes note of."""
+    producer = await new_producer(brokers)
+    sent = batch(b"judged")
+    return [
+        (produce(brokers, 12, sent), 12, "Produce", sent),
+        (produce(brokers, 7, sent, sent), 7, "Produce", sent),
+        (produce(brokers, 12, sent, acks=0), 12, "Produce", sent),
+        (fetch(brokers, 12, 0, offset=1), 12, "Fetch", 1),
+        (commit(brokers, 9, 77, 0), 9, "OffsetCommit", 77),
+        (add(producer, 3, 0), 3, "AddPartitionsToTxn", producer[0]),
+        (end(producer), 4, "EndTxn", producer[1]),
+    ]
+
+
+async def test_the_gate_judges_every_request_once_with_what_it_says(tmp_path: Path) -> None:
+    async with equal_brokers(tmp_path, log_flush_interval_messages=PAGE_CACHE) as brokers:
+        requests = await one_of_each(brokers)
+        gates = [Gate(), Gate()]
+        for side, gate in zip(brokers.sides, gates, strict=True):
+            side.node.services.gate = gate
+        expected = []
+        for _ in range(TIMES):
+            for request, version, name, detail in requests:
+                await brokers.send(request, version)
+                await brokers.settle()
+                expected.append((name, brokers._correlation_id, detail))
+        assert gates[0].asked == gates[1].asked == expected
+        assert brokers.known_count >= len(requests) * (TIMES - 1)
+
+
+async def test_what_the_gate_refuses_is_not_carried_out_and_answered_alike(tmp_path: Path) -> None:
+    async with equal_brokers(tmp_path, log_flush_interval_messages=PAGE_CACHE) as brokers:
+        requests = await one_of_each(brokers)
+        gate = Gate()
+        for side in brokers.sides:
+            side.node.services.gate = gate
+        for _ in range(2):
+            for request, version, _, _ in requests:
+                await brokers.send(request, version)
+                await brokers.settle()
+        stored = brokers.warm.stored()
+        for error in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            gate.error = error
+            for request, version, _, _ in requests:
+                response = await brokers.send(request, version)
+                if request.api_key == ApiKey.PRODUCE and request.acks == 0:
+                    assert response == "it may not be written"
+                else:
+                    assert errors(response) == {error}
+        await brokers.assert_equal()
+        assert brokers.warm.stored() == stored
+        gate.error = ErrorCode.NONE
+        assert errors(await brokers.send(requests[0][0], 12)) == {0}
+
+
+async def test_a_gate_that_fails_is_answered_as_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with equal_brokers(tmp_path, log_flush_interval_messages=PAGE_CACHE) as brokers:
+        request = produce(brokers, 12, batch())
+        await expect(brokers, request, 12, 0)
+
+        def fail(*_: object) -> None:
+            raise KeyError("a defect")
+
+        monkeypatch.setattr(Gate, "refusal", fail)
+        for side in brokers.sides:
+            side.node.services.gate = Gate()
+        await expect(brokers, request, 12, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+async def test_the_observer_sees_every_reply_once(tmp_path: Path) -> None:
+    async with equal_brokers(tmp_path, log_flush_interval_messages=PAGE_CACHE) as brokers:
+        requests = await one_of_each(brokers)
+        observers = [Observer(), Observer()]
+        for side, observer in zip(brokers.sides, observers, strict=True):
+            side.node.services.observer = observer
+        expected = []
+        for _ in range(TIMES):
+            for request, version, name, _ in requests:
+                await brokers.send(request, version)
+                await brokers.settle()
+                expected.append((name, brokers._correlation_id, 1))
+        assert observers[0].seen == observers[1].seen == expected
+
+
+@pytest.mark.parametrize("planted", [(PartitionLog, "append"), (ReplyForm, "write"), (ReplyForm, "__init__")])
+async def test_the_observer_sees_the_reply_of_a_request_that_fails_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: tuple[type, str]
+) -> None:
+    async with equal_brokers(tmp_path, log_flush_interval_messages=PAGE_CACHE) as brokers:
+        await brokers.set_quotas(producer_byte_rate=1e12)
+        observer = brokers.warm.node.services.observer = Observer()
+        client = brokers.warm.client
+        request = produce(brokers, 12, batch())
+        sent_count = 3 if planted[1] == "write" else 1
+        for _ in range(sent_count):
+            await client.send(brokers.frame(request, 12))
+        charged: list[tuple[str, str, float]] = []
+        charge: Callable[..., int] = type(brokers.warm.node.services.client_quotas).charge
+
+        def noted(quotas: Any, key: str, client_id: str, amount: float) -> int:
+            charged.append((key, client_id, amount))
+            return charge(quotas, key, client_id, amount)
+
+        monkeypatch.setattr(type(brokers.warm.node.services.client_quotas), "charge", noted)
+
+        def fail(*_: object, **__: object) -> None:
+            raise KeyError("a defect")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(*planted, fail)
+            frame = brokers.frame(request, 12)
+            assert isinstance(await client.send(frame), bytes)
+        assert observer.seen == [("Produce", 1 + number, 1) for number in range(sent_count + 1)]
+        assert charged == [("producer_byte_rate", CLIENT_ID, len(frame) - 4)]
+        # What the other broker has not got.
+        for _ in range(sent_count):
+            await brokers.sides[1].client.send(frame)
+        if planted[1] != "append":
+            await brokers.sides[1].client.send(frame)
+
+
+async def test_a_run_is_judged_and_counted_with_its_number_of_requests(tmp_path: Path) -> None:
+    async with connected(tmp_path) as client:
+        gate = client.broker.services.gate = Gate()
+        observer = client.broker.services.observer = Observer()
+        await client.burst(frames_with([equal_batch()] * 2))
+        asked_count = len(gate.asked)
+        assert (asked_count, observer.requests_count) == (2, 2)
+        await client.burst(frames_with([equal_batch()] * 16))
+        assert client.dispatcher.run_counts == [16]
+        assert [name for name, _, _ in gate.asked[asked_count:]] == ["Produce"]
+        assert observer.seen[2:] == [("Produce", 0, 16)]
+        mixed = [equal_batch()] * 6 + [equal_batch(b"another length")] * 6
+        replies = await client.burst(frames_with(mixed))
+        assert len(replies) == 12
+        assert observer.requests_count == 2 + 16 + 12
+
+
+async def test_a_run_that_the_gate_refuses_is_refused_one_by_one(tmp_path: Path) -> None:
+    async with connected(tmp_path) as client:
+        gate = client.broker.services.gate = Gate()
+        observer = client.broker.services.observer = Observer()
+        await client.burst(frames_with([equal_batch()] * 2))
+        end_offset = client.broker.log("orders").log_end_offset
+        gate.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        replies = await client.burst(frames_with([equal_batch()] * 16))
+        alone = [(await client.burst([frame]))[0] for frame in frames_with([equal_batch()] * 16)]
+        assert replies == alone
+        assert client.broker.log("orders").log_end_offset == end_offset
+        assert client.dispatcher.run_counts == []
+        assert observer.requests_count == 2 + 32
+        correlation_ids = {correlation_id for _, correlation_id, _ in gate.asked}
+        assert correlation_ids == set(range(16))
+
+
+async def test_a_gate_may_close_the_connection_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connected(tmp_path) as client:
+        client.broker.services.gate = Gate()
+        await client.burst(frames_with([equal_batch()] * 2))
+
+        def close(*_: object) -> None:
+            raise CloseConnection("the client has lost its rights")
+
+        monkeypatch.setattr(Gate, "refusal", close)
+        assert await client.burst(frames_with([equal_batch()] * 8)) == []
+        assert client.refusals == ["the client has lost its rights"]
+
+
+async def test_replies_of_runs_that_wait_for_the_disk_are_counted(tmp_path: Path) -> None:
+    async with connected(tmp_path, log_flush_interval_messages=DURABLE) as client:
+        observer = client.broker.services.observer = Observer()
+        await client.burst(frames_with([equal_batch()] * 2))
+        for _ in range(3):
+            await client.burst(frames_with([equal_batch()] * 8))
+            await asyncio.sleep(0)
+        assert observer.requests_count == 2 + 24
+        assert sum(client.dispatcher.run_counts) == 24
