@@ -29,6 +29,10 @@ from fencepost.testing.methods import BrokerMethods
 log = get_logger(__name__)
 
 HOW_TO_START = "use `with Broker() as broker:`, or call start()"
+FOR_REAL: Final = (
+    "a broker that keeps its data has no faults, no clock to turn and no log of requests: make it with durable=False, "
+    "or without a data directory"
+)
 COMMAND_CHECK_S = 0.1
 TURNS_TO_ACCEPT = 5
 """Turns of the loop after which a connection that was being accepted is known, and closed: its client would wait."""
@@ -65,7 +69,8 @@ class Broker(BrokerMethods):
     settings:       by Kafka's names, such as `{"auto.create.topics.enable": False}`; docs/configuration.md lists them
                     all. If `listeners` is among them, host and port are not used.
     durable:        whether a reply waits until its data would survive a loss of power; True only with a data
-                    directory, unless given. Otherwise the clock can be turned, and FOR_TESTS are the defaults.
+                    directory, unless given. Otherwise it is a broker for tests: its clock can be turned, it has
+                    faults, it remembers requests, and FOR_TESTS are its defaults.
     """
 
     def __init__(
@@ -236,6 +241,8 @@ class Broker(BrokerMethods):
         return None if self._given_directory is None and self._temporary is None else self.data_directory
 
     def run_command(self, command: str, *arguments: Any) -> Any:
+        if self._is_durable:
+            raise MisuseError(FOR_REAL)
         inside, loop, thread = self._inside, self._loop, self._thread
         if inside is not None and thread is not None and loop is not None:
             running = inside.run(command, arguments)
@@ -282,10 +289,12 @@ class Broker(BrokerMethods):
         self._loop = loop = asyncio.get_running_loop()
         self._end = loop.create_future()
         loop.set_exception_handler(log_loop_error)
-        if self._inside is None:
-            self._inside = Inside()
-        self._inside.watch.crash = lambda: self._resolve_end("crash")
-        node = Node(settings, clock=TurnableClock(loop), watch=self._inside.wrap)
+        if self._is_durable:
+            node = Node(settings)
+        else:
+            inside = self._inside = self._inside or Inside()
+            inside.watch.crash = lambda: self._resolve_end("crash")
+            node = Node(settings, clock=TurnableClock(loop), watch=inside.wrap)
         node.on_failed = lambda: self._node_failed(node)
         await node.start()
         if not self._is_durable:

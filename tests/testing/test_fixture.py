@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -464,3 +465,16 @@ def test_helpers_may_be_used_from_several_threads(fencepost: Broker) -> None:
     for thread in threads:
         thread.join(30)
     assert len(fencepost.records("orders")) == 80
+
+
+def test_a_broker_that_keeps_its_data_has_no_faults_unless_it_is_made_for_tests(tmp_path: Path) -> None:
+    with Broker(tmp_path) as kept:
+        kept.produce("orders", "x")
+        with pytest.raises(MisuseError, match=r"has no faults, no clock to turn.*make it with durable=False"):
+            kept.advance(days=1)
+        with pytest.raises(MisuseError, match="durable=False"):
+            kept.hold("EndTxn")
+        assert "topic orders-0: offsets 0 to 1" in kept.describe()
+    with Broker(tmp_path, durable=False) as for_tests:
+        for_tests.advance(seconds=1)
+        assert [record.value for record in for_tests.records("orders")] == [b"x"]

@@ -12,12 +12,11 @@ import tempfile
 import threading
 from pathlib import Path
 
+import pytest
+
 from fencepost import Broker
 from fencepost.in_process import IN_MEMORY
 from fencepost.testing.loop_broker import AsyncBroker
-
-MANY = 100
-"""Brokers of one run; a thousand of them leave as little."""
 
 
 def temporary_directories() -> set[str]:
@@ -42,13 +41,14 @@ def use(broker: Broker) -> None:
     broker.advance(minutes=1)
 
 
-def test_many_brokers_leave_no_threads_descriptors_or_files() -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=(pytest.mark.long, pytest.mark.timeout(600)))])
+def test_many_brokers_leave_no_threads_descriptors_or_files(count: int) -> None:
     with Broker() as broker:
         use(broker)
     gc.collect()
     before = (threading.active_count(), descriptors())
     others = temporary_directories()
-    for number in range(MANY):
+    for number in range(count):
         with Broker() as broker:
             directory = broker.data_directory
             use(broker)
