@@ -122,27 +122,38 @@ async def _async_fencepost(request: pytest.FixtureRequest) -> AsyncIterator[Asyn
 try:
     import pytest_asyncio
 except ImportError:
-
-    @pytest.fixture
-    def async_fencepost() -> None:
-        """A broker on the event loop of the test."""
-        pytest.fail("async_fencepost needs pytest-asyncio: install it, or use the fixture fencepost", pytrace=False)
+    LOOP_SCOPES: tuple[Any, ...] = ()
 else:
-    async_fencepost: Any = pytest_asyncio.fixture(_async_fencepost, name="async_fencepost")  # type: ignore[no-redef]
+    LOOP_SCOPES = ("function", "class", "module", "package", "session")
+
+    def _on_loop_of(scope: Any) -> Any:
+        """The fixture for tests whose loop has a scope; `async_fencepost` takes that of its test."""
+
+        async def broker(request: pytest.FixtureRequest) -> AsyncIterator[AsyncBroker]:
+            async for started in _async_fencepost(request):
+                yield started
+
+        return pytest_asyncio.fixture(broker, name=f"_async_fencepost_{scope}", loop_scope=scope)
+
+    _on_function_loop, _on_class_loop, _on_module_loop, _on_package_loop, _on_session_loop = map(
+        _on_loop_of, LOOP_SCOPES
+    )
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # before pytest-asyncio's, which is a wrapper, too
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[None]:
-    """Give `async_fencepost` the event loop of its test, whatever the scope of that is."""
-    if fixturedef.argname == "async_fencepost" and hasattr(fixturedef.func, "_loop_scope"):
-        marker = request.node.get_closest_marker("asyncio")
-        given = None if marker is None else marker.kwargs.get("loop_scope") or marker.kwargs.get("scope")
+@pytest.fixture
+def async_fencepost(request: pytest.FixtureRequest) -> AsyncBroker:
+    """A broker on the event loop of the test, whatever the scope of that is."""
+    if not LOOP_SCOPES:
+        pytest.fail("async_fencepost needs pytest-asyncio: install it, or use the fixture fencepost", pytrace=False)
+    marker = request.node.get_closest_marker("asyncio")
+    scope = None if marker is None else marker.kwargs.get("loop_scope") or marker.kwargs.get("scope")
+    if scope is None:
         try:
-            default = request.config.getini("asyncio_default_test_loop_scope")
+            scope = request.config.getini("asyncio_default_test_loop_scope")
         except ValueError:  # of an older pytest-asyncio
-            default = "function"
-        fixturedef.func._loop_scope = given or default or "function"  # noqa: SLF001  # there is no other way to say it
-    return (yield)
+            pass
+    broker: AsyncBroker = request.getfixturevalue(f"_async_fencepost_{scope or 'function'}")
+    return broker
 
 
 # The brokers of a test
