@@ -132,7 +132,16 @@ def test_a_copy_of_a_frozen_broker_has_all_that_was_committed_and_each_transacti
             till.stop()
         everything = committed_records(original.bootstrap)
 
-    restored = BrokerProcess(tmp_path / "backup" / "fencepost")
+    copy = tmp_path / "backup" / "fencepost"
+    verified = subprocess.run(
+        [sys.executable, "-m", "fencepost", "log", "verify", "--data-dir", str(copy)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert verified.returncode == 0, verified.stdout
+
+    restored = BrokerProcess(copy)
     with restored:
         wait_until_nothing_is_open(restored.bootstrap)
         copied = committed_records(restored.bootstrap)
