@@ -278,6 +278,8 @@ class Node:
             cluster_id=self.cluster_id,
             loggers=self._loggers,
         )
+        if settings.authorizer_class_name:
+            await self._authorize(services)
         self._services = services
         self._sweep_regularly(logs)
 
@@ -311,6 +313,28 @@ class Node:
             self._servers.append(server)
             await server.start()
         cleanup.push_async_callback(self._stop_servers)
+
+    async def _authorize(self, services: Services) -> None:
+        """Put the stored ACLs in force: from the first request on, clients need rights."""
+        # Imported here: a broker without an authorizer needs none of it.
+        from fencepost.broker.requests.needed_rights import NEEDED_RIGHTS
+        from fencepost.broker.requests.rights_gate import RightsGate
+        from fencepost.broker.security.acl_store import Acls
+        from fencepost.broker.security.audit import Audit
+        from fencepost.broker.security.authorizer import Authorizer
+
+        settings = self.settings
+        authorizer = Authorizer(
+            super_users=[name.strip() for name in settings.super_users.split(";") if name.strip()],
+            allows_without_rules=settings.allow_everyone_if_no_acl_found,
+        )
+        services.acls = Acls(self._store, authorizer)
+        await services.acls.open()
+        services.gate = RightsGate(authorizer, Audit(self._clock), NEEDED_RIGHTS)
+        log.warning(
+            "clients_are_not_authenticated",
+            hint="the principal of all is User:ANONYMOUS; ACLs and super.users can tell them apart by host only",
+        )
 
     def _coordinate_transactions(
         self, topics: Topics, producer_ids: ProducerIds

@@ -26,6 +26,15 @@ def send_to_coordinator(admin: Any, group: str, message: Any) -> Any:
     return admin._manager.run(_send_to_coordinator, admin, group, message)  # noqa: SLF001  # it has no public way
 
 
+def send(admin: Any, message: Any) -> Any:
+    """Send a request to any broker and return the reply. As `send_to_coordinator`."""
+    return admin._manager.run(_send, admin, message)  # noqa: SLF001
+
+
+async def _send(admin: Any, message: Any) -> Any:
+    return (await admin._manager.send(_Request(message))).message  # noqa: SLF001
+
+
 async def _send_to_coordinator(admin: Any, group: str, message: Any) -> Any:
     node_id = await admin._find_coordinator_id(group)  # noqa: SLF001
     return (await admin._manager.send(_Request(message), node_id=node_id)).message  # noqa: SLF001

@@ -29,7 +29,7 @@ The broker does not start with an unknown name; the message has the nearest know
 those that nearly name a setting are refused. Others that begin with `FENCEPOST_` are ignored with a warning, and those
 that Kubernetes sets for a Service named `fencepost` without one. Kafka's settings for parts that do not exist here
 (ZooKeeper, KRaft, replication, threads) are ignored with a warning, so that an existing `server.properties` works;
-security settings (`ssl.*`, `sasl.*`, `authorizer.*`) are refused.
+security settings for which there is nothing here (`ssl.*`, `sasl.*`) are refused.
 
 Settings marked with (*) can be changed while the broker runs, for this broker or for all (`kafka-configs --alter
 --entity-type brokers`, or any admin client). Such a change survives restarts and takes precedence over the sources

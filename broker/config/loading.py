@@ -74,11 +74,9 @@ IGNORED_PREFIXES = (
 )
 # Security settings: a broker that ignored them would be open without its owner's knowledge.
 REFUSED_PREFIXES = (
-    "authorizer.",
     "sasl.",
     "security.",
     "ssl.",
-    "super.users",
     "delegation.token.",
     "password.encoder.",
 )

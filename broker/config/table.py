@@ -95,6 +95,24 @@ class ConnectionSettings:
         "The security protocol of each listener name: `INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT`. "
         "PLAINTEXT is the only protocol served.",
     )
+    authorizer_class_name: str = declare(
+        STRING,
+        "",
+        "Whether clients need rights: `org.apache.kafka.metadata.authorizer.StandardAuthorizer` has access control "
+        "lists (ACLs) in force, on every request, see `fencepost acls`. Empty: all clients may do everything. No "
+        "listener authenticates clients yet: their principal is `User:ANONYMOUS`, and rules tell them apart by host.",
+        one_of("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    )
+    super_users: str = declare(
+        STRING,
+        "",
+        "Principals that may do everything, whatever the ACLs are, separated by semicolons: `User:admin;User:backup`.",
+    )
+    allow_everyone_if_no_acl_found: bool = declare(
+        BOOLEAN,
+        False,
+        "With an authorizer, whether all clients may do everything with a resource that no ACL is for.",
+    )
     socket_request_max_bytes: int = declare(
         INT,
         104_857_600,

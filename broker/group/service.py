@@ -26,6 +26,7 @@ from fencepost.broker.coordination.runtime import (
 from fencepost.broker.group.classic.membership import JoinContext
 from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
 from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
+from fencepost.broker.group.consumer.subscriptions import every_name
 from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig, ReplyT, ShareTimes, StreamsTimes
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.group.offsets.decisions import OffsetSearch
@@ -296,10 +297,19 @@ class GroupService:
             log.debug("failed_assignment_not_recorded", group_id=request.group_id, error=refusal.error.name)
 
     async def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, version: int, *, client_id: str, client_host: str
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        *,
+        client_id: str,
+        client_host: str,
+        may_describe: Callable[[str], bool] = every_name,
     ) -> ConsumerGroupHeartbeatResponse:
-        """Handle the heartbeat with which a member of the consumer protocol joins, stays or leaves."""
-        sender = HeartbeatContext(client_id, client_host, self._new_member_id_suffix())
+        """Handle the heartbeat with which a member of the consumer protocol joins, stays or leaves.
+
+        may_describe: whether the client may see a topic of this name.
+        """
+        sender = HeartbeatContext(client_id, client_host, self._new_member_id_suffix(), may_describe)
         now_ms = self._clock.now_ms()
         try:
             return await self._decide(

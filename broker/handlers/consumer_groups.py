@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from fencepost.broker.group.consumer.subscriptions import every_name
 from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
 from fencepost.broker.hosting.features import GROUP_VERSION
 from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupDescribedGroup,
@@ -40,7 +44,17 @@ async def handle_consumer_group_heartbeat(
         context.api_version,
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java prints an address
+        may_describe=_may_describe(context),
     )
+
+
+def _may_describe(context: RequestContext) -> Callable[[str], bool]:
+    """The filter for topics that a regular expression matches. Source: KIP-848; Kafka's GroupMetadataManager."""
+    gate = context.services.gate
+    if gate is None:
+        return every_name
+    rights = gate.rights_of(context)
+    return lambda name: rights.may(AclOperation.DESCRIBE, AclResource.TOPIC, name)
 
 
 # ConsumerGroupDescribe

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from fencepost.broker.log.log_types import LogRead
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
-from fencepost.broker.requests.api import RequestContext, Services, UsualAnswer, api
+from fencepost.broker.requests.api import RequestContext, RequestGate, Services, UsualAnswer, api
 from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT, LongPoll, wake_on_time_out
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.requests.routes import Repeats
+from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import (
     AbortedTransaction,
@@ -67,8 +68,12 @@ def _failed_partition(partition: int, error: ErrorCode) -> PartitionData:
 
 FetchAnswer: TypeAlias = FetchResponse | UsualAnswer
 
-NOT_FOUND: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
-"""Sort keys of the errors for missing topics and partitions: they come last in a response, in this order."""
+NOT_FOUND: dict[int, int] = {
+    ErrorCode.UNKNOWN_TOPIC_ID: 1,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: 2,
+}
+"""Sort keys of the errors for missing and hidden topics and partitions: they come last in a response, in this order."""
 
 
 @api(
@@ -102,7 +107,10 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchAnswer 
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan, session_id=NO_SESSION_ID, responses=[])
     fetch = _Fetch(services, request, plan, isolation, context.meter)
-    fetch.read_all()
+    if services.gate is None:
+        fetch.read_all()
+    else:
+        fetch.read_allowed(context, services.gate)
     if request.max_wait_ms <= 0 or fetch.is_satisfied:
         return fetch.response()
     return _FetchPoll(fetch, request.max_wait_ms)
@@ -173,6 +181,7 @@ class _Fetch:
 
     maximum_bytes: the response's budget for records; counted_bytes: the used part of it. Of a batch that a limit cuts
                    off, the part below the limit counts, too: Kafka sends that part.
+    context:       set where a gate has to be asked.
     """
 
     __slots__ = (
@@ -186,6 +195,7 @@ class _Fetch:
         "_partitions",
         "_plan",
         "_services",
+        "context",
     )
 
     def __init__(
@@ -196,6 +206,7 @@ class _Fetch:
         isolation: Isolation,
         meter: RequestMeter | None,
     ) -> None:
+        self.context: RequestContext
         self._services = services
         self._meter = meter
         self._plan = plan
@@ -231,10 +242,27 @@ class _Fetch:
                 self._read(partition)
             self._partitions.append(partition)
 
+    def read_allowed(self, context: RequestContext, gate: RequestGate) -> None:
+        """As `read_all`, for a client with rights."""
+        self.context = context
+        self.read_all()
+        if self._plan.session is not None:
+            self._refuse_quiet()
+        elif not self._has_error and self._plan.is_outside_sessions:
+            gate.keep(context)
+
+    def _refuse_quiet(self) -> None:
+        """Refuse partitions that were not read, as nothing is new there, and that the client may not read any more."""
+        for partition in self._partitions:
+            if partition.answer is None and not self._may_read(partition.wanted.topic):
+                self._has_error = True
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                partition.answer = _failed_partition(partition.wanted.partition, error)
+
     def _read(self, partition: _PartitionFetch) -> None:
         """Read within the rest of the response's budget; only the first batch of a response may exceed it."""
         wanted = partition.wanted
-        log = self._locate(wanted)
+        log = self._locate(wanted) if self._services.gate is None else self._locate_allowed(wanted)
         if isinstance(log, ErrorCode):
             self._has_error = True
             partition.answer = _failed_partition(wanted.partition, log)
@@ -287,6 +315,28 @@ class _Fetch:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
             )
         return log
+
+    def _locate_allowed(self, wanted: FetchedPartition) -> PartitionLog | ErrorCode:
+        """As `_locate`, for a client with rights. A name is judged before it is looked up, an id afterwards."""
+        gate = self._services.gate
+        # A session has partitions that the request does not name.
+        if gate is not None and self._plan.is_outside_sessions and gate.is_kept(self.context):
+            return self._locate(wanted)
+        name = wanted.topic
+        if self._plan.uses_topic_ids:
+            topic = self._services.topics.metadata.get_by_id(wanted.topic_id)
+            if topic is None:
+                return self._locate(wanted)
+            name = topic.name
+        return self._locate(wanted) if self._may_read(name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def _may_read(self, topic: str) -> bool:
+        """Whether the client may read a topic now; with a gate only."""
+        gate = self._services.gate
+        assert gate is not None, "without a gate clients may read all topics"
+        if self._is_follower:
+            return gate.may(self.context, "Fetch", AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER_NAME)
+        return gate.may(self.context, "Fetch", AclOperation.READ, AclResource.TOPIC, topic)
 
     def read_changed(self) -> None:
         for partition in self._partitions:

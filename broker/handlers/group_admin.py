@@ -5,7 +5,7 @@ from __future__ import annotations
 from fencepost.broker.group.consumer.membership import HeartbeatRefusal
 from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
-from fencepost.broker.requests.authorized_operations import AclOperation
+from fencepost.broker.requests.authorized_operations import GROUP_BITS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_admin import (
     DeletableGroupResult,
@@ -23,17 +23,7 @@ DESCRIBE_KNOWS_GROUP_NOT_FOUND = 6  # KIP-1043
 DEAD = "Dead"
 GROUPS_PER_STEP = 100
 
-# Every operation on a group as bits: none is refused.
-GROUP_OPERATIONS = sum(
-    1 << operation
-    for operation in (
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    )
-)
+GROUP_OPERATIONS = GROUP_BITS
 
 
 # DescribeGroups

@@ -16,6 +16,7 @@ from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT
 from fencepost.broker.requests.partition_lookup import find_log, leadership
+from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.broker.share.acknowledgements import read_acknowledgements
 from fencepost.broker.share.partition import AcknowledgementRefusal, AcquireMode
 from fencepost.broker.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, ShareSession, TopicIdPartition
@@ -175,6 +176,7 @@ class _Acquisition:
     """The part of a ShareFetch that acquires records."""
 
     def __init__(self, context: RequestContext, request: ShareFetchRequest, session: ShareSession) -> None:
+        self._context = context
         self._services = services = context.services
         self._meter = context.meter
         self._request = request
@@ -231,6 +233,8 @@ class _Acquisition:
         topic = topics.metadata.get_by_id(partition.topic_id)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
+        if not _may_read(self._context, topic.name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return find_log(topics, topic.name, partition.partition)
 
     async def _acquire_or_wait(self) -> None:
@@ -392,7 +396,7 @@ async def _acknowledge(
             knows_renewal=context.api_version >= FIRST_VERSION_WITH_RENEWAL,
             is_renewal=is_renewal,
         )
-        refusal = _wrong_partition(services, partition, is_understood=acknowledgements is not None)
+        refusal = _wrong_partition(context, partition, is_understood=acknowledgements is not None)
         if refusal is not None:
             outcomes[partition] = refusal
         elif acknowledgements:
@@ -411,17 +415,24 @@ async def _acknowledge(
 
 
 def _wrong_partition(
-    services: Services, partition: TopicIdPartition, *, is_understood: bool
+    context: RequestContext, partition: TopicIdPartition, *, is_understood: bool
 ) -> AcknowledgementRefusal | None:
     """The error of a partition whose acknowledgements are not applied at all; None if there is none."""
-    topic = services.topics.metadata.get_by_id(partition.topic_id)
+    topic = context.services.topics.metadata.get_by_id(partition.topic_id)
     if topic is None:
         return AcknowledgementRefusal(ErrorCode.UNKNOWN_TOPIC_ID, "")
+    if not _may_read(context, topic.name):
+        return AcknowledgementRefusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
     if not is_understood:
         return AcknowledgementRefusal(ErrorCode.INVALID_REQUEST, "")
     if not 0 <= partition.partition < topic.partition_count:
         return AcknowledgementRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
     return None
+
+
+def _may_read(context: RequestContext, topic: str) -> bool:
+    gate = context.services.gate
+    return gate is None or gate.may(context, "ShareFetch", AclOperation.READ, AclResource.TOPIC, topic)
 
 
 Answer = TypeVar("Answer")

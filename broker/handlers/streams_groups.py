@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fencepost.broker.group.streams.requests import check_topic_names
 from fencepost.broker.group.streams.service import StreamsGroupService  # not in a request: descriptors may be short
 from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
@@ -10,6 +12,7 @@ from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
 from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribedGroup,
@@ -54,6 +57,19 @@ async def handle_streams_group_heartbeat(
         request,
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java prints an address
+        may_create=_may_create(context),
+    )
+
+
+def _may_create(context: RequestContext) -> Callable[[str], bool] | None:
+    """The right to create internal topics; None without an authorizer."""
+    gate = context.services.gate
+    if gate is None:
+        return None
+    rights = gate.rights_of(context)
+    create = AclOperation.CREATE
+    return lambda name: (
+        rights.may(create, AclResource.CLUSTER, CLUSTER_NAME) or rights.may(create, AclResource.TOPIC, name)
     )
 
 

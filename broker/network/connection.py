@@ -33,6 +33,7 @@ from fencepost.broker.network.socket_sender import new_sender
 from fencepost.broker.requests.api import CloseConnection
 from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
 from fencepost.broker.requests.request_cache import RequestCache
+from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.protocol.primitives import DecodeError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one connection, and the user of the memory that all connections share.
 
+    principal:       of the client; code that changes it clears the request cache, which keeps verdicts.
     request_cache:   the decoded requests that this client repeats.
     last_activity_s: loop time of the last event: bytes that arrived, or a reply.
     """
@@ -93,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.connection_id = connection_id
+        self.principal = ANONYMOUS
         self.client_host = ""
         self.client_port = 0
         self.last_activity_s = 0.0

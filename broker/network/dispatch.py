@@ -106,11 +106,10 @@ class Dispatcher:
             produced_bytes = len(frame) if api.key == PRODUCE else 0
             context.meter = quotas.meter(context.client_id, produced_bytes=produced_bytes, mute=connection.mute)
         try:
-            response = None
+            restriction = None
             if services.gate is not None:
-                response = services.gate.refusal(api, context, request)
-            if response is None:
-                response = api.handler(context, request)
+                restriction = services.gate.restriction(api, context, request)
+            response = api.handler(context, request) if restriction is None else restriction.answer(context)
             kind = type(response)
             if kind is UsualAnswer:
                 return self._encode_usual(route, cast("UsualAnswer", response), context)
@@ -148,7 +147,7 @@ class Dispatcher:
         route, client_id, services = cached.route, cached.client_id, self._services
         context = RequestContext(services, route.version, correlation_id, client_id, connection, cached)
         try:
-            if services.gate is not None and services.gate.refusal(route.api, context, cached.request) is not None:
+            if services.gate is not None and services.gate.restriction(route.api, context, cached.request):
                 return None
             return self._start_run(context, frames, connection)
         except CloseConnection:

@@ -19,6 +19,7 @@ from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.requests.long_polls import LongPolls
 from fencepost.broker.requests.routes import Api, Repeats
 from fencepost.broker.requests.served import SERVED
+from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from fencepost.broker.quotas.client_quotas import ClientQuotas, RequestMeter
     from fencepost.broker.requests.fetch_sessions import FetchSessionCache
     from fencepost.broker.requests.request_cache import CachedRequest
+    from fencepost.broker.security.acl_store import Acls
+    from fencepost.broker.security.acls import AclOperation, AclResource
+    from fencepost.broker.security.authorizer import Rights
     from fencepost.broker.share.service import ShareService
     from fencepost.broker.transaction.service import TransactionService
     from fencepost.broker.transaction.verification import TransactionVerifier
@@ -73,6 +77,7 @@ class Services:
     # By producer id, resolved once the last Produce that waited for its verification has appended: keeps them in order.
     produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     large_batches: LargeBatches = field(default_factory=LargeBatches)
+    acls: Acls | None = None  # None, as the gate, without an authorizer
     gate: RequestGate | None = None
     observer: RequestObserver | None = None
 
@@ -115,6 +120,17 @@ class RequestObserver(Protocol):
         ...
 
 
+class Restriction(Protocol):
+    """What a client may not do of a request."""
+
+    def answer(self, context: RequestContext) -> Any:
+        """Carry out what the client may do of the request, if anything; return what a handler may return.
+
+        Raises CloseConnection.
+        """
+        ...
+
+
 class RequestGate(Protocol):
     """Judges every request before its handler: for rights.
 
@@ -122,14 +138,34 @@ class RequestGate(Protocol):
     follows from the client and the request alone: it may be asked again about the same request.
     """
 
-    def refusal(self, api: Api, context: RequestContext, request: Any) -> Any | None:
-        """Return the response that refuses a request, or None. Raises CloseConnection."""
+    def restriction(self, api: Api, context: RequestContext, request: Any) -> Restriction | None:
+        """Return None for a request that its handler is to answer as it is."""
+        ...
+
+    def may(
+        self, context: RequestContext, api_name: str, operation: AclOperation, resource: AclResource, name: str
+    ) -> bool:
+        """Whether the client may do the operation now, for a handler that asks itself; a denial is audited."""
+        ...
+
+    def keep(self, context: RequestContext) -> None:
+        """Keep that the client may do all of what the request names, for requests that repeat it."""
+        ...
+
+    def is_kept(self, context: RequestContext) -> bool:
+        """Whether that was kept of an earlier request, and no rule has changed since."""
+        ...
+
+    def rights_of(self, context: RequestContext) -> Rights:
+        """The rights that the request's client has now."""
         ...
 
 
 class ClientConnection(Protocol):
-    """The connection of a request: its client's address, and state that ends with it."""
+    """The connection of a request: its client's address and principal, and state that ends with it."""
 
+    @property
+    def principal(self) -> str: ...
     @property
     def client_host(self) -> str: ...
     @property
@@ -141,6 +177,7 @@ class ClientConnection(Protocol):
 class NoConnection:
     """Stands in for a connection; it never closes."""
 
+    principal = ANONYMOUS
     client_host = ""
     connection_id = 0
 

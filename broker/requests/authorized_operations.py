@@ -1,31 +1,16 @@
-"""Bit sets of the operations that a client may do: all of them, as the broker has no authorization.
+"""Bit sets of the operations that a client may do: all of them, unless an authorizer is configured.
 
-Source: KIP-430; Kafka's AclOperation and AuthHelper.authorizedOperations without an authorizer.
+`broker.requests.needed_rights` takes the bits away for which the client has no right.
+Source: KIP-430; Kafka's AclEntry.supportedOperations and AuthHelper.authorizedOperations.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from fencepost.broker.security.acls import AclOperation
 
 NOT_ASKED_FOR = -(2**31)
 
-
-class AclOperation(IntEnum):
-    """Kafka's operations; the number is the bit."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-_TOPIC_OPERATIONS = (
+TOPIC_OPERATIONS = (
     AclOperation.READ,
     AclOperation.WRITE,
     AclOperation.CREATE,
@@ -35,7 +20,14 @@ _TOPIC_OPERATIONS = (
     AclOperation.DESCRIBE_CONFIGS,
     AclOperation.ALTER_CONFIGS,
 )
-_CLUSTER_OPERATIONS = (
+GROUP_OPERATIONS = (
+    AclOperation.READ,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS = (
     AclOperation.CREATE,
     AclOperation.ALTER,
     AclOperation.DESCRIBE,
@@ -44,8 +36,9 @@ _CLUSTER_OPERATIONS = (
     AclOperation.ALTER_CONFIGS,
     AclOperation.IDEMPOTENT_WRITE,
 )
-_TOPIC_BITS = sum(1 << operation for operation in _TOPIC_OPERATIONS)
-_CLUSTER_BITS = sum(1 << operation for operation in _CLUSTER_OPERATIONS)
+_TOPIC_BITS = sum(1 << operation for operation in TOPIC_OPERATIONS)
+_CLUSTER_BITS = sum(1 << operation for operation in CLUSTER_OPERATIONS)
+GROUP_BITS = sum(1 << operation for operation in GROUP_OPERATIONS)
 
 
 def topic_operations(*, asked_for: bool) -> int:

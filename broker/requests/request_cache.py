@@ -34,6 +34,7 @@ MAXIMUM_BYTES: Final = 4096
 class CachedRequest:
     """A decoded request that others repeat, and what was derived from its constant fields.
 
+    allowed_epoch: of the authorizer, in which the client was found to have all rights that the request needs.
     request:  valid, with its varying fields, in the first step of its handler; then the next one like it may come.
     prepared: by the handler, at the version `prepared_version` of the metadata; see `RequestContext.prepared`.
     form:     of the reply, once there was a usual answer.
@@ -41,6 +42,7 @@ class CachedRequest:
     """
 
     __slots__ = (
+        "allowed_epoch",
         "client_id",
         "fields",
         "form",
@@ -58,6 +60,7 @@ class CachedRequest:
         self.request = request
         self.fields = shape.fields
         self.records = shape.records
+        self.allowed_epoch = -1
         self.form: ReplyForm | None = None
         self.prepared: Any = None
         self.prepared_version = -1

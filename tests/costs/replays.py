@@ -231,8 +231,12 @@ def reply_to(request: Any, version: int, frame: bytes) -> Any:
 
 
 @asynccontextmanager
-async def broker_with_a_client(directory: str, *, flush_messages: int = PAGE_CACHE) -> AsyncIterator[Client]:
-    """A broker with one topic, and a connection to it. flush_messages: 1 for durable acknowledgements."""
+async def broker_with_a_client(
+    directory: str, *, flush_messages: int = PAGE_CACHE, **chosen: Any
+) -> AsyncIterator[Client]:
+    """A broker with one topic, and a connection to it. flush_messages: 1 for durable acknowledgements. chosen: other
+    settings.
+    """
     networks: list[Network] = []
 
     def bind(listener: Listener, settings: Settings) -> Network:
@@ -245,6 +249,7 @@ async def broker_with_a_client(directory: str, *, flush_messages: int = PAGE_CAC
         transaction_state_log_num_partitions=1,
         offsets_topic_num_partitions=1,
         log_flush_interval_messages=flush_messages,
+        **chosen,
     )
     node = Node(settings, clock=StillClock(), store=InMemoryMetadataStore("costs"), bind=bind)
     await node.start()

@@ -11,6 +11,7 @@ from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.requests.api import CloseConnection, Services
 from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
 from fencepost.broker.requests.request_cache import RequestCache
+from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.broker.storage.file_slice import portions_to_send
 from fencepost.protocol.framing import LENGTH_BYTES
 
@@ -36,6 +37,7 @@ class CountingDispatcher(Dispatcher):
 class ClientConnection:
     """A connection, as the dispatcher sees it."""
 
+    principal = ANONYMOUS
     client_host = "192.0.2.1"
     connection_id = 1
 

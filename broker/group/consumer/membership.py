@@ -8,7 +8,7 @@ Source: KIP-848, KIP-1082 (member ids made by clients); Kafka's GroupCoordinator
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from fencepost.broker.group.consumer.group import (
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.reconciliation import ReportedPartitions
 from fencepost.broker.group.consumer.records import current_value
-from fencepost.broker.group.consumer.subscriptions import compile_regex
+from fencepost.broker.group.consumer.subscriptions import compile_regex, every_name
 from fencepost.broker.group.decision_builder import (
     DeadlineKey,
     DeadlineKind,
@@ -62,11 +62,16 @@ class HeartbeatRefusal(NamedTuple):
 
 
 class HeartbeatContext(NamedTuple):
-    """Client of a heartbeat. new_member_id: for a member of version 0 that has none."""
+    """Client of a heartbeat.
+
+    new_member_id: for a member of version 0 that has none.
+    may_describe:  whether the client may see a topic of this name: of those that a regular expression matches.
+    """
 
     client_id: str
     client_host: str
     new_member_id: str
+    may_describe: Callable[[str], bool] = every_name
 
 
 class ConsumerMembership:
@@ -153,7 +158,9 @@ class ConsumerMembership:
             )
         else:
             member = found
-        updated = self._rebalance.settle(draft, member, _updated(member, request, sender), reported)
+        updated = self._rebalance.settle(
+            draft, member, _updated(member, request, sender), reported, may_describe=sender.may_describe
+        )
         effects.set_deadline(
             DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id),
             effects.now_ms + self._config.consumer_times(group.group_id).session_timeout_ms,

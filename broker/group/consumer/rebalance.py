@@ -7,7 +7,7 @@ maybeUpdateTargetAssignment, maybeReconcile, consumerGroupFenceMembers, replaceM
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,13 @@ from fencepost.broker.group.consumer.group import (
 from fencepost.broker.group.consumer.migration import can_become_classic
 from fencepost.broker.group.consumer.reconciliation import ReportedPartitions, reconcile
 from fencepost.broker.group.consumer.records import current_value, member_value, regex_value, target_value
-from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, matching_topics, metadata_hash, topic_ids
+from fencepost.broker.group.consumer.subscriptions import (
+    TopicCatalogue,
+    every_name,
+    matching_topics,
+    metadata_hash,
+    topic_ids,
+)
 from fencepost.broker.group.decision_builder import DeadlineKey, DeadlineKind, GroupConfig
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.stored.consumer_groups import (
@@ -59,15 +65,18 @@ class ConsumerRebalance:
         member: ConsumerMember,
         described: ConsumerMember,
         reported: ReportedPartitions | None,
+        *,
+        may_describe: Callable[[str], bool] = every_name,
     ) -> ConsumerMember:
         """Write the member's description, update the group's epoch and target, and reconcile the member.
 
         member:    as it is, or, for a new one, with nothing but its id. described: as it describes itself now.
+        may_describe: whether the member's client may see a topic; for the matches of regular expressions.
         """
         has_subscription_changed = (
             self._update_member(draft, described) or member.subscribed_topic_regex != described.subscribed_topic_regex
         )
-        have_matches_changed = self._resolve_regexes(draft)
+        have_matches_changed = self._resolve_regexes(draft, may_describe)
         if has_subscription_changed or have_matches_changed or self._have_topics_changed(draft):
             self.begin_epoch(draft)
         self._update_target(draft)
@@ -135,7 +144,7 @@ class ConsumerRebalance:
 
     # Subscriptions of the group
 
-    def _resolve_regexes(self, draft: ConsumerGroupDraft) -> bool:
+    def _resolve_regexes(self, draft: ConsumerGroupDraft, may_describe: Callable[[str], bool]) -> bool:
         """Match the topics against the members' regular expressions that are new or older than the topics. Returns
         whether any match has changed.
         """
@@ -148,7 +157,7 @@ class ConsumerRebalance:
             wanted = regexes
         has_changed = False
         for regex in sorted(wanted):
-            found = matching_topics(regex, self._topics)
+            found = matching_topics(regex, self._topics, may_describe)
             known = group.regexes.get(regex)
             if known is None or known.topics != found:
                 has_changed = True

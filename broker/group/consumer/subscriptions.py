@@ -83,9 +83,17 @@ def compile_regex(pattern: str) -> Matcher | None:
     return matcher
 
 
-def matching_topics(pattern: str, topics: TopicCatalogue) -> frozenset[str]:
-    """Return the topic names that the pattern matches as a whole; none for an invalid pattern."""
+def every_name(name: str) -> bool:
+    """Accept a topic of any name: the filter where clients may see all topics."""
+    return True
+
+
+def matching_topics(
+    pattern: str, topics: TopicCatalogue, may_describe: Callable[[str], bool] = every_name
+) -> frozenset[str]:
+    """Return the topic names that the pattern matches as a whole and the client may see; none for an invalid
+    pattern."""
     matcher = compile_regex(pattern)
     if matcher is None:
         return frozenset()
-    return frozenset(topic.name for topic in topics.all() if matcher(topic.name))
+    return frozenset(topic.name for topic in topics.all() if matcher(topic.name) and may_describe(topic.name))

@@ -77,9 +77,18 @@ class StreamsGroupService:
             await asyncio.wait(self._creating.values())
 
     async def heartbeat(
-        self, request: StreamsGroupHeartbeatRequest, *, client_id: str, client_host: str
+        self,
+        request: StreamsGroupHeartbeatRequest,
+        *,
+        client_id: str,
+        client_host: str,
+        may_create: Callable[[str], bool] | None = None,
     ) -> StreamsGroupHeartbeatResponse:
-        """Let a member join, stay or leave. Creates the missing internal topics of its group in the background."""
+        """Let a member join, stay or leave. Creates the missing internal topics of its group in the background.
+
+        may_create: whether the client may create a topic of this name. If it may not create one of those that are
+                    missing, none is created and the response says so, as in Kafka.
+        """
         sender = HeartbeatContext(client_id, client_host, "")
         try:
             heartbeat = await self._decide(
@@ -87,6 +96,11 @@ class StreamsGroupService:
             )
         except CoordinatorRefusal as refusal:
             return StreamsGroupHeartbeatResponse(error_code=refusal.error)
+        if heartbeat.to_create and may_create is not None:
+            refused = sorted(name for name in heartbeat.to_create if not may_create(name))
+            if refused:
+                _add_to_status(heartbeat.response, f"Unauthorized to CREATE on topics {', '.join(refused)}.")
+                return heartbeat.response
         if heartbeat.to_create:
             self._create(request.group_id, heartbeat.to_create)
             self._add_failures(heartbeat.response, heartbeat.to_create)
@@ -152,6 +166,11 @@ class StreamsGroupService:
         detail = ", ".join(reported[:MAX_FAILURES_REPORTED])
         if len(reported) > MAX_FAILURES_REPORTED:
             detail += f" and {len(reported) - MAX_FAILURES_REPORTED} more"
-        for status in response.status or ():
-            if status.status_code == TopologyStatus.MISSING_INTERNAL_TOPICS:
-                status.status_detail += f"; Creation failed: {detail}."
+        _add_to_status(response, f"Creation failed: {detail}.")
+
+
+def _add_to_status(response: StreamsGroupHeartbeatResponse, reason: str) -> None:
+    """Add to the status of missing internal topics why they are not created."""
+    for status in response.status or ():
+        if status.status_code == TopologyStatus.MISSING_INTERNAL_TOPICS:
+            status.status_detail += f"; {reason}"

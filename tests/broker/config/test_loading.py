@@ -151,7 +151,7 @@ def test_settings_of_kafka_without_meaning_here_are_ignored_with_a_warning() -> 
     assert "zookeeper.connect" in loaded.warnings[0]
 
 
-@pytest.mark.parametrize("name", ["ssl.keystore.location", "sasl.enabled.mechanisms", "authorizer.class.name"])
+@pytest.mark.parametrize("name", ["ssl.keystore.location", "sasl.enabled.mechanisms"])
 def test_settings_that_promise_protection_are_refused(name: str) -> None:
     (problem,) = problems_of(assignments=[f"{name}=x"])
     assert "not served" in problem

@@ -20,6 +20,7 @@ from fencepost.broker.requests.api import APIS, CloseConnection, RequestContext,
 from fencepost.broker.requests.long_polls import LongPoll, LongPolls, PendingReply
 from fencepost.broker.requests.request_cache import RequestCache
 from fencepost.broker.requests.routes import Api, Repeats
+from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import LENGTH_BYTES, request_frame, response_frame
@@ -37,6 +38,7 @@ Handler = Callable[[RequestContext, Any], Any]
 class Peer:
     """The connection, as the dispatcher sees it."""
 
+    principal = ANONYMOUS
     client_host = "192.0.2.1"
     connection_id = 42
 

@@ -18,7 +18,9 @@ import pytest
 
 from fencepost.broker.handlers import APIS, CloseConnection, RequestContext
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.requests.api import Restriction
 from fencepost.broker.requests.routes import Api
+from fencepost.broker.security.authorizer import Rights
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -655,20 +657,42 @@ async def test_cached_requests_are_answered_and_stored_like_decoded_ones(
 
 
 class Gate:
-    """Refuses with `error`, and keeps the requests that it has judged."""
+    """Refuses requests as a whole with `error`, and keeps those that it has judged."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, Any]] = []
         self.error = ErrorCode.NONE
 
-    def refusal(self, api: Api, context: RequestContext, request: Any) -> Any | None:
+    def restriction(self, api: Api, context: RequestContext, request: Any) -> Restriction | None:
         detail = detail_of(request)
         self.asked.append((api.name, context.correlation_id, detail))
-        if self.error is ErrorCode.NONE:
-            return None
-        if api.key == ApiKey.PRODUCE and request.acks == 0:
+        return None if self.error is ErrorCode.NONE else Refused(api, request, self.error)
+
+    def may(self, *_: Any) -> bool:
+        return True
+
+    def keep(self, context: RequestContext) -> None:
+        """Keep nothing: each request is judged."""
+
+    def is_kept(self, context: RequestContext) -> bool:
+        return False
+
+    def rights_of(self, context: RequestContext) -> Rights:
+        raise AssertionError("no handler of these requests asks for all rights")
+
+
+class Refused:
+    """A request that is refused as a whole."""
+
+    def __init__(self, api: Api, request: Any, error: ErrorCode) -> None:
+        self.api = api
+        self.request = request
+        self.error = error
+
+    def answer(self, context: RequestContext) -> Any:
+        if self.api.key == ApiKey.PRODUCE and self.request.acks == 0:
             raise CloseConnection("it may not be written")
-        return api.failed(request, self.error, context.api_version)
+        return self.api.failed(self.request, self.error, context.api_version)
 
 
 def detail_of(request: Any) -> Any:
@@ -763,7 +787,7 @@ async def test_a_gate_that_fails_is_answered_as_a_failure(tmp_path: Path, monkey
         def fail(*_: object) -> None:
             raise KeyError("a defect")
 
-        monkeypatch.setattr(Gate, "refusal", fail)
+        monkeypatch.setattr(Gate, "restriction", fail)
         for side in brokers.sides:
             side.node.services.gate = Gate()
         await expect(brokers, request, 12, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -863,7 +887,7 @@ async def test_a_gate_may_close_the_connection_of_a_run(tmp_path: Path, monkeypa
         def close(*_: object) -> None:
             raise CloseConnection("the client has lost its rights")
 
-        monkeypatch.setattr(Gate, "refusal", close)
+        monkeypatch.setattr(Gate, "restriction", close)
         assert await client.burst(frames_with([equal_batch()] * 8)) == []
         assert client.refusals == ["the client has lost its rights"]
 

@@ -1,0 +1,323 @@
+"""The gate of a broker with an authorizer: what a client may do of each request, before its handler.
+
+The gate splits a request: the handler gets the part that is allowed, and the refused part is answered beside it. What
+each API needs is in `broker.requests.needed_rights`. Handlers that keep sessions (Fetch, ShareFetch) or look for topics
+themselves ask for rights with `rights_of`.
+Source: Kafka's KafkaApis and AuthHelper.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
+from fencepost.broker.requests.api import CloseConnection, SlicedResponse, UsualAnswer
+from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fencepost.broker.requests.api import RequestContext
+    from fencepost.broker.requests.routes import Api
+    from fencepost.broker.security.audit import Audit
+    from fencepost.broker.security.authorizer import Authorizer, Rights
+
+ERRORS: Final = {
+    AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    AclResource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    AclResource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    AclResource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+MESSAGES: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
+
+
+class Needed(NamedTuple):
+    """One right: to do an operation on a resource."""
+
+    operation: AclOperation
+    resource: AclResource
+    name: str
+
+    @property
+    def error(self) -> ErrorCode:
+        """The error for its lack."""
+        return ERRORS[self.resource]
+
+
+def on_cluster(operation: AclOperation) -> Needed:
+    return Needed(operation, AclResource.CLUSTER, CLUSTER_NAME)
+
+
+class Refusal(NamedTuple):
+    """What a client lacks for a request as a whole. response: where that of `failed` is not Kafka's."""
+
+    lacking: Needed
+    response: Any = None
+
+
+class Unknown:
+    """In place of a right or a refusal: nothing is lacking now, but the verdict is not kept. For an item that the
+    handler refuses, such as a topic id that nobody has yet."""
+
+
+UNKNOWN: Final = Unknown()
+
+Finish = Callable[["Rights", "RequestContext", Any, Any], SlicedWork[None]]
+"""Takes out of a response what the client may not see, in steps: (rights, context, request, response)."""
+
+
+class Items(NamedTuple):
+    """Items of a request that are allowed or refused one by one.
+
+    requested, answered: the fields of the request and of the response that list them.
+    needed:     the right that an item needs: (context, request, item).
+    instead:    a right on the cluster that allows all of them.
+    refused:    makes the answer to a refused item: (rights, context, item, error); else `failed` of the API does.
+    message:    in place of Kafka's usual one.
+    are_first:  whether the refused items come first in the response.
+    key_of:     for an API that refuses, with INVALID_REQUEST, items of which there are several with one key: these
+                are left to its handler.
+    versions:   the first and the last that have these items.
+    """
+
+    requested: str
+    answered: str
+    needed: Callable[[RequestContext, Any, Any], Needed | Unknown]
+    instead: AclOperation | None = None
+    refused: Callable[[Rights, RequestContext, Any, ErrorCode], Any] | None = None
+    message: str | None = None
+    are_first: bool = False
+    key_of: Callable[[Any], Any] | None = None
+    versions: tuple[int, int] = (0, 99)
+
+
+class Row(NamedTuple):
+    """What one API needs.
+
+    whole:  the refusal of the request as a whole, None if there is none, UNKNOWN if that may be another one for a
+            request that repeats this one: (rights, context, request).
+    items:  what is refused in part.
+    split:  in place of `items`, where a request is not just split.
+    finish: what a client may not see of a response.
+    """
+
+    whole: Callable[[Rights, RequestContext, Any], Refusal | Unknown | None] | None = None
+    items: tuple[Items, ...] = ()
+    split: Callable[[Rights, RequestContext, Any], Part] | None = None
+    finish: Finish | None = None
+
+
+class Part(NamedTuple):
+    """The part of a request that is allowed, and the answers to the other items.
+
+    allowed:  the request of the allowed items; None if the handler is not needed.
+    answered: the response's field for `refused`. lacking: the rights that the client lacks, for the audit log.
+    is_kept:  whether the verdict holds for requests that repeat this one, until a rule changes.
+    """
+
+    allowed: Any
+    answered: str = ""
+    refused: Sequence[Any] = ()
+    lacking: Sequence[Needed] = ()
+    are_first: bool = False
+    is_kept: bool = True
+    finish: Finish | None = None
+
+
+class RestrictedRequest:
+    """A request that is not served as it is; `answer` serves what the client may do of it."""
+
+    __slots__ = ("_api", "_audit", "_part", "_request", "_rights", "_whole")
+
+    def __init__(
+        self, audit: Audit, rights: Rights, api: Api, request: Any, whole: Refusal | None, part: Part | None = None
+    ) -> None:
+        self._audit = audit
+        self._rights = rights
+        self._api = api
+        self._request = request
+        self._whole = whole
+        self._part = part
+
+    def answer(self, context: RequestContext) -> Any:
+        """Return what a handler may return. Raises CloseConnection where a refusal cannot be answered."""
+        whole, part, api = self._whole, self._part, self._api
+        if whole is not None:
+            self._audit.refused(self._rights, api.name, whole.lacking)
+            if api.key == ApiKey.PRODUCE and self._request.acks == 0:
+                raise CloseConnection(f"Produce with acks=0 was refused: {whole.lacking.error.name}")
+            if whole.response is not None:
+                return whole.response
+            return api.failed(self._request, whole.lacking.error, context.api_version)
+        assert part is not None, "one of the two is given"
+        for lacking in part.lacking:
+            self._audit.refused(self._rights, api.name, lacking)
+        context.cached = None  # what was prepared for it, and the form of its reply, are of the request as a whole
+        if part.allowed is None:
+            is_answered = api.key != ApiKey.PRODUCE or self._request.acks != 0
+            return self._completed(context, api.response() if is_answered else None)
+        started = api.handler(context, part.allowed)
+        return self._complete_later(context, started) if isawaitable(started) else self._completed(context, started)
+
+    async def _complete_later(self, context: RequestContext, started: Awaitable[Any]) -> Any:
+        answer = await started
+        if type(answer) is not SlicedResponse:
+            return self._completed(context, answer)
+        await run_in_slices(self._complete(context, answer.response), SLICE_S)
+        return answer
+
+    def _completed(self, context: RequestContext, answer: Any) -> Any:
+        response = answer.build() if type(answer) is UsualAnswer else answer
+        run_to_end(self._complete(context, response))
+        return response
+
+    def _complete(self, context: RequestContext, response: Any) -> SlicedWork[None]:
+        part = self._part
+        assert part is not None, "a request that is refused as a whole is not completed"
+        if response is None:
+            if part.refused:
+                raise CloseConnection("Produce with acks=0 was refused for some of its partitions")
+            return
+        if part.finish is not None:
+            yield from part.finish(self._rights, context, self._request, response)
+        if part.refused and not getattr(response, "error_code", 0):
+            answers = getattr(response, part.answered)
+            if part.are_first:
+                setattr(response, part.answered, [*part.refused, *answers])
+            else:
+                answers += part.refused
+
+
+class RightsGate:
+    """The gate: it judges requests by the table of needed rights, the authorizer and the client's principal."""
+
+    def __init__(self, authorizer: Authorizer, audit: Audit, needed: Mapping[int, Row | None]) -> None:
+        self.authorizer = authorizer
+        self.audit = audit
+        self._needed = needed
+
+    def rights_of(self, context: RequestContext) -> Rights:
+        """The rights that the request's client has now."""
+        connection = context.connection
+        return self.authorizer.rights(connection.principal, connection.client_host)
+
+    def may(
+        self, context: RequestContext, api_name: str, operation: AclOperation, resource: AclResource, name: str
+    ) -> bool:
+        """Whether the request's client may do the operation now; a denial is audited."""
+        rights = self.rights_of(context)
+        if rights.may(operation, resource, name):
+            return True
+        self.audit.refused(rights, api_name, (operation, resource, name))
+        return False
+
+    def keep(self, context: RequestContext) -> None:
+        """Keep that the client may do all of what the request names, for requests that repeat it."""
+        if context.cached is not None:
+            context.cached.allowed_epoch = self.authorizer.epoch
+
+    def is_kept(self, context: RequestContext) -> bool:
+        """Whether that was kept of an earlier request, and no rule has changed since."""
+        cached = context.cached
+        return cached is not None and cached.allowed_epoch == self.authorizer.epoch
+
+    def restriction(self, api: Api, context: RequestContext, request: Any) -> RestrictedRequest | None:
+        """Return None for a request that is served as it is."""
+        cached = context.cached
+        if cached is not None and cached.allowed_epoch == self.authorizer.epoch:  # as `is_kept`, whose call is saved
+            return None
+        row = self._needed[api.key]
+        if row is None:
+            return None
+        rights, is_kept = self.rights_of(context), True
+        if not rights.is_super:
+            if row.whole is not None:
+                refusal = row.whole(rights, context, request)
+                is_kept = refusal is None
+                if isinstance(refusal, Refusal):
+                    return RestrictedRequest(self.audit, rights, api, request, refusal)
+            part = self._part(row, rights, api, context, request)
+            if part is not None:
+                return RestrictedRequest(self.audit, rights, api, request, None, part)
+        if cached is not None and is_kept:
+            cached.allowed_epoch = self.authorizer.epoch
+        return None
+
+    def _part(self, row: Row, rights: Rights, api: Api, context: RequestContext, request: Any) -> Part | None:
+        """The part of the request that is allowed; None if that is all of it, and the response needs no change."""
+        part = Part(request)
+        if row.split is not None:
+            part = row.split(rights, context, request)
+        for items in row.items:
+            if items.versions[0] <= context.api_version <= items.versions[1]:
+                part = split(items, rights, api, context, request)
+        finish = part.finish or row.finish
+        if part.allowed is request and finish is None and (part.is_kept or context.cached is None):
+            return None
+        return part._replace(finish=finish)
+
+
+def split(items: Items, rights: Rights, api: Api, context: RequestContext, request: Any) -> Part:
+    """Split a request into its allowed items and the answers to the refused ones."""
+    if items.instead is not None and rights.may(*on_cluster(items.instead)):
+        return Part(request)
+    requested = getattr(request, items.requested)
+    repeated = _repeated(requested, items.key_of)
+    allowed, is_kept = [], True
+    lacking: dict[Needed, None] = {}
+    refused: dict[ErrorCode, list[Any]] = {}
+    for item in requested:
+        if repeated and items.key_of is not None and items.key_of(item) in repeated:
+            allowed.append(item)
+            continue
+        needed = items.needed(context, request, item)
+        if isinstance(needed, Unknown):
+            is_kept = False
+            allowed.append(item)
+        elif rights.may(*needed):
+            allowed.append(item)
+        else:
+            lacking[needed] = None
+            refused.setdefault(needed.error, []).append(item)
+    if not refused:
+        return Part(request, is_kept=is_kept)
+    answers: list[Any] = []
+    for error, of_error in refused.items():
+        if items.refused is not None:
+            answers += [items.refused(rights, context, item, error) for item in of_error]
+        else:
+            failed = api.failed(_with(request, items.requested, of_error), error, context.api_version)
+            answers += getattr(failed, items.answered)
+        for answer in answers:
+            if not getattr(answer, "error_message", "none"):
+                answer.error_message = items.message or MESSAGES[error]
+    allowed_request = _with(request, items.requested, allowed) if allowed else None
+    return Part(allowed_request, items.answered, answers, list(lacking), items.are_first)
+
+
+def _with(request: Any, name: str, items: list[Any]) -> Any:
+    """A copy of the request that lists other items."""
+    changed = copy.copy(request)
+    setattr(changed, name, items)
+    return changed
+
+
+def _repeated(items: Iterable[Any], key_of: Callable[[Any], Any] | None) -> set[Any]:
+    """The keys that several of the items have."""
+    if key_of is None:
+        return set()
+    seen: set[Any] = set()
+    repeated: set[Any] = set()
+    for key in map(key_of, items):
+        (repeated if key in seen else seen).add(key)
+    return repeated

@@ -1,0 +1,1 @@
+"""Rights of clients: principals, access control lists (ACLs), the authorizer, and the audit log."""

@@ -1,0 +1,205 @@
+"""DescribeAcls, CreateAcls and DeleteAcls at every version, and the rules' life in the metadata store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.security import acl_store
+from fencepost.broker.security.acl_store import ACLS_KEY, Acls, TooManyRulesError
+from fencepost.broker.security.acls import AclOperation, AclPattern, AclPermission, AclResource
+from fencepost.broker.security.authorizer import Authorizer
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
+from tests.support.handler_context import open_broker
+from tests.support.secured_broker import ALICE, SecuredBroker, rule, secured_broker
+
+READ, TOPIC = AclOperation.READ, AclResource.TOPIC
+
+
+def creation(name: str = "orders", **changes: Any) -> AclCreation:
+    fields: dict[str, Any] = {
+        "resource_type": 2,
+        "resource_name": name,
+        "resource_pattern_type": 3,
+        "principal": ALICE,
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    return AclCreation(**(fields | changes))
+
+
+async def described(broker: SecuredBroker, version: int = 3, **fields: Any) -> list[Any]:
+    wanted: dict[str, Any] = {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+    reply = await broker.admin.call(DescribeAclsRequest(**(wanted | fields)), version)
+    assert reply.error_code == 0
+    return [
+        (
+            one.resource_type,
+            one.resource_name,
+            one.pattern_type,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        )
+        for one in reply.resources
+        for acl in one.acls
+    ]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+async def test_rules_are_created_described_and_deleted(tmp_path: Path, version: int) -> None:
+    async with secured_broker(tmp_path) as broker:
+        wanted = [creation(), creation(resource_pattern_type=4), creation("other", operation=4, permission_type=2)]
+        created = await broker.admin.call(CreateAclsRequest(wanted), version)
+        assert [result.error_code for result in created.results] == [0, 0, 0]
+        assert await described(broker, version) == [
+            (2, "orders", 3, ALICE, "*", 3, 3),
+            (2, "orders", 4, ALICE, "*", 3, 3),
+            (2, "other", 3, ALICE, "*", 4, 2),
+        ]
+        assert await described(broker, version, operation=4) == [(2, "other", 3, ALICE, "*", 4, 2)]
+        filters = [
+            DeleteAclsFilter(2, "orders", 3, None, None, 1, 1),
+            DeleteAclsFilter(2, "orders-7", 2, None, None, 1, 1),
+            DeleteAclsFilter(2, "none", 3, None, None, 1, 1),
+        ]
+        deleted = await broker.admin.call(DeleteAclsRequest(filters), version)
+        assert [[one.pattern_type for one in result.matching_acls] for result in deleted.filter_results] == [
+            [3],
+            [4],
+            [],
+        ]
+        assert [name for _, name, *_ in await described(broker, version)] == ["other"]
+
+
+async def test_each_rule_of_a_request_is_judged_alone(tmp_path: Path) -> None:
+    async with secured_broker(tmp_path) as broker:
+        wanted = [
+            creation(),
+            creation("wrong", resource_type=4),
+            creation(""),
+            creation(principal="alice"),
+            creation(operation=12),
+        ]
+        results = (await broker.admin.call(CreateAclsRequest(wanted))).results
+        assert results == [
+            AclCreationResult(0, None),
+            AclCreationResult(42, "The only valid name for the CLUSTER resource is kafka-cluster"),
+            AclCreationResult(42, "Invalid empty resource name"),
+            AclCreationResult(
+                42,
+                "Could not parse principal from `alice` (no colon is present separating the principal type from the "
+                "principal name)",
+            ),
+            AclCreationResult(0, None),
+        ]
+        assert len(await described(broker)) == 2
+
+
+async def test_a_filter_with_an_unknown_number_is_refused_and_the_others_are_not(tmp_path: Path) -> None:
+    async with secured_broker(tmp_path) as broker:
+        await broker.admin.call(CreateAclsRequest([creation()]))
+        reply = await broker.admin.call(
+            DeleteAclsRequest(
+                [DeleteAclsFilter(0, None, 1, None, None, 1, 1), DeleteAclsFilter(2, None, 1, None, None, 1, 1)]
+            )
+        )
+        assert [result.error_code for result in reply.filter_results] == [ErrorCode.INVALID_REQUEST, 0]
+        assert len(reply.filter_results[1].matching_acls) == 1
+        refused = await broker.admin.call(DescribeAclsRequest(0, None, 1, None, None, 1, 1))
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert "resourceType" in refused.error_message
+
+
+async def test_rules_survive_a_restart(tmp_path: Path) -> None:
+    async with secured_broker(tmp_path) as broker:
+        await broker.admin.call(CreateAclsRequest([creation(), creation("x", resource_type=5, operation=15)]))
+    async with secured_broker(tmp_path) as broker:
+        assert [name for _, name, *_ in await described(broker)] == ["orders", "x"]
+        rights = broker.acls.authorizer.rights(ALICE, "10.0.0.1")
+        assert rights.may(READ, TOPIC, "orders")
+        assert rights.may(AclOperation.TWO_PHASE_COMMIT, AclResource.TRANSACTIONAL_ID, "x")
+
+
+async def test_without_an_authorizer_there_are_no_rules(tmp_path: Path) -> None:
+    async with open_broker(tmp_path) as broker:
+        for request in (
+            DescribeAclsRequest(1, None, 1, None, None, 1, 1),
+            CreateAclsRequest([creation()]),
+            DeleteAclsRequest([DeleteAclsFilter(2, None, 1, None, None, 1, 1)]),
+        ):
+            reply = await broker.call(request)
+            results = getattr(reply, "results", None) or getattr(reply, "filter_results", None) or [reply]
+            assert {result.error_code for result in results} == {ErrorCode.SECURITY_DISABLED}
+
+
+async def test_a_change_that_cannot_be_stored_is_not_in_force() -> None:
+    store = InMemoryMetadataStore("c")
+    acls = Acls(store, Authorizer())
+    await acls.open()
+    await acls.add([rule(READ, TOPIC, "orders")])
+
+    async def failing(*_: Any, **__: Any) -> bool:
+        raise StorageError("the disk is full")
+
+    store.compare_and_set = failing  # type: ignore[method-assign]
+    with pytest.raises(StorageError):
+        await acls.remove([lambda _: True])
+    with pytest.raises(StorageError):
+        await acls.add([rule(READ, TOPIC, "payments")])
+    rights = acls.authorizer.rights(ALICE, "h")
+    assert rights.may(READ, TOPIC, "orders")
+    assert not rights.may(READ, TOPIC, "payments")
+
+
+async def test_two_brokers_with_one_store_keep_each_other_s_rules() -> None:
+    store = InMemoryMetadataStore("c")
+    one, other = Acls(store, Authorizer()), Acls(store, Authorizer())
+    await one.add([rule(READ, TOPIC, "orders")])
+    await other.add([rule(READ, TOPIC, "payments")])
+    await one.remove([lambda found: found.name == "none"])
+    assert {found.name for found in one.matching(lambda _: True)} == {"orders", "payments"}
+    assert one.authorizer.rights(ALICE, "h").may(READ, TOPIC, "payments")
+
+
+async def test_rules_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acl_store, "MAXIMUM_RULES", 3)
+    acls = Acls(InMemoryMetadataStore("c"), Authorizer())
+    await acls.add([rule(READ, TOPIC, name) for name in "abc"])
+    with pytest.raises(TooManyRulesError, match="at most 3"):
+        await acls.add([rule(READ, TOPIC, "d")])
+    assert await acls.add([rule(READ, TOPIC, "a")]) == []
+
+
+async def test_stored_rules_that_cannot_be_read_stop_the_start() -> None:
+    store = InMemoryMetadataStore("c")
+    assert await store.compare_and_set(ACLS_KEY, b'[["TOPIC", "LITERAL", "x"]]', 0)
+    with pytest.raises(StorageError, match="acls"):
+        await Acls(store, Authorizer()).open()
+
+
+def test_a_rule_is_described_for_the_audit_log() -> None:
+    denied = rule(READ, AclResource.TRANSACTIONAL_ID, "tx", pattern=AclPattern.PREFIXED, permission=AclPermission.DENY)
+    assert denied.described == f"deny {ALICE} from * READ on transactional id tx*"
