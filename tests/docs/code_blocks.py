@@ -18,6 +18,7 @@ DOCS = ROOT / "docs"
 FENCE = re.compile(r"(?P<indent> *)```(?P<language>\w*)\s*")
 NOT_RUN = re.compile(r"<!-- not run: (.*) -->")
 FILE_NAME = re.compile(r"(?://|#|--|<!--) ?(?P<name>[\w./-]+\.\w+)( -->)?")
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 RUN_LANGUAGES = ("sh", "python")
 
 
@@ -105,10 +106,10 @@ def _save(name: str, text: str) -> str:
 
 
 def prints(expected: str, printed: str) -> bool:
-    """Whether an output is what a page shows; `…` stands for anything, and spaces at the ends of lines do not count."""
+    """Whether an output is what a page shows: `…` stands for anything; colours and spaces at ends do not count."""
 
     def tidy(text: str) -> str:
-        return "\n".join(line.rstrip() for line in text.strip().splitlines())
+        return "\n".join(line.rstrip() for line in COLOUR.sub("", text).strip().splitlines())
 
     pattern = ".*".join(re.escape(part) for part in tidy(expected).split("…"))
     return re.fullmatch(pattern, tidy(printed), re.DOTALL) is not None
