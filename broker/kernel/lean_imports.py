@@ -43,6 +43,7 @@ def _deferred_inspect() -> ModuleType:
         isgenerator=lambda value: isinstance(value, GeneratorType),
         iscoroutinefunction=_is_coroutine_function,
         unwrap=_unwrapped,
+        get_annotations=_annotations,
     )
 
 
@@ -55,6 +56,15 @@ def _is_coroutine_function(function: Any) -> bool:
     import inspect
 
     return inspect.iscoroutinefunction(function)
+
+
+def _annotations(value: Any, **options: Any) -> dict[str, Any]:
+    """The annotations of a class, which dataclasses read by it from Python 3.13 on."""
+    if isinstance(value, type) and not options:
+        return dict(vars(value).get("__annotations__", {}))
+    import inspect
+
+    return inspect.get_annotations(value, **options)
 
 
 def _unwrapped(function: Any) -> Any:

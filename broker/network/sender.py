@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from fencepost.broker.requests.long_polls import ReplyChunks
 from fencepost.broker.storage.file_slice import FileSlice, is_mapped, portions_to_send
+from fencepost.protocol.primitives import Buffer
 
 
 class PartialSend(ABC):
@@ -44,6 +47,7 @@ class TransportSender:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.transport = transport
+        self._pauses = _pauses_when_full(transport)
         self.is_blocked = False
         self.is_closing = transport.is_closing
         self.buffered_bytes = transport.get_write_buffer_size
@@ -53,12 +57,28 @@ class TransportSender:
         transport's buffer. Raises StorageError."""
         if FileSlice in map(type, chunks):
             return self.send_files(chunks)
-        self.transport.writelines(chunks)  # type: ignore[arg-type]  # none is a file slice
+        self.write(chunks)  # type: ignore[arg-type]  # none is a file slice
         return None
+
+    def write(self, chunks: Sequence[Buffer]) -> None:
+        """Write chunks to the transport."""
+        if self._pauses:
+            self.transport.writelines(chunks)
+        else:
+            for chunk in chunks:
+                self.transport.write(chunk)
 
     def send_files(self, chunks: ReplyChunks) -> PartialSend | None:
         """Do `send` for chunks with file slices."""
         return _PortionedSend(self, chunks).resume()
+
+
+def _pauses_when_full(transport: asyncio.Transport) -> bool:
+    """Whether `writelines` pauses the connection when the transport's buffer is full.
+
+    asyncio's own never does from Python 3.12 on; uvloop's does. Source: CPython 3.13.0.
+    """
+    return sys.version_info[:2] < (3, 12) or type(transport).__module__ != "asyncio.selector_events"
 
 
 class _PortionedSend(PartialSend):
@@ -74,5 +94,5 @@ class _PortionedSend(PartialSend):
             if portion is None:
                 return None
             self.mapped_bytes = sum(len(chunk) for chunk in portion if is_mapped(chunk))
-            self._sender.transport.writelines(portion)
+            self._sender.write(portion)
         return self
