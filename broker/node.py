@@ -322,14 +322,21 @@ class Node:
         from fencepost.broker.security.acl_store import Acls
         from fencepost.broker.security.audit import Audit
         from fencepost.broker.security.authorizer import Authorizer
+        from fencepost.broker.security.principal import principal_problem
 
         settings = self.settings
-        authorizer = Authorizer(
-            super_users=[name.strip() for name in settings.super_users.split(";") if name.strip()],
-            allows_without_rules=settings.allow_everyone_if_no_acl_found,
-        )
-        services.acls = Acls(self._store, authorizer)
-        await services.acls.open()
+        super_users = [name.strip() for name in settings.super_users.split(";") if name.strip()]
+        for problem in filter(None, map(principal_problem, super_users)):
+            raise StartError(f"super.users: {problem}; write User:name, and semicolons between several")
+        authorizer = Authorizer(super_users=super_users, allows_without_rules=settings.allow_everyone_if_no_acl_found)
+        acls = services.acls = Acls(self._store, authorizer)
+        await acls.open()
+        if not (super_users or authorizer.allows_without_rules or acls.matching(lambda _: True)):
+            log.warning(
+                "nobody_has_rights",
+                hint="there is no ACL, and nobody may add one: name super.users, or start with "
+                "allow.everyone.if.no.acl.found=true, and add the ACLs",
+            )
         services.gate = RightsGate(authorizer, Audit(self._clock), NEEDED_RIGHTS)
         log.warning(
             "clients_are_not_authenticated",

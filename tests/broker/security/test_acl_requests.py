@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.config import Settings
+from fencepost.broker.kernel.events import events_to
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.network.server import StartError
+from fencepost.broker.node import Node
 from fencepost.broker.security import acl_store
 from fencepost.broker.security.acl_store import ACLS_KEY, Acls, TooManyRulesError
 from fencepost.broker.security.acls import AclOperation, AclPattern, AclPermission, AclResource
@@ -23,7 +27,7 @@ from fencepost.protocol.messages.acls import (
     DescribeAclsRequest,
 )
 from tests.support.handler_context import open_broker
-from tests.support.secured_broker import ALICE, SecuredBroker, rule, secured_broker
+from tests.support.secured_broker import ALICE, STANDARD_AUTHORIZER, SecuredBroker, rule, secured_broker
 
 READ, TOPIC = AclOperation.READ, AclResource.TOPIC
 
@@ -203,3 +207,22 @@ async def test_stored_rules_that_cannot_be_read_stop_the_start() -> None:
 def test_a_rule_is_described_for_the_audit_log() -> None:
     denied = rule(READ, AclResource.TRANSACTIONAL_ID, "tx", pattern=AclPattern.PREFIXED, permission=AclPermission.DENY)
     assert denied.described == f"deny {ALICE} from * READ on transactional id tx*"
+
+
+async def test_a_super_user_that_is_no_principal_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"super\.users: Could not parse principal from `admin`"):
+        async with secured_broker(tmp_path, super_users="User:backup; admin"):
+            """The start fails."""
+
+
+async def test_a_broker_on_which_nobody_may_add_the_first_rule_says_so(tmp_path: Path) -> None:
+    found: list[Any] = []
+    node = Node(
+        Settings(
+            log_dirs=str(tmp_path), listeners=("PLAINTEXT://127.0.0.1:0",), authorizer_class_name=STANDARD_AUTHORIZER
+        )
+    )
+    with events_to(lambda _logger, _level, event: found.append(event["event"])):
+        await node.start()
+        await node.stop()
+    assert "nobody_has_rights" in found
