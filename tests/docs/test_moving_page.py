@@ -65,7 +65,14 @@ def fill(bootstrap: str) -> None:
             producer.commit_transaction(30)
     # Every record is followed by its marker: 0 is committed, 2 is aborted, 4 and 6 are committed.
     positions = [TopicPartition("orders", 0, 4), TopicPartition("orders", 1, 8)]
-    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions("shop", positions)])["shop"].result(10)
+    deadline = time.monotonic() + LIMIT_S
+    while True:  # a coordinator of Apache Kafka may still be loading
+        request = [ConsumerGroupTopicPartitions("shop", positions)]
+        altered = admin.alter_consumer_group_offsets(request)["shop"].result(10).topic_partitions
+        if not any(one.error for one in altered):
+            return
+        assert time.monotonic() < deadline, altered
+        time.sleep(0.2)
 
 
 def offsets(bootstrap: str, group: str) -> dict[int, int]:
