@@ -67,9 +67,9 @@ from fencepost.protocol.messages.group_membership import (
     SyncGroupResponse,
 )
 from fencepost.protocol.stored.consumer_groups import (
+    CONSUMER_GROUP_RECORDS,
     ConsumerGroupKey,
     ConsumerGroupMetadataKey,
-    decode_consumer_group_key,
 )
 from fencepost.protocol.stored.consumer_offsets import decode_group_metadata_key
 
@@ -519,7 +519,7 @@ class GroupShard:
             if group_key is not None:
                 self._apply_group(group_key.group, value, origin)
                 return
-            consumer_key = decode_consumer_group_key(key)
+            consumer_key = CONSUMER_GROUP_RECORDS.decode_key(key)
             if consumer_key is not None:
                 self._apply_consumer_group(consumer_key, value, origin)
                 return

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from fencepost.broker.handlers.share_groups import are_share_groups_on, is_member_id
+from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT
@@ -23,22 +24,20 @@ from fencepost.broker.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, ShareSessio
 from fencepost.broker.share.shard import SharePartitionKey
 from fencepost.broker.share.share_partitions import AcquireResult, AcquireTerms, ServedSharePartition
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.leaders import NodeEndpoint
 from fencepost.protocol.messages.share_fetch import (
     AcquiredRecords,
-    ShareAcknowledgeLeaderIdAndEpoch,
-    ShareAcknowledgeNodeEndpoint,
     ShareAcknowledgePartition,
     ShareAcknowledgePartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
     ShareFetchableTopicResponse,
-    ShareFetchLeaderIdAndEpoch,
-    ShareFetchNodeEndpoint,
     ShareFetchPartition,
     ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
+    ShareLeaderIdAndEpoch,
 )
 
 FIRST_VERSION_WITH_RENEWAL = 2
@@ -117,9 +116,7 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
             ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in _by_topic(answers).items()
         ],
-        node_endpoints=[
-            ShareFetchNodeEndpoint(node_id, host, port) for node_id, host, port in _endpoints(context.services, leaders)
-        ],
+        node_endpoints=_endpoints(context.services, leaders),
     )
 
 
@@ -168,7 +165,7 @@ def _answer(services: Services, partition: TopicIdPartition, result: AcquireResu
         acquired_records=[AcquiredRecords(*acquired) for acquired in result.acquired],
     )
     if _is_led_elsewhere(result.error):
-        answer.current_leader = ShareFetchLeaderIdAndEpoch(*_leader(services, partition))
+        answer.current_leader = ShareLeaderIdAndEpoch(*_leader(services, partition))
     return answer
 
 
@@ -350,7 +347,7 @@ async def handle_share_acknowledge(
         )
         if _is_led_elsewhere(outcome.error):
             leader_id, leader_epoch = _leader(context.services, partition)
-            answer.current_leader = ShareAcknowledgeLeaderIdAndEpoch(leader_id, leader_epoch)
+            answer.current_leader = ShareLeaderIdAndEpoch(leader_id, leader_epoch)
             leaders.add(leader_id)
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=shares.share_partitions.limits(group_id).record_lock_duration_ms,
@@ -358,10 +355,7 @@ async def handle_share_acknowledge(
             ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in _by_topic(answers).items()
         ],
-        node_endpoints=[
-            ShareAcknowledgeNodeEndpoint(node_id, host, port)
-            for node_id, host, port in _endpoints(context.services, leaders)
-        ],
+        node_endpoints=_endpoints(context.services, leaders),
     )
 
 
@@ -455,10 +449,8 @@ def _leader(services: Services, partition: TopicIdPartition) -> tuple[int, int]:
     return found.leader_id, found.leader_epoch
 
 
-def _endpoints(services: Services, node_ids: Iterable[int]) -> list[tuple[int, str, int]]:
+def _endpoints(services: Services, node_ids: Iterable[int]) -> list[NodeEndpoint]:
     """The known endpoints of these nodes."""
-    endpoints = {services.node_id: (services.node_id, services.host, services.port)}
-    endpoints.update(
-        (node.node_id, (node.node_id, node.host, node.port)) for node in services.topics.placement.other_nodes()
-    )
+    nodes: list[Services | NodeAddress] = [services, *services.topics.placement.other_nodes()]
+    endpoints = {node.node_id: NodeEndpoint(node.node_id, node.host, node.port) for node in nodes}
     return [endpoints[node_id] for node_id in node_ids if node_id in endpoints]

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fencepost.broker.share.partition import Acknowledgement, AcknowledgeType
 
-
-class AcknowledgementBatch(Protocol):
-    """A range of records in ShareFetch or ShareAcknowledge."""
-
-    first_offset: int
-    last_offset: int
-    acknowledge_types: list[int]
+if TYPE_CHECKING:
+    from fencepost.protocol.messages.share_fetch import AcknowledgementBatch
 
 
 def read_acknowledgements(

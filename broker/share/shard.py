@@ -18,6 +18,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import NO_LEADER_EPOCH
 from fencepost.protocol.stored.share_group_state import (
+    SHARE_STATE_RECORDS,
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareStateKey,
@@ -25,10 +26,6 @@ from fencepost.protocol.stored.share_group_state import (
     ShareUpdateKey,
     ShareUpdateValue,
     StateBatch,
-    decode_share_state_key,
-    decode_share_state_value,
-    encode_share_state_key,
-    encode_share_state_value,
 )
 
 log = get_logger(__name__)
@@ -268,7 +265,7 @@ class ShareStateShard:
                 delivery_complete_count=changed.delivery_complete_count,
                 state_batches=list(merged_batches((), state_batches, changed.start_offset)),
             )
-            return CoordinatorRecord(encode_share_state_key(ShareUpdateKey(*key)), encode_share_state_value(value))
+            return CoordinatorRecord(*SHARE_STATE_RECORDS.encode(ShareUpdateKey(*key), value))
         whole = replace(
             changed,
             snapshot_epoch=known.snapshot_epoch + 1,
@@ -281,7 +278,7 @@ class ShareStateShard:
     # The log
 
     def apply(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> None:
-        state_key = decode_share_state_key(key)
+        state_key = SHARE_STATE_RECORDS.decode_key(key)
         if state_key is None:
             log.warning("share_record_skipped", offset=origin.offset, reason="a key of an unknown version")
             return
@@ -290,7 +287,7 @@ class ShareStateShard:
             if isinstance(state_key, ShareSnapshotKey):
                 self._states.pop(partition, None)
             return
-        decoded = decode_share_state_value(state_key, value)
+        decoded = SHARE_STATE_RECORDS.decode_value(state_key, value)
         _check(state_key, decoded)
         if isinstance(decoded, ShareSnapshotValue):
             self._states[partition] = _from_snapshot(decoded, origin.offset)
@@ -341,11 +338,11 @@ def _snapshot(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
         write_timestamp=state.write_timestamp_ms,
         state_batches=list(state.state_batches),
     )
-    return CoordinatorRecord(encode_share_state_key(ShareSnapshotKey(*key)), encode_share_state_value(value))
+    return CoordinatorRecord(*SHARE_STATE_RECORDS.encode(ShareSnapshotKey(*key), value))
 
 
 def _tombstone(key: SharePartitionKey) -> CoordinatorRecord:
-    return CoordinatorRecord(encode_share_state_key(ShareSnapshotKey(*key)), None)
+    return CoordinatorRecord(*SHARE_STATE_RECORDS.encode(ShareSnapshotKey(*key), None))
 
 
 def _from_snapshot(value: ShareSnapshotValue, log_offset: int) -> ShareState:

@@ -4,8 +4,8 @@ from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, mess
 
 
 @struct
-class ConsumerGroupHeartbeatRequestTopicPartitions:
-    """Partitions of a topic that the member owns."""
+class ConsumerGroupHeartbeatTopicPartitions:
+    """Partitions of a topic that the member owns, or may use."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[int32] = []
@@ -28,22 +28,14 @@ class ConsumerGroupHeartbeatRequest:
     subscribed_topic_names: list[str] | None = None
     subscribed_topic_regex: str | None = field(versions="1+", default=None)
     server_assignor: str | None = None
-    topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None
-
-
-@struct
-class ConsumerGroupHeartbeatResponseTopicPartitions:
-    """Partitions of a topic that the member may use."""
-
-    topic_id: uuid = ZERO_UUID
-    partitions: list[int32] = []
+    topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] | None = None
 
 
 @struct
 class ConsumerGroupHeartbeatResponseAssignment:
     """All partitions that the member may use; it gives up all others."""
 
-    topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = []
+    topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] = []
 
 
 @message(key=68, versions="0-1", flexible="0+")

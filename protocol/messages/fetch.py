@@ -1,5 +1,6 @@
 """Fetch: record batches to be read, in sessions that name only what changed (KIP-227, KIP-98 for isolation)."""
 
+from fencepost.protocol.leaders import LeaderIdAndEpoch, NodeEndpoint
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
 from fencepost.protocol.schema import records as record_batches
 
@@ -77,14 +78,6 @@ class EpochEndOffset:
 
 
 @struct
-class LeaderIdAndEpoch:
-    """The present leader of the partition (KIP-951)."""
-
-    leader_id: int32 = -1
-    leader_epoch: int32 = -1
-
-
-@struct
 class SnapshotId:
     """For the replicas of the metadata log only."""
 
@@ -131,16 +124,6 @@ class FetchableTopicResponse:
     topic: str = field(versions="4-12", default="")
     topic_id: uuid = field(versions="13+", default=ZERO_UUID)
     partitions: list[PartitionData] = []
-
-
-@struct
-class NodeEndpoint:
-    """Address of a leader named in this reply (KIP-951)."""
-
-    node_id: int32 = 0
-    host: str = ""
-    port: int32 = 0
-    rack: str | None = None
 
 
 @message(key=1, versions="4-18", flexible="12+")

@@ -1,5 +1,6 @@
 """Produce: record batches to be appended (KIP-98 for transactions, KIP-890 for version 12 and up)."""
 
+from fencepost.protocol.leaders import LeaderIdAndEpoch, NodeEndpoint
 from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
 from fencepost.protocol.schema import records as record_batches
 
@@ -43,14 +44,6 @@ class BatchIndexAndErrorMessage:
 
 
 @struct
-class LeaderIdAndEpoch:
-    """The present leader of the partition (KIP-951)."""
-
-    leader_id: int32 = -1
-    leader_epoch: int32 = -1
-
-
-@struct
 class PartitionProduceResponse:
     """Result of one batch. `log_append_time_ms` is -1 unless the topic keeps append times.
 
@@ -77,16 +70,6 @@ class TopicProduceResponse:
     name: str = field(versions="3-12", default="")
     topic_id: uuid = field(versions="13+", default=ZERO_UUID)
     partition_responses: list[PartitionProduceResponse] = []
-
-
-@struct
-class NodeEndpoint:
-    """Address of a leader named in this reply (KIP-951)."""
-
-    node_id: int32 = 0
-    host: str = ""
-    port: int32 = 0
-    rack: str | None = None
 
 
 @message(key=0, versions="3-13", flexible="9+")

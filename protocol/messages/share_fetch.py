@@ -1,11 +1,12 @@
 """ShareFetch and ShareAcknowledge: acquisition and acknowledgement of records by members of share groups (KIP-932)."""
 
+from fencepost.protocol.leaders import NodeEndpoint
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
 from fencepost.protocol.schema import records as record_batches
 
 
 @struct
-class ShareFetchAcknowledgementBatch:
+class AcknowledgementBatch:
     """Acknowledgement of a range of records, first and last inclusive.
 
     acknowledge_types: one for all, or one for each: 0 gap, 1 accept, 2 release, 3 reject, 4 renew (2+).
@@ -21,7 +22,7 @@ class ShareFetchPartition:
     """A partition to add to the session, or to acknowledge records of."""
 
     partition_index: int32 = 0
-    acknowledgement_batches: list[ShareFetchAcknowledgementBatch] = []
+    acknowledgement_batches: list[AcknowledgementBatch] = []
 
 
 @struct
@@ -65,7 +66,7 @@ class ShareFetchRequest:
 
 
 @struct
-class ShareFetchLeaderIdAndEpoch:
+class ShareLeaderIdAndEpoch:
     """The leader of the partition, if it is not this node."""
 
     leader_id: int32 = 0
@@ -90,7 +91,7 @@ class ShareFetchPartitionData:
     error_message: str | None = None
     acknowledge_error_code: int16 = 0
     acknowledge_error_message: str | None = None
-    current_leader: ShareFetchLeaderIdAndEpoch = ShareFetchLeaderIdAndEpoch()
+    current_leader: ShareLeaderIdAndEpoch = ShareLeaderIdAndEpoch()
     records: record_batches = b""
     acquired_records: list[AcquiredRecords] = []
 
@@ -101,16 +102,6 @@ class ShareFetchableTopicResponse:
 
     topic_id: uuid = ZERO_UUID
     partitions: list[ShareFetchPartitionData] = []
-
-
-@struct
-class ShareFetchNodeEndpoint:
-    """Address of a leader."""
-
-    node_id: int32 = 0
-    host: str = ""
-    port: int32 = 0
-    rack: str | None = None
 
 
 @message(key=78, versions="1-2", flexible="0+")
@@ -128,16 +119,7 @@ class ShareFetchResponse:
     error_message: str | None = None
     acquisition_lock_timeout_ms: int32 = field(versions="1+", default=0)
     responses: list[ShareFetchableTopicResponse] = []
-    node_endpoints: list[ShareFetchNodeEndpoint] = []
-
-
-@struct
-class ShareAcknowledgementBatch:
-    """As in ShareFetch."""
-
-    first_offset: int64 = 0
-    last_offset: int64 = 0
-    acknowledge_types: list[int8] = []
+    node_endpoints: list[NodeEndpoint] = []
 
 
 @struct
@@ -145,7 +127,7 @@ class ShareAcknowledgePartition:
     """A partition with what became of its records."""
 
     partition_index: int32 = 0
-    acknowledgement_batches: list[ShareAcknowledgementBatch] = []
+    acknowledgement_batches: list[AcknowledgementBatch] = []
 
 
 @struct
@@ -168,21 +150,13 @@ class ShareAcknowledgeRequest:
 
 
 @struct
-class ShareAcknowledgeLeaderIdAndEpoch:
-    """The leader of the partition, if it is not this node."""
-
-    leader_id: int32 = 0
-    leader_epoch: int32 = 0
-
-
-@struct
 class ShareAcknowledgePartitionData:
     """Result of a partition's acknowledgements; with an error none of them counts."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
     error_message: str | None = None
-    current_leader: ShareAcknowledgeLeaderIdAndEpoch = ShareAcknowledgeLeaderIdAndEpoch()
+    current_leader: ShareLeaderIdAndEpoch = ShareLeaderIdAndEpoch()
 
 
 @struct
@@ -191,16 +165,6 @@ class ShareAcknowledgeTopicResponse:
 
     topic_id: uuid = ZERO_UUID
     partitions: list[ShareAcknowledgePartitionData] = []
-
-
-@struct
-class ShareAcknowledgeNodeEndpoint:
-    """Address of a leader."""
-
-    node_id: int32 = 0
-    host: str = ""
-    port: int32 = 0
-    rack: str | None = None
 
 
 @message(key=79, versions="1-2", flexible="0+")
@@ -212,4 +176,4 @@ class ShareAcknowledgeResponse:
     error_message: str | None = None
     acquisition_lock_timeout_ms: int32 = field(versions="2+", default=0)
     responses: list[ShareAcknowledgeTopicResponse] = []
-    node_endpoints: list[ShareAcknowledgeNodeEndpoint] = []
+    node_endpoints: list[NodeEndpoint] = []

@@ -4,11 +4,10 @@ The version of a key is the kind of record.
 Source: Kafka's ConsumerGroup*Key.json and ConsumerGroup*Value.json.
 """
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from fencepost.protocol.primitives import Buffer
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int32, int64, message, struct, uuid
-from fencepost.protocol.stored.versioned import decode_versioned, encode_versioned, read_version
+from fencepost.protocol.stored.versioned import RecordKinds
 
 
 @message(versions="3")
@@ -165,30 +164,14 @@ ConsumerGroupKey: TypeAlias = (
     | ConsumerGroupRegularExpressionKey
 )
 
-_KEYS: dict[int, type[Any]] = {
-    3: ConsumerGroupMetadataKey,
-    4: ConsumerGroupPartitionMetadataKey,
-    5: ConsumerGroupMemberMetadataKey,
-    6: ConsumerGroupTargetAssignmentMetadataKey,
-    7: ConsumerGroupTargetAssignmentMemberKey,
-    8: ConsumerGroupCurrentMemberAssignmentKey,
-    16: ConsumerGroupRegularExpressionKey,
-}
-_KEY_VERSIONS = {declared: version for version, declared in _KEYS.items()}
-VALUE_VERSION = 0
-
-
-def encode_consumer_group_key(key: ConsumerGroupKey) -> bytes:
-    """Encode a key."""
-    return encode_versioned(key, _KEY_VERSIONS[type(key)])
-
-
-def decode_consumer_group_key(key: Buffer) -> ConsumerGroupKey | None:
-    """Decode a key; None for another kind of record. Raises DecodeError."""
-    declared = _KEYS.get(read_version(key))
-    return None if declared is None else decode_versioned(declared, key)
-
-
-def encode_consumer_group_value(value: Any) -> bytes:
-    """Encode one of the values declared here."""
-    return encode_versioned(value, VALUE_VERSION)
+CONSUMER_GROUP_RECORDS: RecordKinds[ConsumerGroupKey] = RecordKinds(
+    {
+        ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
+        ConsumerGroupPartitionMetadataKey: None,
+        ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
+        ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
+        ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
+        ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
+        ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
+    }
+)

@@ -7,9 +7,8 @@ Source: Kafka's ShareSnapshotKey.json, ShareSnapshotValue.json, ShareUpdateKey.j
 
 from typing import TypeAlias
 
-from fencepost.protocol.primitives import Buffer
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
-from fencepost.protocol.stored.versioned import decode_known, decode_versioned, encode_versioned, read_version
+from fencepost.protocol.stored.versioned import RecordKinds
 
 
 @message(versions="0")
@@ -72,29 +71,9 @@ class ShareUpdateValue:
 ShareStateKey: TypeAlias = ShareSnapshotKey | ShareUpdateKey
 ShareStateValue: TypeAlias = ShareSnapshotValue | ShareUpdateValue
 
-_KEYS: dict[int, type[ShareStateKey]] = {0: ShareSnapshotKey, 1: ShareUpdateKey}
-_KEY_VERSIONS: dict[type[ShareStateKey], int] = {ShareSnapshotKey: 0, ShareUpdateKey: 1}
-VALUE_VERSION = 0
-
-
-def encode_share_state_key(key: ShareStateKey) -> bytes:
-    """Encode a key."""
-    return encode_versioned(key, _KEY_VERSIONS[type(key)])
-
-
-def decode_share_state_key(key: Buffer) -> ShareStateKey | None:
-    """Decode a key; None for an unknown kind. Raises DecodeError."""
-    declared = _KEYS.get(read_version(key))
-    return None if declared is None else decode_versioned(declared, key)
-
-
-def encode_share_state_value(value: ShareStateValue) -> bytes:
-    """Encode a value."""
-    return encode_versioned(value, VALUE_VERSION)
-
-
-def decode_share_state_value(key: ShareStateKey, value: Buffer) -> ShareStateValue:
-    """Decode the value of a key. Raises DecodeError, also for an unknown version."""
-    if isinstance(key, ShareSnapshotKey):
-        return decode_known(ShareSnapshotValue, value)
-    return decode_known(ShareUpdateValue, value)
+SHARE_STATE_RECORDS: RecordKinds[ShareStateKey] = RecordKinds(
+    {
+        ShareSnapshotKey: ShareSnapshotValue,
+        ShareUpdateKey: ShareUpdateValue,
+    }
+)

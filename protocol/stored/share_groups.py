@@ -4,11 +4,10 @@ The version of a key is the kind of record.
 Source: Kafka's ShareGroup*Key.json and ShareGroup*Value.json.
 """
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from fencepost.protocol.primitives import Buffer
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int32, int64, message, struct, uuid
-from fencepost.protocol.stored.versioned import decode_known, decode_versioned, encode_versioned, read_version
+from fencepost.protocol.stored.versioned import RecordKinds
 
 
 @message(versions="10")
@@ -142,42 +141,13 @@ ShareGroupKey: TypeAlias = (
     | ShareGroupStatePartitionMetadataKey
 )
 
-_KEYS: dict[int, type[Any]] = {
-    10: ShareGroupMemberMetadataKey,
-    11: ShareGroupMetadataKey,
-    12: ShareGroupTargetAssignmentMetadataKey,
-    13: ShareGroupTargetAssignmentMemberKey,
-    14: ShareGroupCurrentMemberAssignmentKey,
-    15: ShareGroupStatePartitionMetadataKey,
-}
-_KEY_VERSIONS = {declared: version for version, declared in _KEYS.items()}
-_VALUES: dict[type[Any], type[Any]] = {
-    ShareGroupMemberMetadataKey: ShareGroupMemberMetadataValue,
-    ShareGroupMetadataKey: ShareGroupMetadataValue,
-    ShareGroupTargetAssignmentMetadataKey: ShareGroupTargetAssignmentMetadataValue,
-    ShareGroupTargetAssignmentMemberKey: ShareGroupTargetAssignmentMemberValue,
-    ShareGroupCurrentMemberAssignmentKey: ShareGroupCurrentMemberAssignmentValue,
-    ShareGroupStatePartitionMetadataKey: ShareGroupStatePartitionMetadataValue,
-}
-VALUE_VERSION = 0
-
-
-def encode_share_group_key(key: ShareGroupKey) -> bytes:
-    """Encode a key."""
-    return encode_versioned(key, _KEY_VERSIONS[type(key)])
-
-
-def decode_share_group_key(key: Buffer) -> ShareGroupKey | None:
-    """Decode a key; None for another kind of record. Raises DecodeError."""
-    declared = _KEYS.get(read_version(key))
-    return None if declared is None else decode_versioned(declared, key)
-
-
-def encode_share_group_value(value: Any) -> bytes:
-    """Encode one of the values declared here."""
-    return encode_versioned(value, VALUE_VERSION)
-
-
-def decode_share_group_value(key: ShareGroupKey, value: Buffer) -> Any:
-    """Decode the value of a key. Raises DecodeError, also for an unknown version."""
-    return decode_known(_VALUES[type(key)], value)
+SHARE_GROUP_RECORDS: RecordKinds[ShareGroupKey] = RecordKinds(
+    {
+        ShareGroupMemberMetadataKey: ShareGroupMemberMetadataValue,
+        ShareGroupMetadataKey: ShareGroupMetadataValue,
+        ShareGroupTargetAssignmentMetadataKey: ShareGroupTargetAssignmentMetadataValue,
+        ShareGroupTargetAssignmentMemberKey: ShareGroupTargetAssignmentMemberValue,
+        ShareGroupCurrentMemberAssignmentKey: ShareGroupCurrentMemberAssignmentValue,
+        ShareGroupStatePartitionMetadataKey: ShareGroupStatePartitionMetadataValue,
+    }
+)

@@ -4,11 +4,10 @@ The version of a key is the kind of record.
 Source: Kafka's StreamsGroup*Key.json and StreamsGroup*Value.json.
 """
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from fencepost.protocol.primitives import Buffer
 from fencepost.protocol.schema import field, int8, int32, int64, message, struct
-from fencepost.protocol.stored.versioned import decode_known, decode_versioned, encode_versioned, read_version
+from fencepost.protocol.stored.versioned import RecordKinds
 from fencepost.protocol.streams_topology import StreamsEndpoint, StreamsKeyValue, StreamsSubtopology, StreamsTaskIds
 
 
@@ -145,42 +144,13 @@ StreamsGroupKey: TypeAlias = (
     | StreamsGroupTopologyKey
 )
 
-_KEYS: dict[int, type[Any]] = {
-    17: StreamsGroupMetadataKey,
-    19: StreamsGroupMemberMetadataKey,
-    20: StreamsGroupTargetAssignmentMetadataKey,
-    21: StreamsGroupTargetAssignmentMemberKey,
-    22: StreamsGroupCurrentMemberAssignmentKey,
-    23: StreamsGroupTopologyKey,
-}
-_KEY_VERSIONS = {declared: version for version, declared in _KEYS.items()}
-_VALUES: dict[type[Any], type[Any]] = {
-    StreamsGroupMetadataKey: StreamsGroupMetadataValue,
-    StreamsGroupMemberMetadataKey: StreamsGroupMemberMetadataValue,
-    StreamsGroupTargetAssignmentMetadataKey: StreamsGroupTargetAssignmentMetadataValue,
-    StreamsGroupTargetAssignmentMemberKey: StreamsGroupTargetAssignmentMemberValue,
-    StreamsGroupCurrentMemberAssignmentKey: StreamsGroupCurrentMemberAssignmentValue,
-    StreamsGroupTopologyKey: StreamsGroupTopologyValue,
-}
-VALUE_VERSION = 0
-
-
-def encode_streams_group_key(key: StreamsGroupKey) -> bytes:
-    """Encode a key."""
-    return encode_versioned(key, _KEY_VERSIONS[type(key)])
-
-
-def decode_streams_group_key(key: Buffer) -> StreamsGroupKey | None:
-    """Decode a key; None for another kind of record. Raises DecodeError."""
-    declared = _KEYS.get(read_version(key))
-    return None if declared is None else decode_versioned(declared, key)
-
-
-def encode_streams_group_value(value: Any) -> bytes:
-    """Encode one of the values declared here."""
-    return encode_versioned(value, VALUE_VERSION)
-
-
-def decode_streams_group_value(key: StreamsGroupKey, value: Buffer) -> Any:
-    """Decode the value of a key. Raises DecodeError, also for an unknown version."""
-    return decode_known(_VALUES[type(key)], value)
+STREAMS_GROUP_RECORDS: RecordKinds[StreamsGroupKey] = RecordKinds(
+    {
+        StreamsGroupMetadataKey: StreamsGroupMetadataValue,
+        StreamsGroupMemberMetadataKey: StreamsGroupMemberMetadataValue,
+        StreamsGroupTargetAssignmentMetadataKey: StreamsGroupTargetAssignmentMetadataValue,
+        StreamsGroupTargetAssignmentMemberKey: StreamsGroupTargetAssignmentMemberValue,
+        StreamsGroupCurrentMemberAssignmentKey: StreamsGroupCurrentMemberAssignmentValue,
+        StreamsGroupTopologyKey: StreamsGroupTopologyValue,
+    }
+)

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from struct import Struct
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from fencepost.protocol.primitives import Buffer, DecodeError, write_unsigned_varint
 from fencepost.protocol.schema import decode, encode_chunks, schema_of
 
 Message = TypeVar("Message")
+Key = TypeVar("Key")
 
+VALUE_VERSION = 0  # of `RecordKinds`
 _VERSION = Struct(">h")
 _VERSION_BYTES = _VERSION.size
 _versions: dict[type[Any], frozenset[int]] = {}
@@ -71,3 +73,36 @@ def read_version(buffer: Buffer) -> int:
         raise DecodeError(f"{len(buffer)} bytes are too few for a version", position=0, expected="version")
     version: int = _VERSION.unpack_from(buffer)[0]
     return version
+
+
+class RecordKinds(Generic[Key]):
+    """The kinds of records that something consists of. The version of a key is the kind; values have version 0.
+
+    values: the type of the value by that of the key; None for values that are not read.
+    """
+
+    def __init__(self, values: Mapping[type[Key], type[Any] | None]) -> None:
+        self._values = values
+        self._versions = {declared: schema_of(declared).versions.first for declared in values}
+        self._keys = {version: declared for declared, version in self._versions.items()}
+
+    def encode(self, key: Key, value: Any | None) -> tuple[bytes, bytes | None]:
+        """Encode a record; the value of a tombstone is None."""
+        return self.encode_key(key), None if value is None else self.encode_value(value)
+
+    def encode_key(self, key: Key) -> bytes:
+        return encode_versioned(key, self._versions[type(key)])
+
+    def decode_key(self, key: Buffer) -> Key | None:
+        """Decode a key; None for another kind of record. Raises DecodeError."""
+        declared = self._keys.get(read_version(key))
+        return None if declared is None else decode_versioned(declared, key)
+
+    def encode_value(self, value: Any) -> bytes:
+        return encode_versioned(value, VALUE_VERSION)
+
+    def decode_value(self, key: Key, value: Buffer) -> Any:
+        """Decode the value of a key; None if such values are not read. Raises DecodeError, also for an unknown
+        version."""
+        declared = self._values[type(key)]
+        return None if declared is None else decode_known(declared, value)

@@ -22,7 +22,7 @@ from fencepost.protocol.consumer_protocol import (
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatTopicPartitions,
 )
 from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
@@ -104,12 +104,10 @@ class ConsumerGroupMember(GroupMember):
             )
             self._has_news = True
 
-    def _owned(self) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+    def _owned(self) -> list[ConsumerGroupHeartbeatTopicPartitions]:
         if not self.partitions:
             return []
-        return [
-            ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=self._topic_id, partitions=sorted(self.partitions))
-        ]
+        return [ConsumerGroupHeartbeatTopicPartitions(topic_id=self._topic_id, partitions=sorted(self.partitions))]
 
 
 class ClassicGroupMember(GroupMember):

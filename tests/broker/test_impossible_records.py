@@ -37,13 +37,12 @@ from fencepost.protocol.stored.consumer_offsets import (
     encode_offset_commit_value,
 )
 from fencepost.protocol.stored.share_group_state import (
+    SHARE_STATE_RECORDS,
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareUpdateKey,
     ShareUpdateValue,
     StateBatch,
-    encode_share_state_key,
-    encode_share_state_value,
 )
 from fencepost.protocol.stored.transaction_state import (
     PartitionsSchema,
@@ -77,15 +76,15 @@ def generation(number: int = 3, *member_ids: str, protocol: str | None = "range"
 
 
 def of_consumers(key: Any, value: Any) -> CoordinatorRecord:
-    return CoordinatorRecord(consumer.encode_consumer_group_key(key), consumer.encode_consumer_group_value(value))
+    return CoordinatorRecord(*consumer.CONSUMER_GROUP_RECORDS.encode(key, value))
 
 
 def of_shares(key: Any, value: Any) -> CoordinatorRecord:
-    return CoordinatorRecord(share.encode_share_group_key(key), share.encode_share_group_value(value))
+    return CoordinatorRecord(*share.SHARE_GROUP_RECORDS.encode(key, value))
 
 
 def of_streams(key: Any, value: Any) -> CoordinatorRecord:
-    return CoordinatorRecord(streams.encode_streams_group_key(key), streams.encode_streams_group_value(value))
+    return CoordinatorRecord(*streams.STREAMS_GROUP_RECORDS.encode(key, value))
 
 
 def consumer_group(epoch: int = 3) -> CoordinatorRecord:
@@ -144,14 +143,12 @@ def transaction(**fields: Any) -> CoordinatorRecord:
 
 def snapshot(*batches: StateBatch, epoch: int = 0, partition: int = 0) -> CoordinatorRecord:
     value = ShareSnapshotValue(epoch, 1, 1, 10, 0, 1_000, 1_000, list(batches))
-    return CoordinatorRecord(
-        encode_share_state_key(ShareSnapshotKey("g", ID, partition)), encode_share_state_value(value)
-    )
+    return CoordinatorRecord(*SHARE_STATE_RECORDS.encode(ShareSnapshotKey("g", ID, partition), value))
 
 
 def update(*batches: StateBatch, epoch: int = 0) -> CoordinatorRecord:
     value = ShareUpdateValue(epoch, 1, 10, 0, list(batches))
-    return CoordinatorRecord(encode_share_state_key(ShareUpdateKey("g", ID, 0)), encode_share_state_value(value))
+    return CoordinatorRecord(*SHARE_STATE_RECORDS.encode(ShareUpdateKey("g", ID, 0), value))
 
 
 POSSIBLE: list[tuple[TopicPartition, Callable[[], CoordinatorRecord]]] = [

@@ -100,7 +100,7 @@ UNORDERED: dict[str, tuple[str, str]] = {
     "ConsumerGroupDescribedGroup.members": ("member_id", HASHED),
     "ConsumerGroupDescribeMember.subscribed_topic_names": ("", HASHED),
     "ConsumerGroupHeartbeatResponseAssignment.topic_partitions": ("topic_id", HASHED),
-    "ConsumerGroupHeartbeatResponseTopicPartitions.partitions": ("", HASHED),
+    "ConsumerGroupHeartbeatTopicPartitions.partitions": ("", HASHED),
     "ConsumerGroupDescribeAssignment.topic_partitions": ("topic_name", HASHED),
     "ConsumerGroupDescribeTopicPartitions.partitions": ("", HASHED),
     "ShareFetchResponse.responses": ("topic_id", HASHED),

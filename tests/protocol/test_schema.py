@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.leaders import LeaderIdAndEpoch
 from fencepost.protocol.messages.cluster import Cursor, DescribeTopicPartitionsRequest
 from fencepost.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
     PartitionData,
     ReplicaState,
 )

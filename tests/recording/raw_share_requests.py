@@ -10,11 +10,10 @@ from typing import Any
 from kafka.protocol import admin, producer
 
 from fencepost.protocol.messages.share_fetch import (
-    ShareAcknowledgementBatch,
+    AcknowledgementBatch,
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeTopic,
-    ShareFetchAcknowledgementBatch,
     ShareFetchForgottenTopic,
     ShareFetchPartition,
     ShareFetchRequest,
@@ -78,7 +77,7 @@ class Member:
     def leave(self) -> None:
         self.heartbeat(LEAVE)
 
-    def fetch(self, epoch: int, version: int, batches: list[ShareFetchAcknowledgementBatch], **fields: Any) -> Any:
+    def fetch(self, epoch: int, version: int, batches: list[AcknowledgementBatch], **fields: Any) -> Any:
         partition = ShareFetchPartition(partition_index=0, acknowledgement_batches=batches)
         fields = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 3, "batch_size": 3, **fields}
         return self.session.send_own(
@@ -106,7 +105,7 @@ class Member:
             _produce(self.session)
         raise RuntimeError("a share group's member was lent no records")
 
-    def acknowledge(self, version: int, *batches: ShareAcknowledgementBatch, epoch: int | None = None) -> None:
+    def acknowledge(self, version: int, *batches: AcknowledgementBatch, epoch: int | None = None) -> None:
         partition = ShareAcknowledgePartition(partition_index=0, acknowledgement_batches=list(batches))
         renews = any(RENEW in batch.acknowledge_types for batch in batches)
         request = ShareAcknowledgeRequest(
@@ -150,9 +149,9 @@ def share_fetch(session: Session, version: int) -> None:
     member.join()
     first, last = member.lent(version)
     epoch = member.session_epoch
-    member.fetch(epoch, version, [ShareFetchAcknowledgementBatch(first, first, [RELEASE])], share_acquire_mode=1)
-    member.fetch(epoch + 1, version, [ShareFetchAcknowledgementBatch(first + 1, last, [ACCEPT])])
-    member.fetch(epoch + 2, version, [ShareFetchAcknowledgementBatch(last + 1_000, last + 1_000, [ACCEPT])])
+    member.fetch(epoch, version, [AcknowledgementBatch(first, first, [RELEASE])], share_acquire_mode=1)
+    member.fetch(epoch + 1, version, [AcknowledgementBatch(first + 1, last, [ACCEPT])])
+    member.fetch(epoch + 2, version, [AcknowledgementBatch(last + 1_000, last + 1_000, [ACCEPT])])
     forgotten = [ShareFetchForgottenTopic(session.topic_id.bytes, [0])]
     member.fetch(epoch + 3, version, [], forgotten_topics_data=forgotten, max_wait_ms=0)
     member.fetch(epoch + 9, version, [])
@@ -165,11 +164,11 @@ def share_acknowledge(session: Session, version: int) -> None:
     member = Member(session)
     member.join()
     first, last = member.lent(version)
-    member.acknowledge(version, ShareAcknowledgementBatch(first, last, [ACCEPT] * (last - first) + [RELEASE]))
-    member.acknowledge(version, ShareAcknowledgementBatch(last, last, [REJECT]))
-    member.acknowledge(version, ShareAcknowledgementBatch(last, first, [REJECT]))
+    member.acknowledge(version, AcknowledgementBatch(first, last, [ACCEPT] * (last - first) + [RELEASE]))
+    member.acknowledge(version, AcknowledgementBatch(last, last, [REJECT]))
+    member.acknowledge(version, AcknowledgementBatch(last, first, [REJECT]))
     if version >= RENEWAL_VERSION:
-        member.acknowledge(version, ShareAcknowledgementBatch(last, last, [RENEW]))
+        member.acknowledge(version, AcknowledgementBatch(last, last, [RENEW]))
     member.acknowledge(version, epoch=OPEN_SESSION)
     member.acknowledge(version, epoch=CLOSE_SESSION)
     member.acknowledge(version, epoch=member.session_epoch)
@@ -180,7 +179,7 @@ def describe_share_group_offsets(session: Session, version: int) -> None:
     member = Member(session)
     member.join()
     first, last = member.lent(HEARTBEAT_VERSION)
-    member.acknowledge(HEARTBEAT_VERSION, ShareAcknowledgementBatch(first, last, [ACCEPT]))
+    member.acknowledge(HEARTBEAT_VERSION, AcknowledgementBatch(first, last, [ACCEPT]))
     topics = [
         DescribeShareGroupOffsetsRequestTopic(session.topic, [0, 1]),
         DescribeShareGroupOffsetsRequestTopic("missing", [0]),

@@ -20,8 +20,8 @@ from fencepost.protocol.consumer_protocol import (
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
 )
 from fencepost.protocol.messages.group_membership import JoinGroupResponse
 from fencepost.protocol.schema import encode
@@ -149,9 +149,9 @@ class ModelMember:
         self.owned = set()
         return self._send()
 
-    def reported(self) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+    def reported(self) -> list[ConsumerGroupHeartbeatTopicPartitions]:
         return [
-            ConsumerGroupHeartbeatRequestTopicPartitions(
+            ConsumerGroupHeartbeatTopicPartitions(
                 topic_id=topic_id(name), partitions=sorted(index for topic, index in self.owned if topic == name)
             )
             for name in sorted({name for name, _ in self.owned})

@@ -15,12 +15,11 @@ from fencepost.broker.node import Node
 from fencepost.broker.requests.api import APIS, RequestContext
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_fetch import (
-    ShareAcknowledgementBatch,
+    AcknowledgementBatch,
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopic,
-    ShareFetchAcknowledgementBatch,
     ShareFetchPartition,
     ShareFetchPartitionData,
     ShareFetchRequest,
@@ -140,7 +139,7 @@ class ShareBroker:
     async def fetch(
         self, member_id: str, epoch: int, *batches: Batch, topic: str = "orders", version: int = 2, **fields: Any
     ) -> ShareFetchResponse:
-        said = [ShareFetchAcknowledgementBatch(*batch) for batch in batches]
+        said = [AcknowledgementBatch(*batch) for batch in batches]
         topics = [ShareFetchTopic(self.topic_id(topic), [ShareFetchPartition(0, said)])]
         values = {"max_wait_ms": 0, "min_bytes": 1, "max_records": 500, "batch_size": 500, "group_id": "g", **fields}
         request = ShareFetchRequest(member_id=member_id, share_session_epoch=epoch, topics=topics, **values)
@@ -150,7 +149,7 @@ class ShareBroker:
     async def acknowledge(
         self, member_id: str, epoch: int, *batches: Batch, topic: str = "orders", version: int = 2, **fields: Any
     ) -> ShareAcknowledgeResponse:
-        said = [ShareAcknowledgementBatch(*batch) for batch in batches]
+        said = [AcknowledgementBatch(*batch) for batch in batches]
         topics = [ShareAcknowledgeTopic(self.topic_id(topic), [ShareAcknowledgePartition(0, said)])]
         values = {"group_id": "g", **fields}
         request = ShareAcknowledgeRequest(member_id=member_id, share_session_epoch=epoch, topics=topics, **values)

@@ -37,10 +37,9 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupHeartbeatResponseTopicPartitions,
+    ConsumerGroupHeartbeatTopicPartitions,
 )
 from fencepost.protocol.stored.consumer_groups import ConsumerGroupCurrentMemberAssignmentKey
 
@@ -382,14 +381,14 @@ def _updated(
     )
 
 
-def _reported(topics: Iterable[ConsumerGroupHeartbeatRequestTopicPartitions] | None) -> dict[bytes, set[int]] | None:
+def _reported(topics: Iterable[ConsumerGroupHeartbeatTopicPartitions] | None) -> dict[bytes, set[int]] | None:
     return None if topics is None else {topic.topic_id: set(topic.partitions) for topic in topics}
 
 
 def _assignment(assigned: OwnedPartitions) -> ConsumerGroupHeartbeatResponseAssignment:
     return ConsumerGroupHeartbeatResponseAssignment(
         topic_partitions=[
-            ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
             for topic_id, partitions in assigned.items()
         ]
     )

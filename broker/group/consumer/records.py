@@ -23,6 +23,7 @@ from fencepost.broker.group.consumer.group import (
 )
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.stored.consumer_groups import (
+    CONSUMER_GROUP_RECORDS,
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -41,8 +42,6 @@ from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
     TargetTopicPartitions,
-    encode_consumer_group_key,
-    encode_consumer_group_value,
 )
 from fencepost.protocol.stored.versioned import decode_known
 
@@ -113,9 +112,7 @@ def _current_partitions(owned: OwnedPartitions) -> list[CurrentTopicPartitions]:
 def write(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> CoordinatorRecord:
     """Apply a record to the group and return it: the next steps see its effect. value: None for a tombstone."""
     apply(group, key, value)
-    return CoordinatorRecord(
-        encode_consumer_group_key(key), None if value is None else encode_consumer_group_value(value)
-    )
+    return CoordinatorRecord(*CONSUMER_GROUP_RECORDS.encode(key, value))
 
 
 def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
@@ -131,7 +128,7 @@ def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
     if group.has_partition_metadata:
         keys.append(ConsumerGroupPartitionMetadataKey(group_id=group_id))
     keys.append(ConsumerGroupMetadataKey(group_id=group_id))
-    return [CoordinatorRecord(encode_consumer_group_key(key), None) for key in keys]
+    return [CoordinatorRecord(*CONSUMER_GROUP_RECORDS.encode(key, None)) for key in keys]
 
 
 # Reading

@@ -39,9 +39,8 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import ShareGroupDescribedGroup, ShareGroupHeartbeatRequest
 from fencepost.protocol.stored.share_groups import (
+    SHARE_GROUP_RECORDS,
     ShareGroupMetadataKey,
-    decode_share_group_key,
-    decode_share_group_value,
 )
 
 log = get_logger(__name__)
@@ -223,7 +222,7 @@ class ShareGroups:
 
     def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:
         """Apply a record of a share group; return False for any other record. Raises DecodeError."""
-        key = decode_share_group_key(key_bytes)
+        key = SHARE_GROUP_RECORDS.decode_key(key_bytes)
         if key is None:
             return False
         group = self._groups.get(key.group_id)
@@ -234,7 +233,7 @@ class ShareGroups:
                 else:
                     apply(group, key, None, origin.timestamp_ms)
             return True
-        decoded = decode_share_group_value(key, value)
+        decoded = SHARE_GROUP_RECORDS.decode_value(key, value)
         check_value(key, decoded)
         if not isinstance(group, ShareGroup):
             group = ShareGroup(key.group_id)

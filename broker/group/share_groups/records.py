@@ -21,6 +21,7 @@ from fencepost.broker.group.share_groups.group import (
     StateTopics,
 )
 from fencepost.protocol.stored.share_groups import (
+    SHARE_GROUP_RECORDS,
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupKey,
@@ -35,8 +36,6 @@ from fencepost.protocol.stored.share_groups import (
     ShareTopicInfo,
     ShareTopicPartitions,
     ShareTopicPartitionsInfo,
-    encode_share_group_key,
-    encode_share_group_value,
 )
 
 
@@ -47,8 +46,7 @@ class ShareDraft(GroupDraft[ShareGroup, ShareGroupKey]):
 
     def _apply_record(self, key: ShareGroupKey, value: Any | None) -> CoordinatorRecord:
         apply(self.group, key, value, self.effects.now_ms)
-        encoded = None if value is None else encode_share_group_value(value)
-        return CoordinatorRecord(encode_share_group_key(key), encoded)
+        return CoordinatorRecord(*SHARE_GROUP_RECORDS.encode(key, value))
 
 
 # Values
@@ -105,7 +103,7 @@ def group_tombstones(group: ShareGroup) -> list[CoordinatorRecord]:
         ShareGroupStatePartitionMetadataKey(group_id),
         ShareGroupMetadataKey(group_id),
     ]
-    return [CoordinatorRecord(encode_share_group_key(key), None) for key in keys]
+    return [CoordinatorRecord(*SHARE_GROUP_RECORDS.encode(key, None)) for key in keys]
 
 
 # Reading

@@ -24,9 +24,8 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import StreamsGroupDescribedGroup, StreamsGroupHeartbeatRequest
 from fencepost.protocol.stored.streams_groups import (
+    STREAMS_GROUP_RECORDS,
     StreamsGroupMetadataKey,
-    decode_streams_group_key,
-    decode_streams_group_value,
 )
 
 log = get_logger(__name__)
@@ -118,7 +117,7 @@ class StreamsGroups:
 
     def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:
         """Apply a record of a streams group; return False for any other record. Raises DecodeError."""
-        key = decode_streams_group_key(key_bytes)
+        key = STREAMS_GROUP_RECORDS.decode_key(key_bytes)
         if key is None:
             return False
         group = self._groups.get(key.group_id)
@@ -129,7 +128,7 @@ class StreamsGroups:
                 else:
                     apply(group, key, None)
             return True
-        decoded = decode_streams_group_value(key, value)
+        decoded = STREAMS_GROUP_RECORDS.decode_value(key, value)
         check_value(key, decoded)
         if not isinstance(group, StreamsGroup):
             group = StreamsGroup(key.group_id)

@@ -24,6 +24,7 @@ from fencepost.broker.group.streams.tasks import (
 )
 from fencepost.broker.group.streams.topology import Topology
 from fencepost.protocol.stored.streams_groups import (
+    STREAMS_GROUP_RECORDS,
     StreamsCurrentTaskIds,
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
@@ -36,8 +37,6 @@ from fencepost.protocol.stored.streams_groups import (
     StreamsGroupTargetAssignmentMetadataKey,
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
-    encode_streams_group_key,
-    encode_streams_group_value,
 )
 from fencepost.protocol.streams_topology import StreamsEndpoint, StreamsKeyValue
 
@@ -49,8 +48,7 @@ class StreamsDraft(GroupDraft[StreamsGroup, StreamsGroupKey]):
 
     def _apply_record(self, key: StreamsGroupKey, value: Any | None) -> CoordinatorRecord:
         apply(self.group, key, value)
-        encoded = None if value is None else encode_streams_group_value(value)
-        return CoordinatorRecord(encode_streams_group_key(key), encoded)
+        return CoordinatorRecord(*STREAMS_GROUP_RECORDS.encode(key, value))
 
 
 # Values
@@ -122,7 +120,7 @@ def group_tombstones(group: StreamsGroup) -> list[CoordinatorRecord]:
         StreamsGroupMetadataKey(group_id),
         StreamsGroupTopologyKey(group_id),
     ]
-    return [CoordinatorRecord(encode_streams_group_key(key), None) for key in keys]
+    return [CoordinatorRecord(*STREAMS_GROUP_RECORDS.encode(key, None)) for key in keys]
 
 
 # Reading

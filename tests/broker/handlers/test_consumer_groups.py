@@ -12,7 +12,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatTopicPartitions,
 )
 from fencepost.protocol.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
 from tests.support.group_broker import GroupBroker
@@ -38,7 +38,7 @@ async def test_a_member_joins_stays_and_leaves(broker: GroupBroker, version: int
     assert [(topic.topic_id, topic.partitions) for topic in joined.assignment.topic_partitions] == [
         (broker.topic_id("orders"), [0, 1])
     ]
-    owned = [ConsumerGroupHeartbeatRequestTopicPartitions(broker.topic_id("orders"), [0, 1])]
+    owned = [ConsumerGroupHeartbeatTopicPartitions(broker.topic_id("orders"), [0, 1])]
     stays = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2, topic_partitions=owned)
     assert (await broker.call(stays, version)).assignment is None
     leaves = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=-1)

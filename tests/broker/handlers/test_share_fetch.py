@@ -12,8 +12,8 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.verification import VerificationGuard
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_fetch import (
+    AcknowledgementBatch,
     ShareAcknowledgeRequest,
-    ShareFetchAcknowledgementBatch,
     ShareFetchForgottenTopic,
     ShareFetchPartition,
     ShareFetchRequest,
@@ -71,7 +71,7 @@ async def test_a_fetch_answers_its_partitions_and_its_acknowledgements(broker: S
     await broker.create("returns")
     await broker.join("b", ["returns"])
 
-    async def answered_topics(epoch: int, *batches: ShareFetchAcknowledgementBatch) -> set[bytes]:
+    async def answered_topics(epoch: int, *batches: AcknowledgementBatch) -> set[bytes]:
         listed = [
             ShareFetchTopic(broker.topic_id("orders"), [ShareFetchPartition(0, list(batches))]),
             ShareFetchTopic(broker.topic_id("returns"), [ShareFetchPartition(0)]),
@@ -83,8 +83,8 @@ async def test_a_fetch_answers_its_partitions_and_its_acknowledgements(broker: S
     orders, returns = broker.topic_id("orders"), broker.topic_id("returns")
     assert await answered_topics(0) == {orders, returns}
     assert await answered_topics(1) == set()
-    assert await answered_topics(2, ShareFetchAcknowledgementBatch(0, 0, [ACCEPT])) == {orders, returns}
-    assert await answered_topics(3, ShareFetchAcknowledgementBatch(0, 0, [7])) == {orders}
+    assert await answered_topics(2, AcknowledgementBatch(0, 0, [ACCEPT])) == {orders, returns}
+    assert await answered_topics(3, AcknowledgementBatch(0, 0, [7])) == {orders}
 
 
 async def test_a_partition_at_its_limit_of_acquired_records_is_left_out(broker: ShareBroker, member: str) -> None:

@@ -6,12 +6,12 @@ import pytest
 
 from fencepost.broker.share.acknowledgements import read_acknowledgements
 from fencepost.broker.share.partition import Acknowledgement
-from fencepost.protocol.messages.share_fetch import ShareAcknowledgementBatch
+from fencepost.protocol.messages.share_fetch import AcknowledgementBatch
 
 
 def read(*batches: tuple[int, int, list[int]], renews: bool = False, version: int = 2) -> list[Acknowledgement] | None:
     return read_acknowledgements(
-        [ShareAcknowledgementBatch(*batch) for batch in batches], knows_renewal=version >= 2, is_renewal=renews
+        [AcknowledgementBatch(*batch) for batch in batches], knows_renewal=version >= 2, is_renewal=renews
     )
 
 

@@ -15,10 +15,10 @@ from fencepost.broker.share.shard import (
 )
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.stored.share_group_state import (
+    SHARE_STATE_RECORDS,
     ShareSnapshotKey,
     ShareUpdateKey,
     StateBatch,
-    decode_share_state_key,
 )
 
 KEY = SharePartitionKey("g", b"t" * 16, 0)
@@ -77,7 +77,7 @@ class Kept:
         return shard
 
     def kinds(self) -> list[type]:
-        return [type(decode_share_state_key(key)) for key, _ in self.log]
+        return [type(SHARE_STATE_RECORDS.decode_key(key)) for key, _ in self.log]
 
 
 def test_nothing_is_kept_before_state_is_made() -> None:

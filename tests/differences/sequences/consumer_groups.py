@@ -7,7 +7,7 @@ from typing import Any
 from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatTopicPartitions,
 )
 from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
 from fencepost.protocol.messages.group_membership import HeartbeatRequest, JoinGroupRequest
@@ -69,8 +69,8 @@ class Group:
             self.exchange.ask(f"describe: {situation}", request, version)
 
 
-def owned(topic_id: bytes, *partitions: int) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
-    return [ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, list(partitions))]
+def owned(topic_id: bytes, *partitions: int) -> list[ConsumerGroupHeartbeatTopicPartitions]:
+    return [ConsumerGroupHeartbeatTopicPartitions(topic_id, list(partitions))]
 
 
 def refusals(exchange: Exchange, version: int, topic: str) -> None:
@@ -129,7 +129,7 @@ def alone(exchange: Exchange, version: int, topic: str) -> None:
     group.describe("alone, deleted")
 
 
-def _all_fields(topic: str, partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions]) -> dict[str, Any]:
+def _all_fields(topic: str, partitions: list[ConsumerGroupHeartbeatTopicPartitions]) -> dict[str, Any]:
     return {
         "rebalance_timeout_ms": TIMEOUT_MS,
         "subscribed_topic_names": [topic],

@@ -6,11 +6,10 @@ from typing import Any
 
 from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
 from fencepost.protocol.messages.share_fetch import (
-    ShareAcknowledgementBatch,
+    AcknowledgementBatch,
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeTopic,
-    ShareFetchAcknowledgementBatch,
     ShareFetchPartition,
     ShareFetchRequest,
     ShareFetchTopic,
@@ -137,12 +136,12 @@ def sessions(exchange: Exchange, topic: str) -> None:
                 exchange.ask(f"acknowledge: {situation}", request, version_of_acknowledge)
 
 
-def _acknowledgement(first: int, last: int, kind: int) -> ShareFetchAcknowledgementBatch:
-    return ShareFetchAcknowledgementBatch(first, last, [kind])
+def _acknowledgement(first: int, last: int, kind: int) -> AcknowledgementBatch:
+    return AcknowledgementBatch(first, last, [kind])
 
 
-def _acknowledged(first: int, last: int, kind: int) -> ShareAcknowledgementBatch:
-    return ShareAcknowledgementBatch(first, last, [kind])
+def _acknowledged(first: int, last: int, kind: int) -> AcknowledgementBatch:
+    return AcknowledgementBatch(first, last, [kind])
 
 
 def offsets(exchange: Exchange, topic: str) -> None:

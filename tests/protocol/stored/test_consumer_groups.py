@@ -8,6 +8,7 @@ import pytest
 
 from fencepost.protocol.schema import decode
 from fencepost.protocol.stored.consumer_groups import (
+    CONSUMER_GROUP_RECORDS,
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -26,9 +27,6 @@ from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
     TargetTopicPartitions,
-    decode_consumer_group_key,
-    encode_consumer_group_key,
-    encode_consumer_group_value,
 )
 
 TOPIC_ID = bytes.fromhex("3b392d8abb524a358d908e768189b0b8")
@@ -104,11 +102,11 @@ VALUES: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("key", "recorded"), KEYS, ids=lambda value: type(value).__name__)
 def test_keys_are_those_of_kafka(key: ConsumerGroupKey, recorded: str) -> None:
-    assert encode_consumer_group_key(key).hex() == recorded
-    assert decode_consumer_group_key(bytes.fromhex(recorded)) == key
+    assert CONSUMER_GROUP_RECORDS.encode_key(key).hex() == recorded
+    assert CONSUMER_GROUP_RECORDS.decode_key(bytes.fromhex(recorded)) == key
 
 
 @pytest.mark.parametrize(("value", "recorded"), VALUES, ids=lambda value: type(value).__name__)
 def test_values_are_those_of_kafka(value: Any, recorded: str) -> None:
-    assert encode_consumer_group_value(value).hex() == recorded
+    assert CONSUMER_GROUP_RECORDS.encode_value(value).hex() == recorded
     assert decode(type(value), bytes.fromhex(recorded), 0, 2) == value

@@ -9,17 +9,15 @@ import pytest
 
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.stored.share_group_state import (
+    SHARE_STATE_RECORDS,
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareUpdateKey,
     ShareUpdateValue,
     StateBatch,
-    decode_share_state_key,
-    decode_share_state_value,
-    encode_share_state_key,
-    encode_share_state_value,
 )
 from fencepost.protocol.stored.share_groups import (
+    SHARE_GROUP_RECORDS,
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataKey,
@@ -35,10 +33,6 @@ from fencepost.protocol.stored.share_groups import (
     ShareTopicInfo,
     ShareTopicPartitions,
     ShareTopicPartitionsInfo,
-    decode_share_group_key,
-    decode_share_group_value,
-    encode_share_group_key,
-    encode_share_group_value,
 )
 
 TOPIC_ID = bytes.fromhex("00000000000000010000000000000002")
@@ -107,10 +101,10 @@ STATE_RECORDS: list[tuple[Any, str, Any, str]] = [
 def test_records_of_share_groups_have_the_bytes_of_kafka(
     key: Any, key_bytes: str, value: Any, value_bytes: str
 ) -> None:
-    assert encode_share_group_key(key).hex() == key_bytes
-    assert encode_share_group_value(value).hex() == value_bytes
-    assert decode_share_group_key(bytes.fromhex(key_bytes)) == key
-    assert decode_share_group_value(key, bytes.fromhex(value_bytes)) == value
+    assert SHARE_GROUP_RECORDS.encode_key(key).hex() == key_bytes
+    assert SHARE_GROUP_RECORDS.encode_value(value).hex() == value_bytes
+    assert SHARE_GROUP_RECORDS.decode_key(bytes.fromhex(key_bytes)) == key
+    assert SHARE_GROUP_RECORDS.decode_value(key, bytes.fromhex(value_bytes)) == value
 
 
 @pytest.mark.parametrize(
@@ -119,24 +113,24 @@ def test_records_of_share_groups_have_the_bytes_of_kafka(
 def test_records_of_share_partitions_have_the_bytes_of_kafka(
     key: Any, key_bytes: str, value: Any, value_bytes: str
 ) -> None:
-    assert encode_share_state_key(key).hex() == key_bytes
-    assert encode_share_state_value(value).hex() == value_bytes
-    assert decode_share_state_key(bytes.fromhex(key_bytes)) == key
-    assert decode_share_state_value(key, bytes.fromhex(value_bytes)) == value
+    assert SHARE_STATE_RECORDS.encode_key(key).hex() == key_bytes
+    assert SHARE_STATE_RECORDS.encode_value(value).hex() == value_bytes
+    assert SHARE_STATE_RECORDS.decode_key(bytes.fromhex(key_bytes)) == key
+    assert SHARE_STATE_RECORDS.decode_value(key, bytes.fromhex(value_bytes)) == value
 
 
 def test_keys_of_other_kinds_are_left_to_others() -> None:
-    assert decode_share_group_key(b"\x00\x03\x00\x01g") is None
-    assert decode_share_state_key(b"\x00\x02") is None
+    assert SHARE_GROUP_RECORDS.decode_key(b"\x00\x03\x00\x01g") is None
+    assert SHARE_STATE_RECORDS.decode_key(b"\x00\x02") is None
 
 
 def test_values_of_the_future_are_refused() -> None:
     with pytest.raises(DecodeError, match="version 1"):
-        decode_share_group_value(ShareGroupMetadataKey("g"), b"\x00\x01")
+        SHARE_GROUP_RECORDS.decode_value(ShareGroupMetadataKey("g"), b"\x00\x01")
     with pytest.raises(DecodeError, match="version 1"):
-        decode_share_state_value(ShareSnapshotKey("g"), b"\x00\x01")
+        SHARE_STATE_RECORDS.decode_value(ShareSnapshotKey("g"), b"\x00\x01")
 
 
 def test_a_key_that_ends_early_is_undecodable() -> None:
     with pytest.raises(DecodeError):
-        decode_share_state_key(b"\x00\x00\x00\x05g")
+        SHARE_STATE_RECORDS.decode_key(b"\x00\x00\x00\x05g")

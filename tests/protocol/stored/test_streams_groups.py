@@ -8,6 +8,7 @@ import pytest
 
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.stored.streams_groups import (
+    STREAMS_GROUP_RECORDS,
     StreamsCurrentTaskIds,
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
@@ -21,10 +22,6 @@ from fencepost.protocol.stored.streams_groups import (
     StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
-    decode_streams_group_key,
-    decode_streams_group_value,
-    encode_streams_group_key,
-    encode_streams_group_value,
 )
 from fencepost.protocol.streams_topology import (
     StreamsCopartitionGroup,
@@ -111,21 +108,21 @@ RECORDS: list[tuple[Any, str, Any, str]] = [
 def test_records_of_streams_groups_have_the_bytes_of_kafka(
     key: Any, key_bytes: str, value: Any, value_bytes: str
 ) -> None:
-    assert encode_streams_group_key(key).hex() == key_bytes
-    assert encode_streams_group_value(value).hex() == value_bytes
-    assert decode_streams_group_key(bytes.fromhex(key_bytes)) == key
-    assert decode_streams_group_value(key, bytes.fromhex(value_bytes)) == value
+    assert STREAMS_GROUP_RECORDS.encode_key(key).hex() == key_bytes
+    assert STREAMS_GROUP_RECORDS.encode_value(value).hex() == value_bytes
+    assert STREAMS_GROUP_RECORDS.decode_key(bytes.fromhex(key_bytes)) == key
+    assert STREAMS_GROUP_RECORDS.decode_value(key, bytes.fromhex(value_bytes)) == value
 
 
 def test_keys_of_other_kinds_are_left_to_others() -> None:
-    assert decode_streams_group_key(b"\x00\x0b\x00\x01g") is None
+    assert STREAMS_GROUP_RECORDS.decode_key(b"\x00\x0b\x00\x01g") is None
 
 
 def test_values_of_the_future_are_refused() -> None:
     with pytest.raises(DecodeError, match="version 1"):
-        decode_streams_group_value(StreamsGroupMetadataKey("g"), b"\x00\x01")
+        STREAMS_GROUP_RECORDS.decode_value(StreamsGroupMetadataKey("g"), b"\x00\x01")
 
 
 def test_a_key_that_ends_early_is_undecodable() -> None:
     with pytest.raises(DecodeError):
-        decode_streams_group_key(b"\x00\x11\x00\x05g")
+        STREAMS_GROUP_RECORDS.decode_key(b"\x00\x11\x00\x05g")

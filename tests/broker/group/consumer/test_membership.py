@@ -11,7 +11,7 @@ from fencepost.broker.group.consumer.reconciliation import RECONCILIATION_TABLE,
 from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig
 from fencepost.protocol.consumer_protocol import ConsumerProtocolSubscription
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequestTopicPartitions
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatTopicPartitions
 from fencepost.protocol.schema import encode
 from tests.support.consumer_group import GroupWorld, topic_id
 
@@ -122,7 +122,7 @@ def test_wrong_epochs_are_fenced_and_a_lost_answer_is_not() -> None:
     assert member.epoch == 3
     stale: dict[str, Any] = {"member_id": "a", "member_epoch": 2}
     assert world.send(**stale).error_code == ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it owns"
-    owned = ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=topic_id("orders"), partitions=[0, 1])
+    owned = ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id("orders"), partitions=[0, 1])
     response = world.send(**stale, topic_partitions=[owned])
     assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, 3)
     owned.partitions.append(9)

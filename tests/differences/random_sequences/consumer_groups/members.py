@@ -9,7 +9,7 @@ from typing import Any, Final
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatTopicPartitions,
 )
 from tests.differences.exchange import ATTEMPTS, PAUSE_S
 from tests.differences.random_sequences.consumer_groups.surroundings import (
@@ -191,10 +191,9 @@ class Members:
                 self.around.bases[topic.topic_id]: list(topic.partitions) for topic in reply.assignment.topic_partitions
             }
 
-    def partitions(self, owned: Partitions) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+    def partitions(self, owned: Partitions) -> list[ConsumerGroupHeartbeatTopicPartitions]:
         return [
-            ConsumerGroupHeartbeatRequestTopicPartitions(self.around.ids[base], sorted(owned[base]))
-            for base in sorted(owned)
+            ConsumerGroupHeartbeatTopicPartitions(self.around.ids[base], sorted(owned[base])) for base in sorted(owned)
         ]
 
     def change_subscription(self) -> None:

@@ -12,11 +12,10 @@ from typing import Final, NamedTuple
 
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_fetch import (
-    ShareAcknowledgementBatch,
+    AcknowledgementBatch,
     ShareAcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeTopic,
-    ShareFetchAcknowledgementBatch,
     ShareFetchForgottenTopic,
     ShareFetchPartition,
     ShareFetchRequest,
@@ -152,7 +151,7 @@ class Sessions:
     ) -> ShareFetchRequest:
         topics: dict[str, list[ShareFetchPartition]] = {}
         for place in dict.fromkeys(places):
-            said = [ShareFetchAcknowledgementBatch(*one[:2], list(one.types)) for one in acknowledged.get(place, ())]
+            said = [AcknowledgementBatch(*one[:2], list(one.types)) for one in acknowledged.get(place, ())]
             topics.setdefault(place.base, []).append(ShareFetchPartition(place.partition, said))
         return ShareFetchRequest(
             group_id=self.exchange.name(member.group),
@@ -345,7 +344,7 @@ class Sessions:
         version = self.steps.version(ShareAcknowledgeRequest)
         topics: dict[str, list[ShareAcknowledgePartition]] = {}
         for place, ranges in acknowledged.items():
-            said = [ShareAcknowledgementBatch(*one[:2], list(one.types)) for one in ranges]
+            said = [AcknowledgementBatch(*one[:2], list(one.types)) for one in ranges]
             topics.setdefault(place.base, []).append(ShareAcknowledgePartition(place.partition, said))
         request = ShareAcknowledgeRequest(
             self.exchange.name(member.group),
