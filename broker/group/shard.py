@@ -24,8 +24,7 @@ from fencepost.broker.group.consumer.group import JOIN_EPOCH, ConsumerGroup
 from fencepost.broker.group.consumer.membership import ConsumerMembership, HeartbeatContext, HeartbeatRefusal, refuse
 from fencepost.broker.group.consumer.migration import can_become_classic, downgrade, upgraded
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
-from fencepost.broker.group.consumer.records import UnknownMemberStateError, decode_value, group_tombstones
-from fencepost.broker.group.consumer.records import apply as apply_consumer_record
+from fencepost.broker.group.consumer.records import STORED_CONSUMER_GROUPS, UnknownMemberStateError, group_tombstones
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import (
     DeadlineKey,
@@ -65,11 +64,6 @@ from fencepost.protocol.messages.group_membership import (
     MemberResponse,
     SyncGroupRequest,
     SyncGroupResponse,
-)
-from fencepost.protocol.stored.consumer_groups import (
-    CONSUMER_GROUP_RECORDS,
-    ConsumerGroupKey,
-    ConsumerGroupMetadataKey,
 )
 from fencepost.protocol.stored.consumer_offsets import decode_group_metadata_key
 
@@ -519,11 +513,11 @@ class GroupShard:
             if group_key is not None:
                 self._apply_group(group_key.group, value, origin)
                 return
-            consumer_key = CONSUMER_GROUP_RECORDS.decode_key(key)
-            if consumer_key is not None:
-                self._apply_consumer_group(consumer_key, value, origin)
-                return
-            if self.shares.apply(key, value, origin) or self.streams.apply(key, value, origin):
+            if (
+                STORED_CONSUMER_GROUPS.apply(self._groups, key, value, origin)
+                or self.shares.apply(key, value, origin)
+                or self.streams.apply(key, value, origin)
+            ):
                 return
         except UnknownMemberStateError as error:
             log.warning("group_record_skipped", offset=origin.offset, reason=str(error))
@@ -555,23 +549,6 @@ class GroupShard:
         self._groups[group_id] = group
         if self._is_loaded:
             self._rebalance.record_applied(group, left, origin.timestamp_ms)
-
-    def _apply_consumer_group(self, key: ConsumerGroupKey, value: bytes | None, origin: RecordOrigin) -> None:
-        group = self._groups.get(key.group_id)
-        if value is None:
-            if not isinstance(group, ConsumerGroup):
-                return
-            if isinstance(key, ConsumerGroupMetadataKey):
-                del self._groups[key.group_id]
-            else:
-                apply_consumer_record(group, key, None)
-            return
-        decoded = decode_value(key, value)
-        if not isinstance(group, ConsumerGroup):
-            group = ConsumerGroup(key.group_id)
-        # Of the topics that Kafka 4.0 wrote down, only their presence matters.
-        apply_consumer_record(group, key, value if decoded is None else decoded)
-        self._groups[key.group_id] = group
 
     def apply_marker(self, producer_id: int, producer_epoch: int, *, committed: bool, offset: int) -> None:
         self._offsets.end_transaction(producer_id, committed=committed)

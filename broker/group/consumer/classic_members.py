@@ -13,11 +13,11 @@ from dataclasses import replace
 from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocols
 from fencepost.broker.group.classic.membership import JoinContext, protocols_of, rebalance_timeout_ms_of
 from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
-from fencepost.broker.group.consumer.draft import ConsumerGroupDraft
 from fencepost.broker.group.consumer.group import ClassicSpeaker, ConsumerGroup, ConsumerMember, MemberState
 from fencepost.broker.group.consumer.membership import check_static
 from fencepost.broker.group.consumer.migration import classic_assignment, partitions_by_id
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
+from fencepost.broker.group.consumer.records import STORED_CONSUMER_GROUPS
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import DeadlineKey, DeadlineKind, DecisionBuilder, GroupConfig
 from fencepost.broker.kernel.events import get_logger
@@ -73,7 +73,7 @@ class ClassicMembersOfConsumerGroups:
             refusal = check_static(found, member_id, instance_id)
             if refusal is not None:
                 return refuse_join(refusal.error, member_id)
-        draft = ConsumerGroupDraft(group, effects)
+        draft = STORED_CONSUMER_GROUPS.draft(group, effects)
         is_replacing = found is not None and found.member_id != member_id
         if found is not None and is_replacing:
             self._rebalance.replace_member(draft, found, member_id)
@@ -181,7 +181,7 @@ class ClassicMembersOfConsumerGroups:
             responses.append(
                 MemberResponse(member_id=identity.member_id, group_instance_id=instance_id, error_code=error)
             )
-        self._rebalance.fence(ConsumerGroupDraft(group, effects), list(left.values()))
+        self._rebalance.fence(STORED_CONSUMER_GROUPS.draft(group, effects), list(left.values()))
         return LeaveGroupResponse(members=responses)
 
     def _expect_join(self, group: ConsumerGroup, member: ConsumerMember, effects: DecisionBuilder) -> None:

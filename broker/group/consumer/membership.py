@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from fencepost.broker.group.consumer.draft import ConsumerGroupDraft
 from fencepost.broker.group.consumer.group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -24,7 +23,7 @@ from fencepost.broker.group.consumer.group import (
 )
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.reconciliation import ReportedPartitions
-from fencepost.broker.group.consumer.records import current_value
+from fencepost.broker.group.consumer.records import STORED_CONSUMER_GROUPS, current_value
 from fencepost.broker.group.consumer.subscriptions import compile_regex, every_name
 from fencepost.broker.group.decision_builder import (
     DeadlineKey,
@@ -141,7 +140,7 @@ class ConsumerMembership:
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
                 f"SubscribedTopicRegex `{regex}` is not a valid regular expression.",
             )
-        draft = ConsumerGroupDraft(group, effects)
+        draft = STORED_CONSUMER_GROUPS.draft(group, effects)
         if found is None:
             member = ConsumerMember(member_id)
             effects.note(log.info, "group_member_joined", group_id=group.group_id, member_id=member_id)
@@ -234,7 +233,7 @@ class ConsumerMembership:
             if refusal is not None:
                 return refuse(*refusal)
             assert member is not None
-        draft = ConsumerGroupDraft(group, effects)
+        draft = STORED_CONSUMER_GROUPS.draft(group, effects)
         effects.note(
             log.info,
             "group_member_left",
@@ -289,13 +288,13 @@ class ConsumerMembership:
                 member_id=member.member_id,
                 reason=_REASONS[key.kind],
             )
-        self._rebalance.fence(ConsumerGroupDraft(group, effects), list(fenced.values()))
+        self._rebalance.fence(STORED_CONSUMER_GROUPS.draft(group, effects), list(fenced.values()))
 
     def stay(self, group: ConsumerGroup, effects: DecisionBuilder) -> None:
         """Keep the group in the consumer protocol, because a member joined before it could become classic. Begins the
         epoch that the departure of the last such member has made due.
         """
-        self._rebalance.begin_epoch(ConsumerGroupDraft(group, effects))
+        self._rebalance.begin_epoch(STORED_CONSUMER_GROUPS.draft(group, effects))
 
 
 _REASONS = {

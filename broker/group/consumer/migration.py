@@ -12,9 +12,14 @@ from collections.abc import Iterable, Mapping
 
 from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicMember
 from fencepost.broker.group.classic.records import group_record, group_tombstone
-from fencepost.broker.group.consumer.draft import ConsumerGroupDraft
 from fencepost.broker.group.consumer.group import NO_PARTITIONS, ClassicSpeaker, ConsumerGroup, ConsumerMember
-from fencepost.broker.group.consumer.records import current_value, group_tombstones, member_value, target_value
+from fencepost.broker.group.consumer.records import (
+    STORED_CONSUMER_GROUPS,
+    current_value,
+    group_tombstones,
+    member_value,
+    target_value,
+)
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash
 from fencepost.broker.group.decision_builder import DecisionBuilder, GroupConfig
 from fencepost.broker.group.java_order import timeline_hash_map_order
@@ -76,7 +81,7 @@ def _written(
     classic: ClassicGroup, members: list[ConsumerMember], topics: TopicCatalogue, effects: DecisionBuilder
 ) -> ConsumerGroup:
     group_id, epoch = classic.group_id, classic.generation_id
-    draft = ConsumerGroupDraft(ConsumerGroup(group_id), effects)
+    draft = STORED_CONSUMER_GROUPS.draft(ConsumerGroup(group_id), effects)
     for member in members:
         key = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
         draft.write(key, member_value(member))

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 
 from fencepost.broker.group.consumer.assignors import ASSIGNORS, AssignorMember
-from fencepost.broker.group.consumer.draft import ConsumerGroupDraft
 from fencepost.broker.group.consumer.group import (
     JOIN_EPOCH,
     NO_PARTITIONS,
@@ -23,7 +22,13 @@ from fencepost.broker.group.consumer.group import (
 )
 from fencepost.broker.group.consumer.migration import can_become_classic
 from fencepost.broker.group.consumer.reconciliation import ReportedPartitions, reconcile
-from fencepost.broker.group.consumer.records import current_value, member_value, regex_value, target_value
+from fencepost.broker.group.consumer.records import (
+    ConsumerGroupDraft,
+    current_value,
+    member_value,
+    regex_value,
+    target_value,
+)
 from fencepost.broker.group.consumer.subscriptions import (
     TopicCatalogue,
     every_name,
@@ -41,8 +46,6 @@ from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
 )
 
 log = get_logger(__name__)
@@ -98,7 +101,7 @@ class ConsumerRebalance:
         """Move a static member's current and target assignment to the new member id of another process."""
         target = draft.group.target.get(previous.member_id, NO_PARTITIONS)
         member = replace(previous, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
-        self._remove_member(draft, previous)
+        draft.remove_member(previous.member_id)
         draft.write(_member(draft, member_id), member_value(member))
         draft.write(
             ConsumerGroupTargetAssignmentMemberKey(group_id=draft.group.group_id, member_id=member_id),
@@ -114,7 +117,7 @@ class ConsumerRebalance:
         if not members:
             return
         for member in members:
-            self._remove_member(draft, member)
+            draft.remove_member(member.member_id)
             self.clear_deadlines(draft, member.member_id)
         self._drop_unused_regexes(draft)
         if not self.become_classic_if_possible(draft):
@@ -135,12 +138,6 @@ class ConsumerRebalance:
             DeadlineKind.CLASSIC_SYNC,
         ):
             draft.effects.clear_deadline(DeadlineKey(kind, draft.group.group_id, member_id))
-
-    def _remove_member(self, draft: ConsumerGroupDraft, member: ConsumerMember) -> None:
-        group_id, member_id = draft.group.group_id, member.member_id
-        draft.write(_current(draft, member_id), None)
-        draft.write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
-        draft.write(_member(draft, member_id), None)
 
     # Subscriptions of the group
 
@@ -225,16 +222,7 @@ class ConsumerRebalance:
         if group.assignment_timestamp_ms and interval_ms and now_ms < group.assignment_timestamp_ms + interval_ms:
             return
         assignor = group.preferred_assignor(self._config.consumer_assignors[0])
-        for member_id, assignment in self._assign(draft, assignor).items():
-            if group.target.get(member_id) != assignment:
-                draft.write(
-                    ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
-                    target_value(assignment),
-                )
-        draft.write(
-            ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id),
-            ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch, assignment_timestamp=now_ms),
-        )
+        draft.write_target(self._assign(draft, assignor))
         draft.effects.note(
             log.info,
             "group_target_assigned",

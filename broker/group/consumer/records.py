@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
 from fencepost.broker.group.consumer.group import (
     LEAVE_EPOCH,
-    TARGET_DELETED_EPOCH,
     Assignment,
     ClassicSpeaker,
     ConsumerGroup,
@@ -21,6 +20,7 @@ from fencepost.broker.group.consumer.group import (
     OwnedPartitions,
     ResolvedRegex,
 )
+from fencepost.broker.group.stored_groups import GroupDraft, StoredGroups
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.stored.consumer_groups import (
     CONSUMER_GROUP_RECORDS,
@@ -32,7 +32,6 @@ from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
@@ -43,7 +42,6 @@ from fencepost.protocol.stored.consumer_groups import (
     CurrentTopicPartitions,
     TargetTopicPartitions,
 )
-from fencepost.protocol.stored.versioned import decode_known
 
 
 class UnknownMemberStateError(Exception):
@@ -106,45 +104,17 @@ def _current_partitions(owned: OwnedPartitions) -> list[CurrentTopicPartitions]:
     ]
 
 
-# Writing
-
-
-def write(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> CoordinatorRecord:
-    """Apply a record to the group and return it: the next steps see its effect. value: None for a tombstone."""
-    apply(group, key, value)
-    return CoordinatorRecord(*CONSUMER_GROUP_RECORDS.encode(key, value))
-
-
 def group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
-    """Return the records that remove a group and all its state. Kafka's order: members before their group."""
+    """Return the records that remove a group and all its state."""
     group_id = group.group_id
-    keys: list[ConsumerGroupKey] = [
-        *(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=name) for name in group.members),
-        *(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=name) for name in group.target),
-        ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
-        *(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=name) for name in group.members),
-        *(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=name) for name in group.regexes),
-    ]
+    last: list[ConsumerGroupKey] = [ConsumerGroupRegularExpressionKey(group_id, name) for name in group.regexes]
     if group.has_partition_metadata:
-        keys.append(ConsumerGroupPartitionMetadataKey(group_id=group_id))
-    keys.append(ConsumerGroupMetadataKey(group_id=group_id))
-    return [CoordinatorRecord(*CONSUMER_GROUP_RECORDS.encode(key, None)) for key in keys]
+        last.append(ConsumerGroupPartitionMetadataKey(group_id))
+    last.append(ConsumerGroupMetadataKey(group_id))
+    return STORED_CONSUMER_GROUPS.tombstones(group, last)
 
 
 # Reading
-
-
-def decode_value(key: ConsumerGroupKey, value: bytes) -> Any | None:
-    """Decode the value of a key; None for a kind that the broker does not read.
-
-    Raises DecodeError for an unknown version, and for a value that no group can have written.
-    """
-    declared = _VALUES.get(type(key))
-    if declared is None:
-        return None
-    decoded = decode_known(declared, value)
-    _check(key, decoded)
-    return decoded
 
 
 def _check(key: ConsumerGroupKey, value: Any) -> None:
@@ -175,20 +145,10 @@ def check_partitions(topics: Iterable[Any]) -> None:
             raise DecodeError(f"it assigns the partition {min(topic.partitions)}")
 
 
-_VALUES: dict[type[Any], type[Any]] = {
-    ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
-    ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
-    ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
-    ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
-}
+def _apply(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None, now_ms: int) -> None:
+    """Apply what is particular to groups of the consumer protocol, see `StoredGroups`.
 
-
-def apply(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> None:
-    """Apply a record to the group. value: decoded, of the key's kind; None for a tombstone.
-
-    The shard handles the tombstone of the group itself. Raises UnknownMemberStateError and leaves the group unchanged.
+    Raises UnknownMemberStateError and leaves the group unchanged.
     """
     match key:
         case ConsumerGroupMetadataKey():
@@ -201,16 +161,6 @@ def apply(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> Non
                 group.remove_member(key.member_id)
             else:
                 group.put_member(_described(group.members.get(key.member_id), key.member_id, value))
-        case ConsumerGroupTargetAssignmentMetadataKey():
-            group.assignment_epoch = TARGET_DELETED_EPOCH if value is None else value.assignment_epoch
-            group.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
-        case ConsumerGroupTargetAssignmentMemberKey():
-            if value is None:
-                group.target.pop(key.member_id, None)
-            else:
-                group.target[key.member_id] = {
-                    topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions
-                }
         case ConsumerGroupCurrentMemberAssignmentKey():
             _apply_current(group, key.member_id, value)
         case ConsumerGroupRegularExpressionKey():
@@ -218,6 +168,10 @@ def apply(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None) -> Non
                 key.regular_expression,
                 None if value is None else ResolvedRegex(frozenset(value.topics), value.version, value.timestamp),
             )
+
+
+def _read_target(value: ConsumerGroupTargetAssignmentMemberValue) -> Assignment:
+    return {topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions}
 
 
 def _described(
@@ -283,3 +237,20 @@ def _owned_partitions(topics: Iterable[CurrentTopicPartitions], member_epoch: in
             epochs = [member_epoch] * len(topic.partitions)  # records from before partitions had epochs
         owned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
     return owned
+
+
+STORED_CONSUMER_GROUPS: StoredGroups[ConsumerGroup, ConsumerGroupKey] = StoredGroups(
+    ConsumerGroup,
+    CONSUMER_GROUP_RECORDS,
+    group_key=ConsumerGroupMetadataKey,
+    member_key=ConsumerGroupMemberMetadataKey,
+    target_key=ConsumerGroupTargetAssignmentMetadataKey,
+    target_member_key=ConsumerGroupTargetAssignmentMemberKey,
+    current_key=ConsumerGroupCurrentMemberAssignmentKey,
+    target_epoch=ConsumerGroupTargetAssignmentMetadataValue,
+    target_value=target_value,
+    read_target=_read_target,
+    check=_check,
+    apply_other=_apply,
+)
+ConsumerGroupDraft: TypeAlias = GroupDraft[ConsumerGroup, ConsumerGroupKey]

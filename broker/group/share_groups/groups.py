@@ -25,7 +25,7 @@ from fencepost.broker.group.share_groups.membership import (
     described_share_group,
     refuse,
 )
-from fencepost.broker.group.share_groups.records import ShareDraft, apply, check_value, group_tombstones
+from fencepost.broker.group.share_groups.records import STORED_SHARE_GROUPS, ShareDraft, group_tombstones
 from fencepost.broker.group.share_groups.share_state_initialization import (
     Partitions,
     begin_deleting,
@@ -38,10 +38,6 @@ from fencepost.broker.group.share_groups.share_state_initialization import (
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import ShareGroupDescribedGroup, ShareGroupHeartbeatRequest
-from fencepost.protocol.stored.share_groups import (
-    SHARE_GROUP_RECORDS,
-    ShareGroupMetadataKey,
-)
 
 log = get_logger(__name__)
 
@@ -161,7 +157,7 @@ class ShareGroups:
             if topic is not None:
                 topics[topic_id] = StatePartitions(topic.name, frozenset(numbers))
         if topics:
-            draft = ShareDraft(found, effects)
+            draft = STORED_SHARE_GROUPS.draft(found, effects)
             if is_new:
                 begin_empty(draft)
             begin_initializing(draft, topics)
@@ -177,7 +173,7 @@ class ShareGroups:
         if found.state_partitions is None:
             return Decision(OffsetDeletion({}, () if names is None else names))
         effects = DecisionBuilder(now_ms, self._deadlines)
-        to_delete, without_state = begin_deleting(ShareDraft(found, effects), names, self._topics)
+        to_delete, without_state = begin_deleting(STORED_SHARE_GROUPS.draft(found, effects), names, self._topics)
         return effects.decision(OffsetDeletion(to_delete, without_state))
 
     def deleted(self, group_id: str, topic_ids: Collection[bytes], now_ms: int) -> Decision[None]:
@@ -206,7 +202,7 @@ class ShareGroups:
             group = self._groups.get(group_id)
             if isinstance(group, ShareGroup):
                 step = DecisionBuilder(now_ms, self._deadlines)
-                drop_topics(ShareDraft(group, step), is_deleted)
+                drop_topics(STORED_SHARE_GROUPS.draft(group, step), is_deleted)
                 size_bytes += step.size_bytes
                 effects.add(step)
         return effects.decision(group_ids[examined_count:])
@@ -215,31 +211,14 @@ class ShareGroups:
         group = self._share_group(group_id)
         effects = DecisionBuilder(now_ms, self._deadlines)
         if isinstance(group, ShareGroup):
-            change(ShareDraft(group, effects))
+            change(STORED_SHARE_GROUPS.draft(group, effects))
         return effects.decision(None)
 
     # The log
 
     def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:
         """Apply a record of a share group; return False for any other record. Raises DecodeError."""
-        key = SHARE_GROUP_RECORDS.decode_key(key_bytes)
-        if key is None:
-            return False
-        group = self._groups.get(key.group_id)
-        if value is None:
-            if isinstance(group, ShareGroup):
-                if isinstance(key, ShareGroupMetadataKey):
-                    del self._groups[key.group_id]
-                else:
-                    apply(group, key, None, origin.timestamp_ms)
-            return True
-        decoded = SHARE_GROUP_RECORDS.decode_value(key, value)
-        check_value(key, decoded)
-        if not isinstance(group, ShareGroup):
-            group = ShareGroup(key.group_id)
-        apply(group, key, decoded, origin.timestamp_ms)
-        self._groups[key.group_id] = group
-        return True
+        return STORED_SHARE_GROUPS.apply(self._groups, key_bytes, value, origin)
 
     def start_sessions(self, group: ShareGroup, now_ms: int) -> None:
         self._membership.start_sessions(group, now_ms)

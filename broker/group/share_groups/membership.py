@@ -25,7 +25,12 @@ from fencepost.broker.group.decision_builder import (
 )
 from fencepost.broker.group.share_groups.assignor import SIMPLE_ASSIGNOR, assign
 from fencepost.broker.group.share_groups.group import ShareGroup, ShareMember
-from fencepost.broker.group.share_groups.records import ShareDraft, current_value, member_value, target_value
+from fencepost.broker.group.share_groups.records import (
+    STORED_SHARE_GROUPS,
+    ShareDraft,
+    current_value,
+    member_value,
+)
 from fencepost.broker.group.share_groups.share_state_initialization import begin_initializing, uninitialized
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
@@ -44,7 +49,6 @@ from fencepost.protocol.stored.share_groups import (
     ShareGroupMemberMetadataKey,
     ShareGroupMetadataKey,
     ShareGroupMetadataValue,
-    ShareGroupTargetAssignmentMemberKey,
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
@@ -109,7 +113,7 @@ class ShareMembership:
             refusal = _check_epoch(known, request.member_epoch)
             if refusal is not None:
                 return refuse(*refusal)
-        draft = ShareDraft(group, effects)
+        draft = STORED_SHARE_GROUPS.draft(group, effects)
         member = known or ShareMember(member_id)
         has_changed = self._update_member(draft, _updated(member, request, sender))
         if draft.group.assignment_epoch >= draft.group.group_epoch:
@@ -151,7 +155,7 @@ class ShareMembership:
         if member is None:
             return refuse(*_unknown(request.member_id, group))
         effects.note(log.info, "group_member_left", group_id=group.group_id, member_id=member.member_id)
-        self._fence(ShareDraft(group, effects), [member])
+        self._fence(STORED_SHARE_GROUPS.draft(group, effects), [member])
         return ShareHeartbeat(
             ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         )
@@ -196,13 +200,7 @@ class ShareMembership:
             member_id: topic_ids(member.subscribed_topic_names, self._topics)
             for member_id, member in group.members.items()
         }
-        for member_id, assignment in assign(subscriptions, group.assignable, group.target).items():
-            if group.target.get(member_id) != assignment:
-                draft.write(ShareGroupTargetAssignmentMemberKey(group.group_id, member_id), target_value(assignment))
-        draft.write(
-            ShareGroupTargetAssignmentMetadataKey(group.group_id),
-            ShareGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch, assignment_timestamp=now_ms),
-        )
+        draft.write_target(assign(subscriptions, group.assignable, group.target))
         draft.effects.note(
             log.info,
             "group_target_assigned",
@@ -235,9 +233,7 @@ class ShareMembership:
         for member in members:
             name = member.member_id
             group_id = draft.group.group_id
-            draft.write(ShareGroupCurrentMemberAssignmentKey(group_id, name), None)
-            draft.write(ShareGroupTargetAssignmentMemberKey(group_id, name), None)
-            draft.write(ShareGroupMemberMetadataKey(group_id, name), None)
+            draft.remove_member(name)
             draft.effects.clear_deadline(DeadlineKey(DeadlineKind.SESSION, group_id, name))
         self._bump_epoch(draft)
 
@@ -261,7 +257,7 @@ class ShareMembership:
                 member_id=member.member_id,
                 reason="session timed out",
             )
-        self._fence(ShareDraft(group, effects), fenced)
+        self._fence(STORED_SHARE_GROUPS.draft(group, effects), fenced)
 
 
 def begin_empty(draft: ShareDraft) -> None:

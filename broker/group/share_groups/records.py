@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
-from fencepost.broker.group.consumer.group import LEAVE_EPOCH, TARGET_DELETED_EPOCH, Assignment
+from fencepost.broker.group.consumer.group import LEAVE_EPOCH, Assignment
 from fencepost.broker.group.consumer.records import check_epoch, check_partitions
-from fencepost.broker.group.draft import GroupDraft
 from fencepost.broker.group.share_groups.group import (
     ShareGroup,
     ShareMember,
@@ -20,6 +19,7 @@ from fencepost.broker.group.share_groups.group import (
     StatePartitions,
     StateTopics,
 )
+from fencepost.broker.group.stored_groups import GroupDraft, StoredGroups
 from fencepost.protocol.stored.share_groups import (
     SHARE_GROUP_RECORDS,
     ShareGroupCurrentMemberAssignmentKey,
@@ -33,21 +33,11 @@ from fencepost.protocol.stored.share_groups import (
     ShareGroupTargetAssignmentMemberKey,
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
     ShareTopicInfo,
     ShareTopicPartitions,
     ShareTopicPartitionsInfo,
 )
-
-
-class ShareDraft(GroupDraft[ShareGroup, ShareGroupKey]):
-    """Draft of a share group."""
-
-    __slots__ = ()
-
-    def _apply_record(self, key: ShareGroupKey, value: Any | None) -> CoordinatorRecord:
-        apply(self.group, key, value, self.effects.now_ms)
-        return CoordinatorRecord(*SHARE_GROUP_RECORDS.encode(key, value))
-
 
 # Values
 
@@ -93,23 +83,16 @@ def _infos(topics: StateTopics) -> list[ShareTopicPartitionsInfo]:
 
 
 def group_tombstones(group: ShareGroup) -> list[CoordinatorRecord]:
-    """Return the records that remove a group and all its state. Kafka's order: members before their group."""
+    """Return the records that remove a group and all its state."""
     group_id = group.group_id
-    keys: list[ShareGroupKey] = [
-        *(ShareGroupCurrentMemberAssignmentKey(group_id, name) for name in group.members),
-        *(ShareGroupTargetAssignmentMemberKey(group_id, name) for name in group.target),
-        ShareGroupTargetAssignmentMetadataKey(group_id),
-        *(ShareGroupMemberMetadataKey(group_id, name) for name in group.members),
-        ShareGroupStatePartitionMetadataKey(group_id),
-        ShareGroupMetadataKey(group_id),
-    ]
-    return [CoordinatorRecord(*SHARE_GROUP_RECORDS.encode(key, None)) for key in keys]
+    last = (ShareGroupStatePartitionMetadataKey(group_id), ShareGroupMetadataKey(group_id))
+    return STORED_SHARE_GROUPS.tombstones(group, last)
 
 
 # Reading
 
 
-def check_value(key: ShareGroupKey, value: Any) -> None:
+def _check(key: ShareGroupKey, value: Any) -> None:
     """Raise DecodeError for a value that no group can have written."""
     check_epoch(value)
     if isinstance(key, ShareGroupTargetAssignmentMemberKey):
@@ -120,11 +103,8 @@ def check_value(key: ShareGroupKey, value: Any) -> None:
         check_partitions([*value.initializing_topics, *value.initialized_topics])
 
 
-def apply(group: ShareGroup, key: ShareGroupKey, value: Any | None, now_ms: int) -> None:
-    """Apply a record to the group. value: decoded, of the key's kind; None for a tombstone.
-
-    now_ms: when the record was written. The shard handles the tombstone of the group itself.
-    """
+def _apply(group: ShareGroup, key: ShareGroupKey, value: Any | None, now_ms: int) -> None:
+    """Apply what is particular to share groups, see `StoredGroups`."""
     match key:
         case ShareGroupMetadataKey():
             if value is not None:
@@ -134,18 +114,14 @@ def apply(group: ShareGroup, key: ShareGroupKey, value: Any | None, now_ms: int)
                 group.members.pop(key.member_id, None)
             else:
                 group.members[key.member_id] = _described(group.members.get(key.member_id), key.member_id, value)
-        case ShareGroupTargetAssignmentMetadataKey():
-            group.assignment_epoch = TARGET_DELETED_EPOCH if value is None else value.assignment_epoch
-            group.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
-        case ShareGroupTargetAssignmentMemberKey():
-            if value is None:
-                group.target.pop(key.member_id, None)
-            else:
-                group.target[key.member_id] = _assignment(value.topic_partitions)
         case ShareGroupCurrentMemberAssignmentKey():
             _apply_current(group, key.member_id, value)
         case ShareGroupStatePartitionMetadataKey():
             group.state_partitions = None if value is None else _state_partitions(value, now_ms)
+
+
+def _read_target(value: ShareGroupTargetAssignmentMemberValue) -> Assignment:
+    return _assignment(value.topic_partitions)
 
 
 def _described(member: ShareMember | None, member_id: str, value: ShareGroupMemberMetadataValue) -> ShareMember:
@@ -188,3 +164,20 @@ def _state_partitions(value: ShareGroupStatePartitionMetadataValue, now_ms: int)
 
 def _topics(topics: Iterable[ShareTopicPartitionsInfo]) -> StateTopics:
     return {topic.topic_id: StatePartitions(topic.topic_name, frozenset(topic.partitions)) for topic in topics}
+
+
+STORED_SHARE_GROUPS: StoredGroups[ShareGroup, ShareGroupKey] = StoredGroups(
+    ShareGroup,
+    SHARE_GROUP_RECORDS,
+    group_key=ShareGroupMetadataKey,
+    member_key=ShareGroupMemberMetadataKey,
+    target_key=ShareGroupTargetAssignmentMetadataKey,
+    target_member_key=ShareGroupTargetAssignmentMemberKey,
+    current_key=ShareGroupCurrentMemberAssignmentKey,
+    target_epoch=ShareGroupTargetAssignmentMetadataValue,
+    target_value=target_value,
+    read_target=_read_target,
+    check=_check,
+    apply_other=_apply,
+)
+ShareDraft: TypeAlias = GroupDraft[ShareGroup, ShareGroupKey]

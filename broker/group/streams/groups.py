@@ -18,15 +18,11 @@ from fencepost.broker.group.kinds import Group
 from fencepost.broker.group.streams.description import described_streams_group
 from fencepost.broker.group.streams.group import StreamsGroup
 from fencepost.broker.group.streams.membership import StreamsHeartbeat, StreamsMembership, refuse
-from fencepost.broker.group.streams.records import apply, check_value, group_tombstones
+from fencepost.broker.group.streams.records import STORED_STREAMS_GROUPS, group_tombstones
 from fencepost.broker.group.streams.requests import check_request
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import StreamsGroupDescribedGroup, StreamsGroupHeartbeatRequest
-from fencepost.protocol.stored.streams_groups import (
-    STREAMS_GROUP_RECORDS,
-    StreamsGroupMetadataKey,
-)
 
 log = get_logger(__name__)
 
@@ -117,24 +113,7 @@ class StreamsGroups:
 
     def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:
         """Apply a record of a streams group; return False for any other record. Raises DecodeError."""
-        key = STREAMS_GROUP_RECORDS.decode_key(key_bytes)
-        if key is None:
-            return False
-        group = self._groups.get(key.group_id)
-        if value is None:
-            if isinstance(group, StreamsGroup):
-                if isinstance(key, StreamsGroupMetadataKey):
-                    del self._groups[key.group_id]
-                else:
-                    apply(group, key, None)
-            return True
-        decoded = STREAMS_GROUP_RECORDS.decode_value(key, value)
-        check_value(key, decoded)
-        if not isinstance(group, StreamsGroup):
-            group = StreamsGroup(key.group_id)
-        apply(group, key, decoded)
-        self._groups[key.group_id] = group
-        return True
+        return STORED_STREAMS_GROUPS.apply(self._groups, key_bytes, value, origin)
 
 
 def _no_streams_group(group_id: str, group: Group | None) -> HeartbeatRefusal:

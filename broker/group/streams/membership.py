@@ -32,11 +32,11 @@ from fencepost.broker.group.streams.description import partitions_by_endpoint
 from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
 from fencepost.broker.group.streams.reconciliation import reconcile
 from fencepost.broker.group.streams.records import (
+    STORED_STREAMS_GROUPS,
     StreamsDraft,
     current_value,
     key_values,
     member_value,
-    target_value,
     topology_value,
 )
 from fencepost.broker.group.streams.requests import (
@@ -70,9 +70,6 @@ from fencepost.protocol.stored.streams_groups import (
     StreamsGroupMemberMetadataKey,
     StreamsGroupMetadataKey,
     StreamsGroupMetadataValue,
-    StreamsGroupTargetAssignmentMemberKey,
-    StreamsGroupTargetAssignmentMetadataKey,
-    StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
 )
 
@@ -116,7 +113,7 @@ class StreamsMembership:
         refusal = self._check_member(group, known, request, reported)
         if refusal is not None:
             return refuse(*refusal)
-        draft = StreamsDraft(group, effects)
+        draft = STORED_STREAMS_GROUPS.draft(group, effects)
         member = known or StreamsMember(member_id)
         updated = updated_member(member, request, sender)
         has_changed = known is None or updated != known
@@ -201,7 +198,7 @@ class StreamsMembership:
         member = group.members.get(request.member_id)
         if member is None:
             return refuse(*unknown_member(request.member_id, group))
-        draft = StreamsDraft(group, effects)
+        draft = STORED_STREAMS_GROUPS.draft(group, effects)
         if request.shutdown_application:
             _shut_down(draft, request.member_id)
         effects.note(log.info, "group_member_left", group_id=group.group_id, member_id=member.member_id)
@@ -300,13 +297,7 @@ class StreamsMembership:
             return TopologyProblem(
                 TopologyStatus.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval."
             )
-        for member_id, target in self._assign(group, configured).items():
-            if group.target.get(member_id) != target:
-                draft.write(StreamsGroupTargetAssignmentMemberKey(group.group_id, member_id), target_value(target))
-        draft.write(
-            StreamsGroupTargetAssignmentMetadataKey(group.group_id),
-            StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=group.group_epoch, assignment_timestamp=now_ms),
-        )
+        draft.write_target(self._assign(group, configured))
         draft.effects.note(
             log.info,
             "group_target_assigned",
@@ -363,9 +354,7 @@ class StreamsMembership:
         group_id = draft.group.group_id
         for member in members:
             name = member.member_id
-            draft.write(StreamsGroupCurrentMemberAssignmentKey(group_id, name), None)
-            draft.write(StreamsGroupTargetAssignmentMemberKey(group_id, name), None)
-            draft.write(StreamsGroupMemberMetadataKey(group_id, name), None)
+            draft.remove_member(name)
             for kind in (DeadlineKind.SESSION, DeadlineKind.REVOCATION):
                 draft.effects.clear_deadline(DeadlineKey(kind, group_id, name))
         group = draft.group
@@ -390,7 +379,7 @@ class StreamsMembership:
 
     def deadlines_passed(self, group: StreamsGroup, due: Collection[DeadlineKey], effects: DecisionBuilder) -> None:
         """Remove members whose deadlines have passed, all in one step, and make the first assignment of a group."""
-        draft = StreamsDraft(group, effects)
+        draft = STORED_STREAMS_GROUPS.draft(group, effects)
         fenced = {}
         for key in due:
             member = group.members.get(key.member_id)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
-from fencepost.broker.group.consumer.group import LEAVE_EPOCH, TARGET_DELETED_EPOCH, MemberState
+from fencepost.broker.group.consumer.group import LEAVE_EPOCH, MemberState
 from fencepost.broker.group.consumer.records import check_epoch, check_partitions
-from fencepost.broker.group.draft import GroupDraft
+from fencepost.broker.group.stored_groups import GroupDraft, StoredGroups
 from fencepost.broker.group.streams.group import MemberEndpoint, StreamsGroup, StreamsMember
 from fencepost.broker.group.streams.tasks import (
     NO_OWNED_TASKS,
@@ -35,21 +35,11 @@ from fencepost.protocol.stored.streams_groups import (
     StreamsGroupTargetAssignmentMemberKey,
     StreamsGroupTargetAssignmentMemberValue,
     StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
 )
 from fencepost.protocol.streams_topology import StreamsEndpoint, StreamsKeyValue
-
-
-class StreamsDraft(GroupDraft[StreamsGroup, StreamsGroupKey]):
-    """Draft of a streams group."""
-
-    __slots__ = ()
-
-    def _apply_record(self, key: StreamsGroupKey, value: Any | None) -> CoordinatorRecord:
-        apply(self.group, key, value)
-        return CoordinatorRecord(*STREAMS_GROUP_RECORDS.encode(key, value))
-
 
 # Values
 
@@ -110,23 +100,17 @@ def _current(tasks: Mapping[str, frozenset[int]]) -> list[StreamsCurrentTaskIds]
 
 
 def group_tombstones(group: StreamsGroup) -> list[CoordinatorRecord]:
-    """Return the records that remove a group and all its state. Kafka's order: members before their group."""
+    """Return the records that remove a group and all its state."""
     group_id = group.group_id
-    keys: list[StreamsGroupKey] = [
-        *(StreamsGroupCurrentMemberAssignmentKey(group_id, name) for name in group.members),
-        *(StreamsGroupTargetAssignmentMemberKey(group_id, name) for name in group.target),
-        StreamsGroupTargetAssignmentMetadataKey(group_id),
-        *(StreamsGroupMemberMetadataKey(group_id, name) for name in group.members),
-        StreamsGroupMetadataKey(group_id),
-        StreamsGroupTopologyKey(group_id),
-    ]
-    return [CoordinatorRecord(*STREAMS_GROUP_RECORDS.encode(key, None)) for key in keys]
+    return STORED_STREAMS_GROUPS.tombstones(
+        group, (StreamsGroupMetadataKey(group_id), StreamsGroupTopologyKey(group_id))
+    )
 
 
 # Reading
 
 
-def check_value(key: StreamsGroupKey, value: Any) -> None:
+def _check(key: StreamsGroupKey, value: Any) -> None:
     """Raise DecodeError for a value that no group can have written. Topologies are not checked: clients send them."""
     if not isinstance(key, StreamsGroupTopologyKey):
         check_epoch(value)
@@ -138,11 +122,8 @@ def check_value(key: StreamsGroupKey, value: Any) -> None:
         check_partitions([*tasks, *pending, *value.warmup_tasks_pending_revocation])
 
 
-def apply(group: StreamsGroup, key: StreamsGroupKey, value: Any | None) -> None:
-    """Apply a record to the group. value: decoded, of the key's kind; None for a tombstone.
-
-    The shard handles the tombstone of the group itself.
-    """
+def _apply(group: StreamsGroup, key: StreamsGroupKey, value: Any | None, now_ms: int) -> None:
+    """Apply what is particular to streams groups, see `StoredGroups`."""
     match key:
         case StreamsGroupMetadataKey():
             if value is not None:
@@ -154,20 +135,16 @@ def apply(group: StreamsGroup, key: StreamsGroupKey, value: Any | None) -> None:
                 group.remove_member(key.member_id)
             else:
                 group.put_member(_described(group.members.get(key.member_id) or StreamsMember(key.member_id), value))
-        case StreamsGroupTargetAssignmentMetadataKey():
-            group.assignment_epoch = TARGET_DELETED_EPOCH if value is None else value.assignment_epoch
-            group.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
-        case StreamsGroupTargetAssignmentMemberKey():
-            if value is None:
-                group.target.pop(key.member_id, None)
-            else:
-                group.target[key.member_id] = TaskAssignment(
-                    tasks_from(value.active_tasks), tasks_from(value.standby_tasks), tasks_from(value.warmup_tasks)
-                )
         case StreamsGroupCurrentMemberAssignmentKey():
             _apply_current(group, key.member_id, value)
         case StreamsGroupTopologyKey():
             group.topology = None if value is None else Topology.of(value.epoch, value.subtopologies)
+
+
+def _read_target(value: StreamsGroupTargetAssignmentMemberValue) -> TaskAssignment:
+    return TaskAssignment(
+        tasks_from(value.active_tasks), tasks_from(value.standby_tasks), tasks_from(value.warmup_tasks)
+    )
 
 
 def _described(member: StreamsMember, value: StreamsGroupMemberMetadataValue) -> StreamsMember:
@@ -245,3 +222,20 @@ def _owned(
 
 def _pairs(entries: Iterable[StreamsKeyValue]) -> dict[str, str]:
     return {entry.key: entry.value for entry in entries}
+
+
+STORED_STREAMS_GROUPS: StoredGroups[StreamsGroup, StreamsGroupKey] = StoredGroups(
+    StreamsGroup,
+    STREAMS_GROUP_RECORDS,
+    group_key=StreamsGroupMetadataKey,
+    member_key=StreamsGroupMemberMetadataKey,
+    target_key=StreamsGroupTargetAssignmentMetadataKey,
+    target_member_key=StreamsGroupTargetAssignmentMemberKey,
+    current_key=StreamsGroupCurrentMemberAssignmentKey,
+    target_epoch=StreamsGroupTargetAssignmentMetadataValue,
+    target_value=target_value,
+    read_target=_read_target,
+    check=_check,
+    apply_other=_apply,
+)
+StreamsDraft: TypeAlias = GroupDraft[StreamsGroup, StreamsGroupKey]
