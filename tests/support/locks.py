@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 ROOT = Path(__file__).resolve().parents[2]
 EVERYTHING = ROOT / "requirements.lock"
 ALONE = "release"
@@ -23,3 +25,12 @@ def pins(part: str) -> dict[str, str]:
     """The version of each package that a part pins, without markers; the newest where there are several."""
     pinned = sorted(requirement.partition(";")[0].strip() for requirement in requirements(PARTS[part]))
     return {name: version for name, _, version in (pin.partition("==") for pin in pinned)}
+
+
+def pinned_on_linux(part: str) -> set[str]:
+    """The names of the packages that a part pins for Linux, whose images are built from it."""
+    return {
+        one.name
+        for one in map(Requirement, requirements(PARTS[part]))
+        if one.marker is None or one.marker.evaluate({"sys_platform": "linux", "os_name": "posix"})
+    }
