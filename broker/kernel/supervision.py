@@ -168,8 +168,6 @@ class Place:
         that every request runs, which a wrapper would slow down."""
         return function
 
-    handles = catches_itself  # the former name, which the room `network` and the long polls use
-
     def attempt(
         self,
         function: Callable[..., object],

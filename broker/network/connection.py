@@ -148,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         task.add_done_callback(self._unblock)
         self._step(self._hold, Hold.REQUEST)
 
-    @SERVING.handles
+    @SERVING.catches_itself
     def _unblock(self, _: asyncio.Future[Any]) -> None:
         self._blocking_count -= 1
         if not self._blocking_count:
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unmute_timer = self._loop.call_at(until_s, self._unmute)
         self._step(self._hold, Hold.QUOTA)
 
-    @SERVING.handles
+    @SERVING.catches_itself
     def _unmute(self) -> None:
         self._unmute_timer = None
         self._step(self._release, Hold.QUOTA)
@@ -201,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._inbox.writable_memory()
 
-    @SERVING.handles
+    @SERVING.catches_itself
     def buffer_updated(self, nbytes: int) -> None:
         self.last_activity_s = self._loop.time()
         self._is_in_step = True
@@ -273,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Steps and states
 
-    @SERVING.handles
+    @SERVING.catches_itself
     def _step(self, act: Callable[..., bool | None], *arguments: Any) -> None:
         """Run an event, then do what follows from it; within another event, that one does. Raises nothing.
 
@@ -413,7 +413,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hold(Hold.TURN)
         self._loop.call_soon(self._end_turn)
 
-    @SERVING.handles
+    @SERVING.catches_itself
     def _end_turn(self) -> None:
         self._step(self._release, Hold.TURN)
 
@@ -431,7 +431,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             outcome.add_done_callback(partial(self._finished, in_flight))
 
-    @SERVING.handles
+    @SERVING.catches_itself
     def _finished(self, in_flight: InFlight, task: asyncio.Future[ReplyFrame]) -> None:
         """Take the reply of a request whose task is done."""
         if task.cancelled():

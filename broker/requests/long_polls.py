@@ -94,7 +94,7 @@ class PendingReply:
             self._polls.schedule(self)
             self._is_woken = True
 
-    @POLL.handles
+    @POLL.catches_itself
     def answer_if_possible(self) -> None:
         """Poll, and answer if that is possible by now. Raises nothing: other polls follow."""
         try:
@@ -160,7 +160,7 @@ class LongPolls:
                 return
             woken_polls.popleft().answer_if_possible()
 
-    @POLL.handles
+    @POLL.catches_itself
     def _answer_woken(self) -> None:
         self._is_scheduled = False
         woken_polls = self.woken_polls

@@ -104,7 +104,7 @@ class Scan(ast.NodeVisitor):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
             for decorator in function.decorator_list
             if isinstance(decorator, ast.Attribute)
-            and decorator.attr in ("catches_itself", "handles")
+            and decorator.attr == "catches_itself"
             and isinstance(decorator.value, ast.Name)
         }
 
