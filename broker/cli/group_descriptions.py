@@ -125,27 +125,17 @@ def _describe_consumer(admin: Any, name: str) -> Group:
     from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 
     described = _only(send_to_coordinator(admin, name, ConsumerGroupDescribeRequest(group_ids=[name])), name)
-    return Group(
-        name=name,
-        kind="consumer",
-        state=described.group_state,
-        assignor=described.assignor_name or None,
-        epoch=described.group_epoch,
-        members=[
-            Member(
-                member_id=member.member_id,
-                client_id=member.client_id,
-                host=_host(member.client_host),
-                instance_id=member.instance_id,
-                epoch=member.member_epoch,
-                subscription=[
-                    *member.subscribed_topic_names,
-                    *([member.subscribed_topic_regex] if member.subscribed_topic_regex else []),
-                ],
-                assignment=_places(member.assignment.topic_partitions),
-            )
-            for member in described.members
-        ],
+    return _group(
+        described,
+        "consumer",
+        lambda member: _member(
+            member,
+            subscription=[
+                *member.subscribed_topic_names,
+                *([member.subscribed_topic_regex] if member.subscribed_topic_regex else []),
+            ],
+            assignment=_places(member.assignment.topic_partitions),
+        ),
     )
 
 
@@ -161,23 +151,14 @@ def _describe_share(admin: Any, name: str) -> Group:
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)]
     )
     offsets = _only(send_to_coordinator(admin, name, wanted), name)
-    return Group(
-        name=name,
-        kind="share",
-        state=described.group_state,
-        assignor=described.assignor_name or None,
-        epoch=described.group_epoch,
-        members=[
-            Member(
-                member_id=member.member_id,
-                client_id=member.client_id,
-                host=_host(member.client_host),
-                epoch=member.member_epoch,
-                subscription=member.subscribed_topic_names,
-                assignment=_places(member.assignment.topic_partitions),
-            )
-            for member in described.members
-        ],
+    return _group(
+        described,
+        "share",
+        lambda member: _member(
+            member,
+            subscription=member.subscribed_topic_names,
+            assignment=_places(member.assignment.topic_partitions),
+        ),
         positions={
             Place(topic.topic_name, partition.partition_index): (_known(partition.start_offset), _known(partition.lag))
             for topic in offsets.topics
@@ -198,33 +179,24 @@ def _describe_streams(admin: Any, name: str) -> Group:
         ]
         for subtopology in (described.topology.subtopologies if described.topology else None) or ()
     }
-    return Group(
-        name=name,
-        kind="streams",
-        state=described.group_state,
-        epoch=described.group_epoch,
-        members=[
-            Member(
-                member_id=member.member_id,
-                client_id=member.client_id,
-                host=_host(member.client_host),
-                instance_id=member.instance_id,
-                epoch=member.member_epoch,
-                subscription=sorted({topic for topics in sources.values() for topic in topics}),
-                assignment=sorted(
-                    Place(topic, partition)
-                    for tasks in member.assignment.active_tasks
-                    for topic in sources.get(tasks.subtopology_id, ())
-                    for partition in tasks.partitions
-                ),
-                tasks=[
-                    *_tasks(member.assignment.active_tasks, ""),
-                    *_tasks(member.assignment.standby_tasks, " (standby)"),
-                    *_tasks(member.assignment.warmup_tasks, " (warm-up)"),
-                ],
-            )
-            for member in described.members
-        ],
+    return _group(
+        described,
+        "streams",
+        lambda member: _member(
+            member,
+            subscription=sorted({topic for topics in sources.values() for topic in topics}),
+            assignment=sorted(
+                Place(topic, partition)
+                for tasks in member.assignment.active_tasks
+                for topic in sources.get(tasks.subtopology_id, ())
+                for partition in tasks.partitions
+            ),
+            tasks=[
+                *_tasks(member.assignment.active_tasks, ""),
+                *_tasks(member.assignment.standby_tasks, " (standby)"),
+                *_tasks(member.assignment.warmup_tasks, " (warm-up)"),
+            ],
+        ),
     )
 
 
@@ -234,6 +206,30 @@ _DESCRIBERS: Mapping[str, Callable[[Any, str], Group]] = {
     "share": _describe_share,
     "streams": _describe_streams,
 }
+
+
+def _group(described: Any, kind: str, of_member: Callable[[Any], Member], **details: Any) -> Group:
+    """A group whose members the broker assigns to. of_member: describes a member."""
+    return Group(
+        name=described.group_id,
+        kind=kind,
+        state=described.group_state,
+        assignor=getattr(described, "assignor_name", None) or None,
+        epoch=described.group_epoch,
+        members=[of_member(member) for member in described.members],
+        **details,
+    )
+
+
+def _member(member: Any, **details: Any) -> Member:
+    return Member(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        host=_host(member.client_host),
+        instance_id=getattr(member, "instance_id", None),
+        epoch=member.member_epoch,
+        **details,
+    )
 
 
 def _only(reply: Any, name: str) -> Any:

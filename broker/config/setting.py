@@ -214,6 +214,19 @@ def declare(
     return dataclasses.field(default=default, metadata={"setting": row})
 
 
+_POSITIVE = at_least(1)
+
+
+def least_for_groups(default: int, name: str, bounds: Bounds = _POSITIVE) -> Any:
+    """Declare the least that a group may set as the group config `name`."""
+    return declare(SettingType.INT, default, f"The least that a group may set as `{name}`.", bounds)
+
+
+def most_for_groups(default: int, name: str, bounds: Bounds = _POSITIVE) -> Any:
+    """Declare the most that a group may set as the group config `name`."""
+    return declare(SettingType.INT, default, f"The most that a group may set as `{name}`.", bounds)
+
+
 def declared_settings(settings_class: type[Any]) -> dict[str, Setting]:
     """The rows that a dataclass of settings declares, by Kafka name, in order of declaration."""
     rows = {}

@@ -21,6 +21,8 @@ from fencepost.broker.config.setting import (
     declare,
     each_of,
     gzip_levels,
+    least_for_groups,
+    most_for_groups,
     not_zero,
     one_of,
 )
@@ -455,21 +457,13 @@ class GroupSettings:
     group_consumer_session_timeout_ms: int = declare(
         INT, 45_000, "How long a member of a consumer group may go without a heartbeat.", at_least(1)
     )
-    group_consumer_min_session_timeout_ms: int = declare(
-        INT, 45_000, "The least that a group may set as `consumer.session.timeout.ms`.", at_least(1)
-    )
-    group_consumer_max_session_timeout_ms: int = declare(
-        INT, 60_000, "The most that a group may set as `consumer.session.timeout.ms`.", at_least(1)
-    )
+    group_consumer_min_session_timeout_ms: int = least_for_groups(45_000, "consumer.session.timeout.ms")
+    group_consumer_max_session_timeout_ms: int = most_for_groups(60_000, "consumer.session.timeout.ms")
     group_consumer_heartbeat_interval_ms: int = declare(
         INT, 5_000, "How often members of a consumer group send heartbeats.", at_least(1)
     )
-    group_consumer_min_heartbeat_interval_ms: int = declare(
-        INT, 5_000, "The least that a group may set as `consumer.heartbeat.interval.ms`.", at_least(1)
-    )
-    group_consumer_max_heartbeat_interval_ms: int = declare(
-        INT, 15_000, "The most that a group may set as `consumer.heartbeat.interval.ms`.", at_least(1)
-    )
+    group_consumer_min_heartbeat_interval_ms: int = least_for_groups(5_000, "consumer.heartbeat.interval.ms")
+    group_consumer_max_heartbeat_interval_ms: int = most_for_groups(15_000, "consumer.heartbeat.interval.ms")
     group_consumer_max_size: int = declare(
         INT, 2_147_483_647, "The most members of a group of the consumer protocol.", at_least(1)
     )
@@ -489,11 +483,9 @@ class GroupSettings:
     group_consumer_assignment_interval_ms: int = declare(
         INT, 1_000, "The least time between two assignments of a group of the consumer protocol.", between(0, 15_000)
     )
-    group_consumer_min_assignment_interval_ms: int = declare(
-        INT, 0, "The least that a group may set as `consumer.assignment.interval.ms`.", at_least(0)
-    )
-    group_consumer_max_assignment_interval_ms: int = declare(
-        INT, 15_000, "The most that a group may set as `consumer.assignment.interval.ms`.", at_least(0)
+    group_consumer_min_assignment_interval_ms: int = least_for_groups(0, "consumer.assignment.interval.ms", at_least(0))
+    group_consumer_max_assignment_interval_ms: int = most_for_groups(
+        15_000, "consumer.assignment.interval.ms", at_least(0)
     )
     group_consumer_regex_refresh_interval_ms: int = declare(
         INT,
@@ -541,24 +533,16 @@ class StreamsGroupSettings:
         "How long a member of a streams group may go without a heartbeat. Group config: `streams.session.timeout.ms`.",
         at_least(1),
     )
-    group_streams_min_session_timeout_ms: int = declare(
-        INT, 45_000, "The least that a group may set as `streams.session.timeout.ms`.", at_least(1)
-    )
-    group_streams_max_session_timeout_ms: int = declare(
-        INT, 60_000, "The most that a group may set as `streams.session.timeout.ms`.", at_least(1)
-    )
+    group_streams_min_session_timeout_ms: int = least_for_groups(45_000, "streams.session.timeout.ms")
+    group_streams_max_session_timeout_ms: int = most_for_groups(60_000, "streams.session.timeout.ms")
     group_streams_heartbeat_interval_ms: int = declare(
         INT,
         5_000,
         "How often members of a streams group send heartbeats. Group config: `streams.heartbeat.interval.ms`.",
         at_least(1),
     )
-    group_streams_min_heartbeat_interval_ms: int = declare(
-        INT, 5_000, "The least that a group may set as `streams.heartbeat.interval.ms`.", at_least(1)
-    )
-    group_streams_max_heartbeat_interval_ms: int = declare(
-        INT, 15_000, "The most that a group may set as `streams.heartbeat.interval.ms`.", at_least(1)
-    )
+    group_streams_min_heartbeat_interval_ms: int = least_for_groups(5_000, "streams.heartbeat.interval.ms")
+    group_streams_max_heartbeat_interval_ms: int = most_for_groups(15_000, "streams.heartbeat.interval.ms")
     group_streams_max_size: int = declare(INT, 2_147_483_647, "The most members of a streams group.", at_least(1))
     group_streams_num_standby_replicas: int = declare(
         INT,
@@ -566,9 +550,7 @@ class StreamsGroupSettings:
         "Standby copies of each task's state in a streams group. Group config: `streams.num.standby.replicas`.",
         at_least(0),
     )
-    group_streams_max_standby_replicas: int = declare(
-        INT, 2, "The most that a group may set as `streams.num.standby.replicas`.", at_least(0)
-    )
+    group_streams_max_standby_replicas: int = most_for_groups(2, "streams.num.standby.replicas", at_least(0))
     group_streams_initial_rebalance_delay_ms: int = declare(
         INT,
         3_000,
@@ -582,11 +564,9 @@ class StreamsGroupSettings:
         "The least time between two assignments of a streams group. Group config: `streams.assignment.interval.ms`.",
         between(0, 15_000),
     )
-    group_streams_min_assignment_interval_ms: int = declare(
-        INT, 0, "The least that a group may set as `streams.assignment.interval.ms`.", at_least(0)
-    )
-    group_streams_max_assignment_interval_ms: int = declare(
-        INT, 15_000, "The most that a group may set as `streams.assignment.interval.ms`.", at_least(0)
+    group_streams_min_assignment_interval_ms: int = least_for_groups(0, "streams.assignment.interval.ms", at_least(0))
+    group_streams_max_assignment_interval_ms: int = most_for_groups(
+        15_000, "streams.assignment.interval.ms", at_least(0)
     )
 
 
@@ -600,24 +580,16 @@ class ShareGroupSettings:
         "How long a member of a share group may go without a heartbeat. Group config: `share.session.timeout.ms`.",
         at_least(1),
     )
-    group_share_min_session_timeout_ms: int = declare(
-        INT, 45_000, "The least that a group may set as `share.session.timeout.ms`.", at_least(1)
-    )
-    group_share_max_session_timeout_ms: int = declare(
-        INT, 60_000, "The most that a group may set as `share.session.timeout.ms`.", at_least(1)
-    )
+    group_share_min_session_timeout_ms: int = least_for_groups(45_000, "share.session.timeout.ms")
+    group_share_max_session_timeout_ms: int = most_for_groups(60_000, "share.session.timeout.ms")
     group_share_heartbeat_interval_ms: int = declare(
         INT,
         5_000,
         "How often members of a share group send heartbeats. Group config: `share.heartbeat.interval.ms`.",
         at_least(1),
     )
-    group_share_min_heartbeat_interval_ms: int = declare(
-        INT, 5_000, "The least that a group may set as `share.heartbeat.interval.ms`.", at_least(1)
-    )
-    group_share_max_heartbeat_interval_ms: int = declare(
-        INT, 15_000, "The most that a group may set as `share.heartbeat.interval.ms`.", at_least(1)
-    )
+    group_share_min_heartbeat_interval_ms: int = least_for_groups(5_000, "share.heartbeat.interval.ms")
+    group_share_max_heartbeat_interval_ms: int = most_for_groups(15_000, "share.heartbeat.interval.ms")
     group_share_max_size: int = declare(INT, 200, "The most members of a share group.", between(1, 1_000))
     group_share_assignors: tuple[str, ...] = declare(
         LIST,
@@ -632,12 +604,8 @@ class ShareGroupSettings:
         "The least time between two assignments of a share group. Group config: `share.assignment.interval.ms`.",
         between(0, 15_000),
     )
-    group_share_min_assignment_interval_ms: int = declare(
-        INT, 0, "The least that a group may set as `share.assignment.interval.ms`.", at_least(0)
-    )
-    group_share_max_assignment_interval_ms: int = declare(
-        INT, 15_000, "The most that a group may set as `share.assignment.interval.ms`.", at_least(0)
-    )
+    group_share_min_assignment_interval_ms: int = least_for_groups(0, "share.assignment.interval.ms", at_least(0))
+    group_share_max_assignment_interval_ms: int = most_for_groups(15_000, "share.assignment.interval.ms", at_least(0))
     group_share_initialize_retry_interval_ms: int = declare(
         INT, 30_000, "How long until the creation of a share partition's state is retried.", at_least(1)
     )
@@ -647,11 +615,11 @@ class ShareGroupSettings:
         "How long a member holds the acquisition lock of a record. Group config: `share.record.lock.duration.ms`.",
         between(1_000, 3_600_000),
     )
-    group_share_min_record_lock_duration_ms: int = declare(
-        INT, 15_000, "The least that a group may set as `share.record.lock.duration.ms`.", between(1_000, 30_000)
+    group_share_min_record_lock_duration_ms: int = least_for_groups(
+        15_000, "share.record.lock.duration.ms", between(1_000, 30_000)
     )
-    group_share_max_record_lock_duration_ms: int = declare(
-        INT, 60_000, "The most that a group may set as `share.record.lock.duration.ms`.", between(30_000, 3_600_000)
+    group_share_max_record_lock_duration_ms: int = most_for_groups(
+        60_000, "share.record.lock.duration.ms", between(30_000, 3_600_000)
     )
     group_share_delivery_count_limit: int = declare(
         INT,
@@ -659,12 +627,8 @@ class ShareGroupSettings:
         "The most deliveries of a record, after which it is archived. Group config: `share.delivery.count.limit`.",
         between(2, 10),
     )
-    group_share_min_delivery_count_limit: int = declare(
-        INT, 2, "The least that a group may set as `share.delivery.count.limit`.", between(2, 5)
-    )
-    group_share_max_delivery_count_limit: int = declare(
-        INT, 10, "The most that a group may set as `share.delivery.count.limit`.", between(5, 25)
-    )
+    group_share_min_delivery_count_limit: int = least_for_groups(2, "share.delivery.count.limit", between(2, 5))
+    group_share_max_delivery_count_limit: int = most_for_groups(10, "share.delivery.count.limit", between(5, 25))
     group_share_partition_max_record_locks: int = declare(
         INT,
         2_000,
@@ -672,11 +636,11 @@ class ShareGroupSettings:
         "`share.partition.max.record.locks`.",
         between(100, 10_000),
     )
-    group_share_min_partition_max_record_locks: int = declare(
-        INT, 100, "The least that a group may set as `share.partition.max.record.locks`.", between(100, 2_000)
+    group_share_min_partition_max_record_locks: int = least_for_groups(
+        100, "share.partition.max.record.locks", between(100, 2_000)
     )
-    group_share_max_partition_max_record_locks: int = declare(
-        INT, 4_000, "The most that a group may set as `share.partition.max.record.locks`.", between(2_000, 10_000)
+    group_share_max_partition_max_record_locks: int = most_for_groups(
+        4_000, "share.partition.max.record.locks", between(2_000, 10_000)
     )
     group_share_max_share_sessions: int = declare(INT, 2_000, "The most open share sessions.", at_least(1))
     share_coordinator_state_topic_num_partitions: int = declare(

@@ -130,6 +130,18 @@ _BOUNDS = {
     "segment.ms": at_least(1),
 }
 
+NO_TIERS = "there is no tiered storage"
+NO_REPLICAS = "a partition has one copy, so nothing is replicated"
+
+
+def _accepted(
+    name: str, setting_type: SettingType, fallback: Any, reason: str, kafka_broker_name: str = ""
+) -> TopicSetting:
+    """Declare a config without effect. reason: why it has none."""
+    documentation = f"Accepted and shown; {reason}."
+    return TopicSetting(name, setting_type, (), documentation, fallback, False, kafka_broker_name=kafka_broker_name)
+
+
 TOPIC_SETTINGS: dict[str, TopicSetting] = {
     row.name: row
     for row in (
@@ -185,14 +197,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "If `flush.messages` is larger than 1, records are flushed within this time, give or take 5 s.",
             MAX_INT64,
         ),
-        TopicSetting(
-            "follower.replication.throttled.replicas",
-            LIST,
-            (),
-            "Accepted and shown; a partition has one copy, so nothing is replicated.",
-            fallback=(),
-            has_effect=False,
-        ),
+        _accepted("follower.replication.throttled.replicas", LIST, (), NO_REPLICAS),
         TopicSetting(
             "index.interval.bytes", INT, ("log.index.interval.bytes",), "Bytes of log between two index entries."
         ),
@@ -203,32 +208,9 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "Takes precedence over `segment.bytes`, and has no lower limit. For tests only.",
             is_internal=True,
         ),
-        TopicSetting(
-            "leader.replication.throttled.replicas",
-            LIST,
-            (),
-            "Accepted and shown; a partition has one copy, so nothing is replicated.",
-            fallback=(),
-            has_effect=False,
-        ),
-        TopicSetting(
-            "local.retention.bytes",
-            LONG,
-            (),
-            "Accepted and shown; there is no tiered storage.",
-            -2,
-            has_effect=False,
-            kafka_broker_name="log.local.retention.bytes",
-        ),
-        TopicSetting(
-            "local.retention.ms",
-            LONG,
-            (),
-            "Accepted and shown; there is no tiered storage.",
-            -2,
-            has_effect=False,
-            kafka_broker_name="log.local.retention.ms",
-        ),
+        _accepted("leader.replication.throttled.replicas", LIST, (), NO_REPLICAS),
+        _accepted("local.retention.bytes", LONG, -2, NO_TIERS, "log.local.retention.bytes"),
+        _accepted("local.retention.ms", LONG, -2, NO_TIERS, "log.local.retention.ms"),
         TopicSetting(
             "max.compaction.lag.ms",
             LONG,
@@ -273,31 +255,9 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "Replicas that must have a record before acks=all is answered; capped at the one replica here.",
             has_effect=False,
         ),
-        TopicSetting(
-            "preallocate",
-            BOOLEAN,
-            (),
-            "Accepted and shown; files are never preallocated.",
-            fallback=False,
-            kafka_broker_name="log.preallocate",
-            has_effect=False,
-        ),
-        TopicSetting(
-            "remote.log.copy.disable",
-            BOOLEAN,
-            (),
-            "Accepted and shown; there is no tiered storage.",
-            fallback=False,
-            has_effect=False,
-        ),
-        TopicSetting(
-            "remote.log.delete.on.disable",
-            BOOLEAN,
-            (),
-            "Accepted and shown; there is no tiered storage.",
-            fallback=False,
-            has_effect=False,
-        ),
+        _accepted("preallocate", BOOLEAN, False, "files are never preallocated", "log.preallocate"),
+        _accepted("remote.log.copy.disable", BOOLEAN, False, NO_TIERS),
+        _accepted("remote.log.delete.on.disable", BOOLEAN, False, NO_TIERS),
         TopicSetting(
             "remote.storage.enable",
             BOOLEAN,
@@ -332,14 +292,12 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "The most that is subtracted from `segment.ms` at random.",
         ),
         TopicSetting("segment.ms", LONG, ("log.roll.ms", "log.roll.hours"), "The age at which a new segment begins."),
-        TopicSetting(
+        _accepted(
             "unclean.leader.election.enable",
             BOOLEAN,
-            (),
-            "Accepted and shown; a partition has one copy, so there is no election.",
-            fallback=False,
-            kafka_broker_name="unclean.leader.election.enable",
-            has_effect=False,
+            False,
+            "a partition has one copy, so there is no election",
+            "unclean.leader.election.enable",
         ),
     )
 }

@@ -17,19 +17,8 @@ from fencepost.broker.kernel.deadlines import Deadlines
 ReplyT = TypeVar("ReplyT")
 
 
-class ConsumerTimes(NamedTuple):
-    """Times of one group of the consumer protocol, which may differ from the broker's.
-
-    assignment_interval_ms: minimum time between two target assignments.
-    """
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    assignment_interval_ms: int = 1_000
-
-
-class ShareTimes(NamedTuple):
-    """Times of one share group, which may differ from the broker's.
+class GroupTimes(NamedTuple):
+    """Times of one group of the consumer protocol, or one share group, which may differ from the broker's.
 
     assignment_interval_ms: minimum time between two target assignments.
     """
@@ -54,8 +43,7 @@ class StreamsTimes(NamedTuple):
     num_standby_replicas: int = 0
 
 
-DEFAULT_CONSUMER_TIMES = ConsumerTimes()
-DEFAULT_SHARE_TIMES = ShareTimes()
+DEFAULT_TIMES = GroupTimes()
 DEFAULT_STREAMS_TIMES = StreamsTimes()
 
 
@@ -74,11 +62,11 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 604_800_000
     offsets_retention_check_interval_ms: int = 600_000
-    consumer_times: Callable[[str], ConsumerTimes] = lambda _: DEFAULT_CONSUMER_TIMES
+    consumer_times: Callable[[str], GroupTimes] = lambda _: DEFAULT_TIMES
     consumer_max_size: int = 2_147_483_647
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
-    share_times: Callable[[str], ShareTimes] = lambda _: DEFAULT_SHARE_TIMES
+    share_times: Callable[[str], GroupTimes] = lambda _: DEFAULT_TIMES
     share_max_size: int = 200
     share_initialize_retry_interval_ms: int = 30_000
     streams_times: Callable[[str], StreamsTimes] = lambda _: DEFAULT_STREAMS_TIMES

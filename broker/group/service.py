@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from heapq import merge
 from itertools import count
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.internal_topic import InternalTopicLoader
@@ -27,7 +27,7 @@ from fencepost.broker.group.classic.membership import JoinContext
 from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
 from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
 from fencepost.broker.group.consumer.subscriptions import every_name
-from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig, ReplyT, ShareTimes, StreamsTimes
+from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes, ReplyT, StreamsTimes
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.group.offsets.decisions import OffsetSearch
 from fencepost.broker.group.shard import GroupShard
@@ -69,7 +69,12 @@ ABANDONED_REQUEST = Place("note of a group request that was given up", Policy.RE
 
 GROUPS_PER_STEP = 100
 
+TIMES = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+"""The group configs of `GroupTimes`, in its order."""
+STREAMS_TIMES = (*TIMES, "initial.rebalance.delay.ms", "num.standby.replicas")
+
 NO_MEMBER = Fetcher()
+TimesT = TypeVar("TimesT")
 VerifyTransaction = Callable[[TopicPartition], Awaitable[ErrorCode]]
 
 
@@ -87,7 +92,7 @@ class GroupService:
         clock: Clock,
         *,
         new_member_id_suffix: Callable[[], str],
-        group_configs: GroupConfigs | None = None,
+        group_configs: GroupConfigs,
     ) -> None:
         self._topics = topics
         self._clock = clock
@@ -101,14 +106,14 @@ class GroupService:
             offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
             offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
-            consumer_times=_consumer_times(group_configs, settings),
+            consumer_times=_times(group_configs, "consumer", GroupTimes, TIMES),
             consumer_max_size=settings.group_consumer_max_size,
             consumer_assignors=settings.group_consumer_assignors,
             consumer_migration_policy=settings.group_consumer_migration_policy,
-            share_times=_share_times(group_configs, settings),
+            share_times=_times(group_configs, "share", GroupTimes, TIMES),
             share_max_size=settings.group_share_max_size,
             share_initialize_retry_interval_ms=settings.group_share_initialize_retry_interval_ms,
-            streams_times=_streams_times(group_configs, settings),
+            streams_times=_times(group_configs, "streams", StreamsTimes, STREAMS_TIMES),
             streams_max_size=settings.group_streams_max_size,
         )
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
@@ -523,50 +528,9 @@ def _delete_offsets(
     return shard.offsets.delete(group_id, topic_partitions)
 
 
-def _consumer_times(group_configs: GroupConfigs | None, settings: Settings) -> Callable[[str], ConsumerTimes]:
-    if group_configs is None:
-        times = ConsumerTimes(
-            settings.group_consumer_session_timeout_ms,
-            settings.group_consumer_heartbeat_interval_ms,
-            settings.group_consumer_assignment_interval_ms,
-        )
-        return lambda _: times
-    return lambda group_id: ConsumerTimes(
-        group_configs.value(group_id, "consumer.session.timeout.ms"),
-        group_configs.value(group_id, "consumer.heartbeat.interval.ms"),
-        group_configs.value(group_id, "consumer.assignment.interval.ms"),
-    )
-
-
-def _share_times(group_configs: GroupConfigs | None, settings: Settings) -> Callable[[str], ShareTimes]:
-    if group_configs is None:
-        times = ShareTimes(
-            settings.group_share_session_timeout_ms,
-            settings.group_share_heartbeat_interval_ms,
-            settings.group_share_assignment_interval_ms,
-        )
-        return lambda _: times
-    return lambda group_id: ShareTimes(
-        group_configs.value(group_id, "share.session.timeout.ms"),
-        group_configs.value(group_id, "share.heartbeat.interval.ms"),
-        group_configs.value(group_id, "share.assignment.interval.ms"),
-    )
-
-
-def _streams_times(group_configs: GroupConfigs | None, settings: Settings) -> Callable[[str], StreamsTimes]:
-    if group_configs is None:
-        times = StreamsTimes(
-            settings.group_streams_session_timeout_ms,
-            settings.group_streams_heartbeat_interval_ms,
-            settings.group_streams_assignment_interval_ms,
-            settings.group_streams_initial_rebalance_delay_ms,
-            settings.group_streams_num_standby_replicas,
-        )
-        return lambda _: times
-    return lambda group_id: StreamsTimes(
-        group_configs.value(group_id, "streams.session.timeout.ms"),
-        group_configs.value(group_id, "streams.heartbeat.interval.ms"),
-        group_configs.value(group_id, "streams.assignment.interval.ms"),
-        group_configs.value(group_id, "streams.initial.rebalance.delay.ms"),
-        group_configs.value(group_id, "streams.num.standby.replicas"),
-    )
+def _times(
+    group_configs: GroupConfigs, kind: str, make: Callable[..., TimesT], names: Sequence[str]
+) -> Callable[[str], TimesT]:
+    """Return the function that looks up the times of a group of this kind, by its id."""
+    configs = [f"{kind}.{name}" for name in names]
+    return lambda group_id: make(*(group_configs.value(group_id, config) for config in configs))

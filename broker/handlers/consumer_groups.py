@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fencepost.broker.group.consumer.subscriptions import every_name
-from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
+from fencepost.broker.handlers.group_admin import describe_in_turn
 from fencepost.broker.hosting.features import GROUP_VERSION
-from fencepost.broker.log.sliced_work import SLICE_S, Slices
-from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.requests.api import RequestContext, SlicedResponse, api
 from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
@@ -82,17 +81,10 @@ async def handle_consumer_group_describe(
     """
     if not context.services.features.level(GROUP_VERSION):
         return consumer_group_describe_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
-    groups = []
-    slices = Slices(SLICE_S)
-    for group_id in request.group_ids:
-        await slices.turn()
-        if group_id:
-            described = await context.services.groups.describe_consumer_group(group_id)
-        else:
-            described = ConsumerGroupDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-        if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
-            described.authorized_operations = GROUP_OPERATIONS
-        groups.append(described)
-    return written_in_slices(
-        ConsumerGroupDescribeResponse(groups=groups), sum(1 + len(group.members) for group in groups)
-    )
+
+    async def describe(group_id: str) -> ConsumerGroupDescribedGroup:
+        if not group_id:
+            return ConsumerGroupDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+        return await context.services.groups.describe_consumer_group(group_id)
+
+    return await describe_in_turn(request, request.group_ids, describe, ConsumerGroupDescribeResponse)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
 from fencepost.broker.group.consumer.membership import HeartbeatRefusal
 from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
@@ -26,6 +29,42 @@ GROUPS_PER_STEP = 100
 GROUP_OPERATIONS = GROUP_BITS
 
 
+class Describable(Protocol):
+    """A group in the response to a request that describes groups."""
+
+    error_code: int
+    authorized_operations: int
+    members: list[Any]
+
+
+class DescribeRequest(Protocol):
+    """A request that describes groups."""
+
+    include_authorized_operations: bool
+
+
+DescribedT = TypeVar("DescribedT", bound=Describable)
+ResponseT = TypeVar("ResponseT")
+
+
+async def describe_in_turn(
+    request: DescribeRequest,
+    group_ids: Iterable[str],
+    describe: Callable[[str], Awaitable[DescribedT]],
+    respond: Callable[..., ResponseT],
+) -> ResponseT | SlicedResponse:
+    """Describe groups one after the other, with the allowed operations where the request asks for them."""
+    groups = []
+    slices = Slices(SLICE_S)
+    for group_id in group_ids:
+        await slices.turn()
+        described = await describe(group_id)
+        if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
+            described.authorized_operations = GROUP_OPERATIONS
+        groups.append(described)
+    return written_in_slices(respond(groups=groups), sum(1 + len(group.members) for group in groups))
+
+
 # DescribeGroups
 
 
@@ -44,18 +83,14 @@ async def handle_describe_groups(
     A group that does not exist is described as Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043).
     Refuses, per group: the coordinator's errors.
     """
-    groups = []
-    slices = Slices(SLICE_S)
-    for group_id in request.groups:
-        await slices.turn()
+
+    async def describe(group_id: str) -> DescribedGroup:
         described = await context.services.groups.describe_group(group_id)
         if isinstance(described, HeartbeatRefusal):
-            described = _refused(group_id, described, context.api_version)
-        if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
-            described.authorized_operations = GROUP_OPERATIONS
-        groups.append(described)
-    count = sum(1 + len(group.members) for group in groups)
-    return written_in_slices(DescribeGroupsResponse(groups=groups), count)
+            return _refused(group_id, described, context.api_version)
+        return described
+
+    return await describe_in_turn(request, request.groups, describe, DescribeGroupsResponse)
 
 
 def _refused(group_id: str, refusal: HeartbeatRefusal, version: int) -> DescribedGroup:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
+from fencepost.broker.handlers.group_admin import describe_in_turn
 from fencepost.broker.hosting.features import SHARE_VERSION
-from fencepost.broker.log.sliced_work import SLICE_S, Slices
-from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.requests.api import RequestContext, SlicedResponse, api
 from fencepost.broker.share.service import (
     ShareService,  # not in a request: descriptors may be short
 )
@@ -80,16 +79,10 @@ async def handle_share_group_describe(
     """
     if not are_share_groups_on(context):
         return share_group_describe_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
-    groups = []
-    slices = Slices(SLICE_S)
-    for group_id in request.group_ids:
-        await slices.turn()
-        if group_id:
-            described = await context.services.shares.describe(group_id)
-        else:
-            described = ShareGroupDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-        if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
-            described.authorized_operations = GROUP_OPERATIONS
-        groups.append(described)
-    count = sum(1 + len(group.members) for group in groups)
-    return written_in_slices(ShareGroupDescribeResponse(groups=groups), count)
+
+    async def describe(group_id: str) -> ShareGroupDescribedGroup:
+        if not group_id:
+            return ShareGroupDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+        return await context.services.shares.describe(group_id)
+
+    return await describe_in_turn(request, request.group_ids, describe, ShareGroupDescribeResponse)

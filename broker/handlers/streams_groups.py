@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from fencepost.broker.group.streams.requests import check_topic_names
 from fencepost.broker.group.streams.service import StreamsGroupService  # not in a request: descriptors may be short
-from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
+from fencepost.broker.handlers.group_admin import describe_in_turn
 from fencepost.broker.hosting.features import STREAMS_VERSION
 from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
-from fencepost.broker.log.sliced_work import SLICE_S, Slices
-from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.requests.api import RequestContext, SlicedResponse, api
 from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import (
@@ -94,17 +93,10 @@ async def handle_streams_group_describe(
     """
     if not _are_streams_groups_on(context):
         return streams_group_describe_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
-    groups = []
-    slices = Slices(SLICE_S)
-    for group_id in request.group_ids:
-        await slices.turn()
-        if group_id:
-            described = await context.services.groups.streams.describe(group_id)
-        else:
-            described = StreamsGroupDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-        if request.include_authorized_operations and described.error_code == ErrorCode.NONE:
-            described.authorized_operations = GROUP_OPERATIONS
-        groups.append(described)
-    return written_in_slices(
-        StreamsGroupDescribeResponse(groups=groups), sum(1 + len(group.members) for group in groups)
-    )
+
+    async def describe(group_id: str) -> StreamsGroupDescribedGroup:
+        if not group_id:
+            return StreamsGroupDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+        return await context.services.groups.streams.describe(group_id)
+
+    return await describe_in_turn(request, request.group_ids, describe, StreamsGroupDescribeResponse)

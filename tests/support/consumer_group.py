@@ -7,7 +7,7 @@ from typing import Any
 
 from fencepost.broker.group.consumer.group import ConsumerGroup, ConsumerGroupState
 from fencepost.broker.group.consumer.membership import HeartbeatContext
-from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig
+from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes
 from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
 from fencepost.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -47,9 +47,7 @@ class GroupWorld(ShardHarness):
     def __init__(self, *, config: GroupConfig | None = None, **partition_counts: int) -> None:
         super().__init__(
             config
-            or GroupConfig(
-                initial_rebalance_delay_ms=0, consumer_times=lambda _: ConsumerTimes(assignment_interval_ms=0)
-            ),
+            or GroupConfig(initial_rebalance_delay_ms=0, consumer_times=lambda _: GroupTimes(assignment_interval_ms=0)),
             topics=image(**partition_counts),
         )
 

@@ -293,7 +293,11 @@ async def test_closing_ends_requests_that_wait() -> None:
 async def test_every_new_member_gets_an_id_of_its_own() -> None:
     broker = GroupBroker()
     broker.groups = GroupService(
-        cast("Any", broker.topics), broker.settings, broker.clock, new_member_id_suffix=lambda: str(uuid4())
+        cast("Any", broker.topics),
+        broker.settings,
+        broker.clock,
+        new_member_id_suffix=lambda: str(uuid4()),
+        group_configs=broker.group_configs,
     )
     await broker.start()
     request = JoinGroupRequest(group_id="g", session_timeout_ms=10_000, protocol_type="consumer")

@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.broker.group.consumer.group import ConsumerGroupState, MemberState
 from fencepost.broker.group.consumer.reconciliation import RECONCILIATION_TABLE, MemberSituation
-from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig
+from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes
 from fencepost.protocol.consumer_protocol import ConsumerProtocolSubscription
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatTopicPartitions
@@ -406,8 +406,8 @@ def test_members_come_back_soon_until_the_group_has_settled() -> None:
 
 
 def test_a_group_may_have_times_of_its_own_which_count_from_the_next_heartbeat_on() -> None:
-    times = {"g": ConsumerTimes(session_timeout_ms=20_000, heartbeat_interval_ms=2_000, assignment_interval_ms=0)}
-    config = GroupConfig(consumer_times=lambda group_id: times.get(group_id, ConsumerTimes()))
+    times = {"g": GroupTimes(session_timeout_ms=20_000, heartbeat_interval_ms=2_000, assignment_interval_ms=0)}
+    config = GroupConfig(consumer_times=lambda group_id: times.get(group_id, GroupTimes()))
     world = GroupWorld(config=config, orders=2)
     member, other = world.member("a", "orders"), world.member("b", "orders", group_id="other")
     member.join()
@@ -417,7 +417,7 @@ def test_a_group_may_have_times_of_its_own_which_count_from_the_next_heartbeat_o
     world.advance(20_000)
     assert not world.consumer_group().members
     assert world.consumer_group("other").members
-    times["other"] = ConsumerTimes(session_timeout_ms=1_000)
+    times["other"] = GroupTimes(session_timeout_ms=1_000)
     other.heartbeat()
     world.advance(1_000)
     assert not world.consumer_group("other").members

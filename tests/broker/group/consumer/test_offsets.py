@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig
+from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes
 from fencepost.broker.group.offsets.commits import Committer, Fetcher
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.errors import ErrorCode
@@ -16,7 +16,7 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 @pytest.fixture
 def world() -> GroupWorld:
-    times = ConsumerTimes(session_timeout_ms=100 * HOUR_MS, assignment_interval_ms=0)
+    times = GroupTimes(session_timeout_ms=100 * HOUR_MS, assignment_interval_ms=0)
     config = GroupConfig(offsets_retention_ms=HOUR_MS, consumer_times=lambda _: times)
     return GroupWorld(config=config, orders=2, payments=1)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.broker.group.consumer.group import ConsumerGroup
-from fencepost.broker.group.decision_builder import ConsumerTimes, GroupConfig
+from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes
 from fencepost.broker.group.shard import GroupShard
 from tests.support.consumer_group import ClassicModelMember, GroupWorld, ModelMember
 from tests.support.group_shard import RECORD
@@ -30,7 +30,7 @@ class Clients:
     def __init__(self) -> None:
         config = GroupConfig(
             initial_rebalance_delay_ms=0,
-            consumer_times=lambda _: ConsumerTimes(session_timeout_ms=10_000, assignment_interval_ms=0),
+            consumer_times=lambda _: GroupTimes(session_timeout_ms=10_000, assignment_interval_ms=0),
         )
         self.world = GroupWorld(config=config, orders=3, payments=2)
         self.members: list[ModelMember | ClassicModelMember] = []

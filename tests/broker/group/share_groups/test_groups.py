@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
-from fencepost.broker.group.decision_builder import GroupConfig, ShareTimes
+from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes
 from fencepost.broker.group.share_groups.assignor import assign
 from fencepost.broker.group.share_groups.group import ShareGroup
 from fencepost.broker.group.share_groups.groups import OffsetDeletion
@@ -106,8 +106,8 @@ def test_a_share_out_waits_for_the_one_before() -> None:
 
 
 def test_a_group_may_keep_its_assignments_for_a_time_of_its_own() -> None:
-    times = {"g": ShareTimes(assignment_interval_ms=5_000)}
-    shares = Shares(GroupConfig(share_times=lambda group_id: times.get(group_id, ShareTimes())))
+    times = {"g": GroupTimes(assignment_interval_ms=5_000)}
+    shares = Shares(GroupConfig(share_times=lambda group_id: times.get(group_id, GroupTimes())))
     epoch = shares.join("a", ["orders"])
     shares.harness.advance(5_000)
     assert shares.assigned(shares.heartbeat("a", epoch)) == {ORDERS_ID: [0, 1]}
