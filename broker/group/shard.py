@@ -21,7 +21,7 @@ from fencepost.broker.group.classic.records import apply_group, group_tombstone
 from fencepost.broker.group.consumer.classic_members import ClassicMembersOfConsumerGroups
 from fencepost.broker.group.consumer.description import described_consumer_group
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, ConsumerGroup
-from fencepost.broker.group.consumer.membership import ConsumerMembership, HeartbeatContext, HeartbeatRefusal, refuse
+from fencepost.broker.group.consumer.membership import ConsumerMembership, HeartbeatContext, refuse
 from fencepost.broker.group.consumer.migration import can_become_classic, downgrade, upgraded
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.records import STORED_CONSUMER_GROUPS, UnknownMemberStateError, group_tombstones
@@ -43,6 +43,7 @@ from fencepost.broker.group.offsets.records import (
     decode_offset,
     offset_tombstone,
 )
+from fencepost.broker.group.refusals import HeartbeatRefusal, no_such_group
 from fencepost.broker.group.share_groups.group import ShareGroup
 from fencepost.broker.group.streams.group import StreamsGroup
 from fencepost.broker.kernel.deadlines import DeadlinePace, Deadlines
@@ -259,14 +260,14 @@ class GroupShard:
         effects = self._effects(now_ms)
         if request.member_epoch < JOIN_EPOCH:
             if not isinstance(known, ConsumerGroup):
-                return Decision(refuse(*_no_consumer_group(group_id, known)))
+                return Decision(refuse(*no_such_group(group_id, known, "consumer")))
             return effects.decision(self._consumer.leave(known, request, effects))
         group = known if isinstance(known, ConsumerGroup) else None
         if group is None:
             if request.member_epoch != JOIN_EPOCH or isinstance(known, ShareGroup | StreamsGroup):
                 if known is None:
                     return Decision(refuse(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found."))
-                return Decision(refuse(*_no_consumer_group(group_id, known)))
+                return Decision(refuse(*no_such_group(group_id, known, "consumer")))
             if isinstance(known, ClassicGroup) and known.members:
                 converted = upgraded(known, self._topics, self._config, effects)
                 if isinstance(converted, str):
@@ -304,8 +305,7 @@ class GroupShard:
         """
         group = self._group(group_id)
         if not isinstance(group, ClassicGroup):
-            reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
-            return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+            return no_such_group(group_id, group, "classic")
         is_stable = group.state is ClassicState.STABLE
         return DescribedGroup(
             group_id=group_id,
@@ -330,7 +330,7 @@ class GroupShard:
         group = self._group(group_id)
         if isinstance(group, ConsumerGroup):
             return described_consumer_group(group, self._topics, self._config.consumer_assignors[0])
-        error, message = _no_consumer_group(group_id, group)
+        error, message = no_such_group(group_id, group, "consumer")
         return ConsumerGroupDescribedGroup(group_id=group_id, error_code=error, error_message=message)
 
     def delete_group(self, group_id: str) -> Decision[ErrorCode | None]:
@@ -574,8 +574,3 @@ def _is_removable(group: ClassicGroup | ConsumerGroup | StreamsGroup) -> bool:
     if not isinstance(group, ClassicGroup):
         return not group.members
     return group.is_stored and group.cell(ClassicEvent.EXPIRED) is ClassicState.DEAD and not group.pending_member_ids
-
-
-def _no_consumer_group(group_id: str, group: Group | None) -> HeartbeatRefusal:
-    reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
-    return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)

@@ -5,7 +5,7 @@ Source: KIP-932, KIP-1226 (lag); Kafka's KafkaApis and GroupCoordinatorService.
 
 from __future__ import annotations
 
-from fencepost.broker.group.consumer.membership import HeartbeatRefusal
+from fencepost.broker.group.refusals import HeartbeatRefusal
 from fencepost.broker.handlers.share_groups import are_share_groups_on
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.share.service import ShareOffset

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
-from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext
+from fencepost.broker.group.refusals import HeartbeatRefusal
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.group.share_groups.groups import OffsetDeletion
 from fencepost.broker.group.share_groups.membership import StateToInitialize

@@ -32,6 +32,7 @@ from fencepost.broker.group.decision_builder import (
     GroupConfig,
     GroupDeadlines,
 )
+from fencepost.broker.group.refusals import HeartbeatRefusal, fenced_member, full_group, unknown_member
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
@@ -50,13 +51,6 @@ FIRST_VERSION_WITH_CLIENT_MEMBER_ID = 1  # KIP-1082
 # seconds late.
 SETTLING_HEARTBEAT_INTERVAL_MS = 500
 SETTLING_PERIOD_MS = 3_000
-
-
-class HeartbeatRefusal(NamedTuple):
-    """Refusal of a heartbeat or another request about a group. The message is for people."""
-
-    error: ErrorCode
-    message: str | None
 
 
 class HeartbeatContext(NamedTuple):
@@ -126,10 +120,7 @@ class ConsumerMembership:
         """
         member_id = request.member_id or sender.new_member_id
         if len(group.members) >= self._config.consumer_max_size and member_id not in group.members:
-            return refuse(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {self._config.consumer_max_size} members.",
-            )
+            return refuse(*full_group(self._config.consumer_max_size, "consumer"))
         reported = _reported(request.topic_partitions)
         found = self._find(group, request, member_id, reported)
         if isinstance(found, HeartbeatRefusal):
@@ -197,7 +188,7 @@ class ConsumerMembership:
         if request.instance_id is None:
             member = group.members.get(member_id)
             if member is None:
-                return None if is_joining else _unknown(member_id, group)
+                return None if is_joining else unknown_member(member_id, group.group_id)
         else:
             member = group.static_member(request.instance_id)
             if is_joining:
@@ -226,7 +217,7 @@ class ConsumerMembership:
         if request.instance_id is None:
             member = group.members.get(request.member_id)
             if member is None:
-                return refuse(*_unknown(request.member_id, group))
+                return refuse(*unknown_member(request.member_id, group.group_id))
         else:
             member = group.static_member(request.instance_id)
             refusal = check_static(member, request.member_id, request.instance_id)
@@ -345,18 +336,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, reported: ReportedPartition
     )
     if is_repeated:
         return None
-    relation = "greater" if epoch > member.member_epoch else "smaller"
-    return HeartbeatRefusal(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group "
-        f"coordinator ({member.member_epoch}). The member must abandon all its partitions and rejoin.",
-    )
-
-
-def _unknown(member_id: str, group: ConsumerGroup) -> HeartbeatRefusal:
-    return HeartbeatRefusal(
-        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
-    )
+    return fenced_member(member.member_epoch, epoch, "consumer")
 
 
 def _updated(

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, Assignment
-from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import DeadlineKey, DecisionBuilder, GroupConfig, GroupDeadlines
 from fencepost.broker.group.kinds import Group
 from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES
+from fencepost.broker.group.refusals import HeartbeatRefusal, no_such_group
 from fencepost.broker.group.share_groups.group import ShareGroup, StatePartitions
 from fencepost.broker.group.share_groups.membership import (
     ShareHeartbeat,
@@ -76,8 +77,7 @@ class ShareGroups:
         group = self._find(group_id)
         if isinstance(group, ShareGroup):
             return group
-        reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a share group."
-        return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+        return no_such_group(group_id, group, "share")
 
     def _empty_group(self, group_id: str) -> ShareGroup | HeartbeatRefusal:
         """Find a share group without members. Refuses: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_EPOCH, NO_PARTITIONS, Assignment
-from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash, topic_ids
 from fencepost.broker.group.decision_builder import (
     DeadlineKey,
@@ -23,6 +23,7 @@ from fencepost.broker.group.decision_builder import (
     GroupConfig,
     GroupDeadlines,
 )
+from fencepost.broker.group.refusals import HeartbeatRefusal, fenced_member, full_group, unknown_member
 from fencepost.broker.group.share_groups.assignor import SIMPLE_ASSIGNOR, assign
 from fencepost.broker.group.share_groups.group import ShareGroup, ShareMember
 from fencepost.broker.group.share_groups.records import (
@@ -103,11 +104,10 @@ class ShareMembership:
         member_id = request.member_id
         known = group.members.get(member_id)
         if known is None and len(group.members) >= self._config.share_max_size:
-            reason = f"The share group has reached its maximum capacity of {self._config.share_max_size} members."
-            return refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
+            return refuse(*full_group(self._config.share_max_size, "share"))
         if known is None:
             if request.member_epoch != JOIN_EPOCH:
-                return refuse(*_unknown(member_id, group))
+                return refuse(*unknown_member(member_id, group.group_id))
             effects.note(log.info, "group_member_joined", group_id=group.group_id, member_id=member_id)
         else:
             refusal = _check_epoch(known, request.member_epoch)
@@ -153,7 +153,7 @@ class ShareMembership:
         """Remove a member that leaves. Refuses: UNKNOWN_MEMBER_ID."""
         member = group.members.get(request.member_id)
         if member is None:
-            return refuse(*_unknown(request.member_id, group))
+            return refuse(*unknown_member(request.member_id, group.group_id))
         effects.note(log.info, "group_member_left", group_id=group.group_id, member_id=member.member_id)
         self._fence(STORED_SHARE_GROUPS.draft(group, effects), [member])
         return ShareHeartbeat(
@@ -274,24 +274,13 @@ def refuse(error: ErrorCode, message: str | None = None) -> ShareHeartbeat:
     return ShareHeartbeat(ShareGroupHeartbeatResponse(error_code=error, error_message=message))
 
 
-def _unknown(member_id: str, group: ShareGroup) -> HeartbeatRefusal:
-    return HeartbeatRefusal(
-        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
-    )
-
-
 def _check_epoch(member: ShareMember, epoch: int) -> HeartbeatRefusal | None:
     """Refuse with FENCED_MEMBER_EPOCH any epoch but the member's, or the one before when the last reply was lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch) or (
         epoch < member.member_epoch and epoch == member.previous_member_epoch
     ):
         return None
-    relation = "greater" if epoch > member.member_epoch else "smaller"
-    return HeartbeatRefusal(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The share group member has a {relation} member epoch ({epoch}) than the one known by the group "
-        f"coordinator ({member.member_epoch}). The member must abandon all its partitions and rejoin.",
-    )
+    return fenced_member(member.member_epoch, epoch, "share")
 
 
 def _updated(member: ShareMember, request: ShareGroupHeartbeatRequest, sender: HeartbeatContext) -> ShareMember:

@@ -11,10 +11,11 @@ from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, Rec
 from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
 from fencepost.broker.group.classic.records import group_tombstone
 from fencepost.broker.group.consumer.group import JOIN_EPOCH
-from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
+from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import DeadlineKey, DecisionBuilder, GroupConfig, GroupDeadlines
 from fencepost.broker.group.kinds import Group
+from fencepost.broker.group.refusals import no_such_group
 from fencepost.broker.group.streams.description import described_streams_group
 from fencepost.broker.group.streams.group import StreamsGroup
 from fencepost.broker.group.streams.membership import StreamsHeartbeat, StreamsMembership, refuse
@@ -63,13 +64,13 @@ class StreamsGroups:
         known = self._find(request.group_id)
         if request.member_epoch < JOIN_EPOCH:
             if not isinstance(known, StreamsGroup):
-                return Decision(refuse(*_no_streams_group(request.group_id, known)))
+                return Decision(refuse(*no_such_group(request.group_id, known, "streams")))
             return effects.decision(self._membership.leave(known, request, effects))
         group = self._joined(known, request, effects) if request.member_epoch == JOIN_EPOCH else known
         if not isinstance(group, StreamsGroup):
             if group is None:
                 return Decision(refuse(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {request.group_id} not found."))
-            return Decision(refuse(*_no_streams_group(request.group_id, group)))
+            return Decision(refuse(*no_such_group(request.group_id, group, "streams")))
         heartbeat = self._membership.heartbeat(group, request, sender, effects)
         return Decision(heartbeat) if heartbeat.response.error_code else effects.decision(heartbeat)
 
@@ -87,7 +88,7 @@ class StreamsGroups:
         """Describe a streams group. Refuses: GROUP_ID_NOT_FOUND, also for a group of another kind."""
         group = self._find(group_id)
         if not isinstance(group, StreamsGroup):
-            error, message = _no_streams_group(group_id, group)
+            error, message = no_such_group(group_id, group, "streams")
             return StreamsGroupDescribedGroup(group_id=group_id, error_code=error, error_message=message)
         known = group.memory.configured
         configured = None if known is None or known[0] is not group.topology else known[2]
@@ -114,8 +115,3 @@ class StreamsGroups:
     def apply(self, key_bytes: bytes, value: bytes | None, origin: RecordOrigin) -> bool:
         """Apply a record of a streams group; return False for any other record. Raises DecodeError."""
         return STORED_STREAMS_GROUPS.apply(self._groups, key_bytes, value, origin)
-
-
-def _no_streams_group(group_id: str, group: Group | None) -> HeartbeatRefusal:
-    reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a streams group."
-    return HeartbeatRefusal(ErrorCode.GROUP_ID_NOT_FOUND, reason)

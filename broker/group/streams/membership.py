@@ -17,7 +17,6 @@ from fencepost.broker.group.consumer.membership import (
     SETTLING_HEARTBEAT_INTERVAL_MS,
     SETTLING_PERIOD_MS,
     HeartbeatContext,
-    HeartbeatRefusal,
 )
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import (
@@ -27,6 +26,7 @@ from fencepost.broker.group.decision_builder import (
     GroupConfig,
     GroupDeadlines,
 )
+from fencepost.broker.group.refusals import HeartbeatRefusal, full_group, unknown_member
 from fencepost.broker.group.streams.assignor import STICKY_ASSIGNOR, Assignee, SubtopologySize, assign
 from fencepost.broker.group.streams.description import partitions_by_endpoint
 from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
@@ -45,7 +45,6 @@ from fencepost.broker.group.streams.requests import (
     differs,
     reported_tasks,
     topology_of_request,
-    unknown_member,
     updated_member,
 )
 from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment, task_ids
@@ -197,7 +196,7 @@ class StreamsMembership:
         """Remove a member that leaves. Refuses: UNKNOWN_MEMBER_ID."""
         member = group.members.get(request.member_id)
         if member is None:
-            return refuse(*unknown_member(request.member_id, group))
+            return refuse(*unknown_member(request.member_id, group.group_id))
         draft = STORED_STREAMS_GROUPS.draft(group, effects)
         if request.shutdown_application:
             _shut_down(draft, request.member_id)
@@ -219,11 +218,10 @@ class StreamsMembership:
         if known is not None:
             return check_epoch(known, request.member_epoch, reported)
         if request.member_epoch != JOIN_EPOCH:
-            return unknown_member(request.member_id, group)
+            return unknown_member(request.member_id, group.group_id)
         max_size = self._config.streams_max_size
         if len(group.members) >= max_size:
-            reason = f"The streams group has reached its maximum capacity of {max_size} members."
-            return HeartbeatRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
+            return full_group(max_size, "streams")
         return None
 
     def _take_topology(self, draft: StreamsDraft, sent: Topology | None) -> HeartbeatRefusal | None:

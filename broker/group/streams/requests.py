@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH
-from fencepost.broker.group.consumer.membership import HeartbeatContext, HeartbeatRefusal
-from fencepost.broker.group.streams.group import MemberEndpoint, StreamsGroup, StreamsMember
+from fencepost.broker.group.consumer.membership import HeartbeatContext
+from fencepost.broker.group.refusals import HeartbeatRefusal, fenced_member
+from fencepost.broker.group.streams.group import MemberEndpoint, StreamsMember
 from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment, TaskRole, tasks_from
 from fencepost.broker.group.streams.topology import ConfiguredTopology, Topology, source_names
 from fencepost.protocol.errors import ErrorCode
@@ -150,24 +151,13 @@ def updated_member(
 # Checks against the group
 
 
-def unknown_member(member_id: str, group: StreamsGroup) -> HeartbeatRefusal:
-    return HeartbeatRefusal(
-        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
-    )
-
-
 def check_epoch(member: StreamsMember, epoch: int, reported: TaskAssignment | None) -> HeartbeatRefusal | None:
     """Refuse with FENCED_MEMBER_EPOCH any epoch but the member's, or the one before when the last reply was lost."""
     if epoch in (JOIN_EPOCH, member.member_epoch):
         return None
     if epoch == member.previous_member_epoch and epoch < member.member_epoch and _has_only(member, reported):
         return None
-    relation = "greater" if epoch > member.member_epoch else "smaller"
-    return HeartbeatRefusal(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The streams group member has a {relation} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({member.member_epoch}). The member must abandon all its partitions and rejoin.",
-    )
+    return fenced_member(member.member_epoch, epoch, "streams")
 
 
 def _has_only(member: StreamsMember, reported: TaskAssignment | None) -> bool:

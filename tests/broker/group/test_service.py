@@ -13,8 +13,8 @@ import pytest
 
 from fencepost.broker.coordination import runtime
 from fencepost.broker.coordination.runtime import partition_for_key
-from fencepost.broker.group.consumer.membership import HeartbeatRefusal
 from fencepost.broker.group.offsets.commits import Committer, OffsetToCommit
+from fencepost.broker.group.refusals import HeartbeatRefusal
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from fencepost.protocol.errors import ErrorCode
