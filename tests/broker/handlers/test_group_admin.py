@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.broker.group import service
 from fencepost.broker.group.offsets.commits import Committer, OffsetToCommit
-from fencepost.broker.handlers import consumer_groups, group_admin
+from fencepost.broker.handlers import group_admin
 from fencepost.broker.handlers.group_admin import GROUP_OPERATIONS
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.errors import ErrorCode
@@ -127,7 +127,7 @@ GROUPS_COUNT = 1_500
 async def test_many_groups_are_listed_described_and_deleted_while_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (service, group_admin, consumer_groups):
+    for module in (service, group_admin):
         monkeypatch.setattr(module, "SLICE_S", 0.0)
     group_ids = [f"group-{number}" for number in range(GROUPS_COUNT)]
     async with GroupBroker() as broker:
