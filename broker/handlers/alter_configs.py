@@ -219,13 +219,7 @@ def _result(resource: Resource, outcome: ErrorWithMessage) -> AlterConfigsResour
 # ListConfigResources
 
 
-def list_config_resources_failed(
-    request: ListConfigResourcesRequest, error: ErrorCode, version: int
-) -> ListConfigResourcesResponse:
-    return ListConfigResourcesResponse(error_code=error)
-
-
-@api(ListConfigResourcesRequest, ListConfigResourcesResponse, failed=list_config_resources_failed)
+@api(ListConfigResourcesRequest, ListConfigResourcesResponse)
 def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
@@ -238,7 +232,7 @@ def handle_list_config_resources(
         return ListConfigResourcesResponse(config_resources=[])
     kinds = frozenset(request.resource_types) or frozenset(ResourceType)
     if not kinds <= frozenset(ResourceType):
-        return list_config_resources_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     services = context.services
     found = []
     nodes = [services.node_id, *(other.node_id for other in services.topics.placement.other_nodes())]

@@ -32,11 +32,7 @@ HIGHEST_ADVERTISED = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def api_versions_failed(request: ApiVersionsRequest, error: ErrorCode, version: int) -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=error)
-
-
-@api(ApiVersionsRequest, ApiVersionsResponse, failed=api_versions_failed)
+@api(ApiVersionsRequest, ApiVersionsResponse)
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List all served APIs and the feature levels. INVALID_REQUEST for an unusable client software name."""
     version = context.api_version
@@ -44,7 +40,7 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
         _SOFTWARE_NAME.fullmatch(request.client_software_name)
         and _SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
-        return api_versions_failed(request, ErrorCode.INVALID_REQUEST, version)
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     features = context.services.features
     return ApiVersionsResponse(
         api_keys=advertised_versions(with_unstable=context.services.settings.unstable_api_versions_enable),

@@ -39,13 +39,7 @@ CONTROLLER_ENDPOINTS = 2
 MAXIMUM_PARTITIONS_PER_RESPONSE = 2000
 
 
-def describe_cluster_failed(
-    request: DescribeClusterRequest, error: ErrorCode, version: int, message: str | None = None
-) -> DescribeClusterResponse:
-    return DescribeClusterResponse(error_code=error, error_message=message)
-
-
-@api(DescribeClusterRequest, DescribeClusterResponse, failed=describe_cluster_failed)
+@api(DescribeClusterRequest, DescribeClusterResponse)
 def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Describe the nodes that are alive; this one is the controller.
 
@@ -53,18 +47,14 @@ def handle_describe_cluster(context: RequestContext, request: DescribeClusterReq
     """
     services = context.services
     if request.endpoint_type == CONTROLLER_ENDPOINTS:
-        return describe_cluster_failed(
-            request,
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            context.api_version,
-            "This is a listener for clients; controllers are not reached through it.",
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="This is a listener for clients; controllers are not reached through it.",
         )
     if request.endpoint_type != BROKER_ENDPOINTS:
-        return describe_cluster_failed(
-            request,
-            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            context.api_version,
-            f"There is no endpoint type {request.endpoint_type}.",
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"There is no endpoint type {request.endpoint_type}.",
         )
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,

@@ -21,23 +21,16 @@ from fencepost.protocol.messages.consumer_groups import (
 # ConsumerGroupHeartbeat
 
 
-def consumer_group_heartbeat_failed(
-    request: ConsumerGroupHeartbeatRequest, error: ErrorCode, version: int
-) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=error)
-
-
 @api(
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    failed=consumer_group_heartbeat_failed,
 )
 async def handle_consumer_group_heartbeat(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """A member joins, stays or leaves, and gets its assignment. Refuses: see `ConsumerGroupHeartbeatResponse`."""
     if not context.services.features.level(GROUP_VERSION):
-        return consumer_group_heartbeat_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return await context.services.groups.consumer_heartbeat(
         request,
         context.api_version,

@@ -80,21 +80,12 @@ def handle_expire_delegation_token(
     return expire_delegation_token_failed(request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version)
 
 
-def describe_delegation_token_failed(
-    request: DescribeDelegationTokenRequest, error: ErrorCode, version: int
-) -> DescribeDelegationTokenResponse:
-    return DescribeDelegationTokenResponse(error_code=error)
-
-
 @api(
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
-    failed=describe_delegation_token_failed,
 )
 def handle_describe_delegation_token(
     context: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
     """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated."""
-    return describe_delegation_token_failed(
-        request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version
-    )
+    return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)

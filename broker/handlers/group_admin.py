@@ -105,11 +105,7 @@ def _refused(group_id: str, refusal: HeartbeatRefusal, version: int) -> Describe
 # ListGroups
 
 
-def list_groups_failed(request: ListGroupsRequest, error: ErrorCode, version: int) -> ListGroupsResponse:
-    return ListGroupsResponse(error_code=error)
-
-
-@api(ListGroupsRequest, ListGroupsResponse, failed=list_groups_failed)
+@api(ListGroupsRequest, ListGroupsResponse)
 async def handle_list_groups(
     context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse | SlicedResponse:

@@ -69,11 +69,7 @@ async def handle_sync_group(context: RequestContext, request: SyncGroupRequest) 
 # Heartbeat
 
 
-def heartbeat_failed(request: HeartbeatRequest, error: ErrorCode, version: int) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=error)
-
-
-@api(HeartbeatRequest, HeartbeatResponse, failed=heartbeat_failed)
+@api(HeartbeatRequest, HeartbeatResponse)
 async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Keep a member alive, and report to it a rebalance that it has to join.
 
@@ -86,11 +82,7 @@ async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -
 # LeaveGroup
 
 
-def leave_group_failed(request: LeaveGroupRequest, error: ErrorCode, version: int) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=error)
-
-
-@api(LeaveGroupRequest, LeaveGroupResponse, failed=leave_group_failed)
+@api(LeaveGroupRequest, LeaveGroupResponse)
 async def handle_leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Remove one member (0 to 2), or any number of them, each with its own result."""
     is_batch = context.api_version >= FIRST_BATCH_LEAVE

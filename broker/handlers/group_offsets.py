@@ -536,11 +536,7 @@ def _by_topic(fetched: list[FetchedOffset], *, sort: bool) -> Iterable[tuple[str
 # OffsetDelete
 
 
-def offset_delete_failed(request: OffsetDeleteRequest, error: ErrorCode, version: int) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=error)
-
-
-@api(OffsetDeleteRequest, OffsetDeleteResponse, failed=offset_delete_failed)
+@api(OffsetDeleteRequest, OffsetDeleteResponse)
 async def handle_offset_delete(
     context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | SlicedResponse:
@@ -562,7 +558,7 @@ async def handle_offset_delete(
                 answers.setdefault(requested.name, []).append(refused)
     errors = await _in_slices(wanted, partial(context.services.groups.delete_offsets, request.group_id))
     if isinstance(errors, ErrorCode):
-        return offset_delete_failed(request, errors, context.api_version)
+        return OffsetDeleteResponse(error_code=errors)
     for (name, index), error in zip(wanted, errors, strict=True):
         answers.setdefault(name, []).append(OffsetDeleteResponsePartition(index, error))
     response = OffsetDeleteResponse(

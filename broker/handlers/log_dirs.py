@@ -37,13 +37,7 @@ FEWEST_IN_SLICES = 1_000
 # DescribeLogDirs
 
 
-def describe_log_dirs_failed(
-    request: DescribeLogDirsRequest, error: ErrorCode, version: int
-) -> DescribeLogDirsResponse:
-    return DescribeLogDirsResponse(error_code=error)
-
-
-@api(DescribeLogDirsRequest, DescribeLogDirsResponse, failed=describe_log_dirs_failed)
+@api(DescribeLogDirsRequest, DescribeLogDirsResponse)
 async def handle_describe_log_dirs(
     context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse | SlicedResponse:

@@ -33,11 +33,7 @@ NOT_HOSTED = "This server does not host this topic-partition."
 # DescribeQuorum
 
 
-def describe_quorum_failed(request: DescribeQuorumRequest, error: ErrorCode, version: int) -> DescribeQuorumResponse:
-    return DescribeQuorumResponse(error_code=error)
-
-
-@api(DescribeQuorumRequest, DescribeQuorumResponse, failed=describe_quorum_failed)
+@api(DescribeQuorumRequest, DescribeQuorumResponse)
 def handle_describe_quorum(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe this node as the only voter. Offsets count the topic changes since its start: there is no metadata log.
 

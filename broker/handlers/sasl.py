@@ -17,14 +17,10 @@ from fencepost.protocol.messages.sasl import (
 TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 
-def sasl_handshake_failed(request: SaslHandshakeRequest, error: ErrorCode, version: int) -> SaslHandshakeResponse:
-    return SaslHandshakeResponse(error_code=error)
-
-
-@api(SaslHandshakeRequest, SaslHandshakeResponse, failed=sasl_handshake_failed)
+@api(SaslHandshakeRequest, SaslHandshakeResponse)
 def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     """ILLEGAL_SASL_STATE: this connection needs no authentication."""
-    return sasl_handshake_failed(request, ErrorCode.ILLEGAL_SASL_STATE, context.api_version)
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
 def sasl_authenticate_failed(

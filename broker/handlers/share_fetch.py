@@ -51,31 +51,25 @@ AcknowledgementResults = Mapping[TopicIdPartition, AcknowledgementRefusal]
 # ShareFetch
 
 
-def share_fetch_failed(
-    request: ShareFetchRequest, error: ErrorCode, version: int, message: str | None = None
-) -> ShareFetchResponse:
-    return ShareFetchResponse(error_code=error, error_message=message)
-
-
-@api(ShareFetchRequest, ShareFetchResponse, failed=share_fetch_failed, is_cancelled_on_disconnect=True)
+@api(ShareFetchRequest, ShareFetchResponse, is_cancelled_on_disconnect=True)
 async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
     """Acquire records for a member, at once or when there are some; its acknowledgements are handled first.
 
     Refuses as a whole: INVALID_REQUEST, SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH,
     SHARE_SESSION_LIMIT_REACHED (after `max_wait_ms`).
     """
-    version, shares = context.api_version, context.services.shares
+    shares = context.services.shares
     if not are_share_groups_on(context):
-        return share_fetch_failed(request, ErrorCode.UNSUPPORTED_VERSION, version)
+        return ShareFetchResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     reason = _wrong_member(request.group_id, request.member_id) or _wrong_renewal(request)
     if reason is not None:
-        return share_fetch_failed(request, ErrorCode.INVALID_REQUEST, version, reason)
+        return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=reason)
     group_id, member_id = request.group_id or "", request.member_id or ""
     session = _session(context, request, group_id, member_id)
     if isinstance(session, ErrorCode):
         if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             await asyncio.sleep(max(0, request.max_wait_ms) / 1000)
-        return share_fetch_failed(request, session, version)
+        return ShareFetchResponse(error_code=session)
     acknowledged = {
         TopicIdPartition(topic.topic_id, partition.partition_index): partition
         for topic in request.topics
@@ -96,7 +90,7 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
                 share_partition.apply_fetch_acknowledgements()
         if shares.sessions.get(group_id, member_id) is not session:
             # The session was reopened or closed during the wait: a later request holds the records acquired now.
-            return share_fetch_failed(request, ErrorCode.INVALID_SHARE_SESSION_EPOCH, version)
+            return ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         for partition, result in found.items():
             if result.is_exhausted:
                 continue
@@ -304,33 +298,27 @@ def _error_of_lost_leadership(log: PartitionLog | ErrorCode) -> ErrorCode:
 # ShareAcknowledge
 
 
-def share_acknowledge_failed(
-    request: ShareAcknowledgeRequest, error: ErrorCode, version: int, message: str | None = None
-) -> ShareAcknowledgeResponse:
-    return ShareAcknowledgeResponse(error_code=error, error_message=message)
-
-
-@api(ShareAcknowledgeRequest, ShareAcknowledgeResponse, failed=share_acknowledge_failed)
+@api(ShareAcknowledgeRequest, ShareAcknowledgeResponse)
 async def handle_share_acknowledge(
     context: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse:
     """Apply a member's acknowledgements. Refuses as a whole: INVALID_REQUEST, SHARE_SESSION_NOT_FOUND,
     INVALID_SHARE_SESSION_EPOCH."""
-    version, shares, epoch = context.api_version, context.services.shares, request.share_session_epoch
+    shares, epoch = context.services.shares, request.share_session_epoch
     if not are_share_groups_on(context):
-        return share_acknowledge_failed(request, ErrorCode.UNSUPPORTED_VERSION, version)
+        return ShareAcknowledgeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     reason = _wrong_member(request.group_id, request.member_id)
     if reason is not None:
-        return share_acknowledge_failed(request, ErrorCode.INVALID_REQUEST, version, reason)
+        return ShareAcknowledgeResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=reason)
     group_id, member_id = request.group_id or "", request.member_id or ""
     if epoch == OPEN_EPOCH:
-        return share_acknowledge_failed(request, ErrorCode.INVALID_SHARE_SESSION_EPOCH, version)
+        return ShareAcknowledgeResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
     if epoch == CLOSE_EPOCH:
         session = shares.sessions.get(group_id, member_id) or ErrorCode.SHARE_SESSION_NOT_FOUND
     else:
         session = shares.sessions.advance(group_id, member_id, epoch)
     if isinstance(session, ErrorCode):
-        return share_acknowledge_failed(request, session, version)
+        return ShareAcknowledgeResponse(error_code=session)
     acknowledged = {
         TopicIdPartition(topic.topic_id, partition.partition_index): partition
         for topic in request.topics

@@ -33,19 +33,13 @@ def is_member_id(member_id: str | None) -> bool:
 # ShareGroupHeartbeat
 
 
-def share_group_heartbeat_failed(
-    request: ShareGroupHeartbeatRequest, error: ErrorCode, version: int
-) -> ShareGroupHeartbeatResponse:
-    return ShareGroupHeartbeatResponse(error_code=error)
-
-
-@api(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, failed=share_group_heartbeat_failed)
+@api(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse)
 async def handle_share_group_heartbeat(
     context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
     """A member joins, stays or leaves, and gets its assignment. Refuses: see `ShareGroupHeartbeatResponse`."""
     if not are_share_groups_on(context):
-        return share_group_heartbeat_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
+        return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not is_member_id(request.member_id):
         return ShareGroupHeartbeatResponse(
             error_code=ErrorCode.INVALID_REQUEST, error_message="Invalid member id in the request."

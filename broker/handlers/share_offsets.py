@@ -102,16 +102,9 @@ def _described(number: int, offset: ShareOffset) -> DescribeShareGroupOffsetsRes
 # AlterShareGroupOffsets
 
 
-def alter_share_group_offsets_failed(
-    request: AlterShareGroupOffsetsRequest, error: ErrorCode, version: int, message: str | None = None
-) -> AlterShareGroupOffsetsResponse:
-    return AlterShareGroupOffsetsResponse(error_code=error, error_message=message)
-
-
 @api(
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
-    failed=alter_share_group_offsets_failed,
 )
 async def handle_alter_share_group_offsets(
     context: RequestContext, request: AlterShareGroupOffsetsRequest
@@ -121,12 +114,12 @@ async def handle_alter_share_group_offsets(
     Refuses as a whole: INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND (a group of another kind), the
     coordinator's errors. Of a partition: UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE, FENCED_STATE_EPOCH.
     """
-    services, version = context.services, context.api_version
+    services = context.services
     if not are_share_groups_on(context):
-        return alter_share_group_offsets_failed(request, ErrorCode.UNSUPPORTED_VERSION, version)
+        return AlterShareGroupOffsetsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not request.group_id:
-        return alter_share_group_offsets_failed(
-            request, ErrorCode.INVALID_GROUP_ID, version, "The group id must not be empty."
+        return AlterShareGroupOffsetsResponse(
+            error_code=ErrorCode.INVALID_GROUP_ID, error_message="The group id must not be empty."
         )
     start_offsets = {}
     for topic in request.topics:
@@ -137,7 +130,7 @@ async def handle_alter_share_group_offsets(
                 start_offsets[at] = partition.start_offset
     outcome = await services.shares.alter_offsets(request.group_id, start_offsets)
     if isinstance(outcome, HeartbeatRefusal):
-        return alter_share_group_offsets_failed(request, outcome.error, version, outcome.message)
+        return AlterShareGroupOffsetsResponse(error_code=outcome.error, error_message=outcome.message)
     altered = [_altered(services, topic, outcome) for topic in request.topics]
     altered.sort(key=lambda topic: topic.topic_id != ZERO_UUID)  # Kafka's order: missing partitions come first
     return AlterShareGroupOffsetsResponse(responses=altered)
@@ -160,16 +153,9 @@ def _altered(
 # DeleteShareGroupOffsets
 
 
-def delete_share_group_offsets_failed(
-    request: DeleteShareGroupOffsetsRequest, error: ErrorCode, version: int, message: str | None = None
-) -> DeleteShareGroupOffsetsResponse:
-    return DeleteShareGroupOffsetsResponse(error_code=error, error_message=message)
-
-
 @api(
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
-    failed=delete_share_group_offsets_failed,
 )
 async def handle_delete_share_group_offsets(
     context: RequestContext, request: DeleteShareGroupOffsetsRequest
@@ -179,15 +165,15 @@ async def handle_delete_share_group_offsets(
     Refuses as a whole: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, the coordinator's errors. Of a topic:
     UNKNOWN_TOPIC_OR_PARTITION (it does not exist, or the group has not read it), COORDINATOR_NOT_AVAILABLE.
     """
-    services, version = context.services, context.api_version
+    services = context.services
     if not are_share_groups_on(context):
-        return delete_share_group_offsets_failed(request, ErrorCode.UNSUPPORTED_VERSION, version)
+        return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not request.group_id:
-        return delete_share_group_offsets_failed(request, ErrorCode.INVALID_GROUP_ID, version)
+        return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
     outcome = await services.shares.delete_offsets(request.group_id, names)
     if isinstance(outcome, HeartbeatRefusal):
-        return delete_share_group_offsets_failed(request, outcome.error, version, outcome.message)
+        return DeleteShareGroupOffsetsResponse(error_code=outcome.error, error_message=outcome.message)
     errors, without_state = outcome
     responses = []
     for topic_id, error in errors.items():

@@ -30,19 +30,13 @@ def _are_streams_groups_on(context: RequestContext) -> bool:
 # StreamsGroupHeartbeat
 
 
-def streams_group_heartbeat_failed(
-    request: StreamsGroupHeartbeatRequest, error: ErrorCode, version: int
-) -> StreamsGroupHeartbeatResponse:
-    return StreamsGroupHeartbeatResponse(error_code=error)
-
-
-@api(StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse, failed=streams_group_heartbeat_failed)
+@api(StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse)
 async def handle_streams_group_heartbeat(
     context: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
     """A member joins, stays or leaves, and gets its tasks. Refuses: see `StreamsGroupHeartbeatResponse`."""
     if not _are_streams_groups_on(context):
-        return streams_group_heartbeat_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)
+        return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if request.topology is not None:
         refusal = check_topic_names(
             request.topology,

@@ -79,13 +79,7 @@ def _describe(transactions: TransactionService, transactional_id: str) -> Descri
     )
 
 
-def list_transactions_failed(
-    request: ListTransactionsRequest, error: ErrorCode, version: int
-) -> ListTransactionsResponse:
-    return ListTransactionsResponse(error_code=error)
-
-
-@api(ListTransactionsRequest, ListTransactionsResponse, failed=list_transactions_failed)
+@api(ListTransactionsRequest, ListTransactionsResponse)
 def handle_list_transactions(
     context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Coroutine[Any, Any, SlicedResponse]:
@@ -94,7 +88,7 @@ def handle_list_transactions(
     if request.transactional_id_pattern:
         matches = _matcher(request.transactional_id_pattern)
         if matches is None:
-            return list_transactions_failed(request, ErrorCode.INVALID_REGULAR_EXPRESSION, context.api_version)
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states: set[TransactionState] = set()
     unknown: list[str] = []
     for name in request.state_filters:
@@ -117,7 +111,7 @@ def handle_list_transactions(
         # Copied in one step, and immutable: the filtering may run in slices between other requests.
         known = context.services.transactions.transactions()
     except CoordinatorRefusal as refusal:
-        return list_transactions_failed(request, refusal.error, context.api_version)
+        return ListTransactionsResponse(error_code=refusal.error)
 
     def steps() -> SlicedWork[ListTransactionsResponse]:
         shown = []

@@ -304,17 +304,22 @@ class CloseConnection(Exception):  # noqa: N818  # names the reaction, not the e
     """
 
 
+def _with_error_code(response: Callable[..., Response]) -> Callable[[Any, ErrorCode, int], Response]:
+    return lambda request, error, version: response(error_code=error)
+
+
 def api(
     request: type[Request],
     response: type[Response],
     *,
-    failed: Callable[[Request, ErrorCode, int], Response],
+    failed: Callable[[Request, ErrorCode, int], Response] | None = None,
     is_cancelled_on_disconnect: bool = False,
     repeats: Repeats | None = None,
 ) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
     """Declare the handler of an API of the table, which has the versions.
 
-    failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`.
+    failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`. Without it
+        that reply has the error code, and the defaults of all other fields.
     is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client disconnects; all others run to
         their end.
     repeats:  the fields that vary where a client repeats its requests. The handler reads those of the request in its
@@ -337,7 +342,7 @@ def api(
                 maximum_version=served.maximum_version,
                 advertised_minimum=served.advertised_minimum,
                 handler=handler,
-                failed=failed,
+                failed=failed or _with_error_code(response),
                 is_cancelled_on_disconnect=is_cancelled_on_disconnect,
                 unstable_from=served.unstable_from,
                 repeats=repeats,
