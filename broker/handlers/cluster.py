@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from fencepost.broker.handlers.metadata import missing_topic_error
+from fencepost.broker.handlers.metadata import missing_topic_error, nodes_alive
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import (
@@ -62,16 +62,8 @@ def handle_describe_cluster(context: RequestContext, request: DescribeClusterReq
         cluster_id=services.cluster_id,
         controller_id=services.node_id,
         brokers=[
-            DescribeClusterBroker(
-                broker_id=services.node_id,
-                host=services.host,
-                port=services.port,
-                rack=services.settings.broker_rack,
-            ),
-            *(
-                DescribeClusterBroker(broker_id=other.node_id, host=other.host, port=other.port)
-                for other in services.topics.placement.other_nodes()
-            ),
+            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in nodes_alive(services)
         ],
         cluster_authorized_operations=cluster_operations(asked_for=request.include_cluster_authorized_operations),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fencepost.broker.group.consumer.subscriptions import every_name
-from fencepost.broker.handlers.group_admin import describe_in_turn
+from fencepost.broker.handlers.group_admin import describe_in_turn, describing_failed
 from fencepost.broker.hosting.features import GROUP_VERSION
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api
 from fencepost.broker.security.acls import AclOperation, AclResource
@@ -52,12 +52,7 @@ def _may_describe(context: RequestContext) -> Callable[[str], bool]:
 # ConsumerGroupDescribe
 
 
-def consumer_group_describe_failed(
-    request: ConsumerGroupDescribeRequest, error: ErrorCode, version: int
-) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(
-        groups=[ConsumerGroupDescribedGroup(group_id=group_id, error_code=error) for group_id in request.group_ids]
-    )
+consumer_group_describe_failed = describing_failed(ConsumerGroupDescribeResponse, ConsumerGroupDescribedGroup)
 
 
 @api(

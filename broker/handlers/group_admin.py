@@ -47,6 +47,15 @@ DescribedT = TypeVar("DescribedT", bound=Describable)
 ResponseT = TypeVar("ResponseT")
 
 
+def describing_failed(
+    respond: Callable[..., ResponseT], described: Callable[..., Describable]
+) -> Callable[[Any, ErrorCode, int], ResponseT]:
+    """Return the function that builds the reply in which every group of the request fails with the same error."""
+    return lambda request, error, version: respond(
+        groups=[described(group_id=group_id, error_code=error) for group_id in request.group_ids]
+    )
+
+
 async def describe_in_turn(
     request: DescribeRequest,
     group_ids: Iterable[str],

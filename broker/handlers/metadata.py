@@ -180,19 +180,17 @@ async def _create(services: Services, name: str) -> ErrorCode:
     return ErrorCode.NONE if error is ErrorCode.TOPIC_ALREADY_EXISTS else error
 
 
+def nodes_alive(services: Services) -> list[tuple[int, str, int, str | None]]:
+    """Id, host, port and rack of the nodes that are alive, this one first."""
+    others = [(node.node_id, node.host, node.port, None) for node in services.topics.placement.other_nodes()]
+    return [(services.node_id, services.host, services.port, services.settings.broker_rack), *others]
+
+
 def _response(services: Services, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(
-                node_id=services.node_id,
-                host=services.host,
-                port=services.port,
-                rack=services.settings.broker_rack,
-            ),
-            *(
-                MetadataResponseBroker(node_id=other.node_id, host=other.host, port=other.port)
-                for other in services.topics.placement.other_nodes()
-            ),
+            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in nodes_alive(services)
         ],
         cluster_id=services.cluster_id,
         controller_id=services.node_id,

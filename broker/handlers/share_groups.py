@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.broker.handlers.group_admin import describe_in_turn
+from fencepost.broker.handlers.group_admin import describe_in_turn, describing_failed
 from fencepost.broker.hosting.features import SHARE_VERSION
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api
 from fencepost.broker.share.service import (
@@ -55,12 +55,7 @@ async def handle_share_group_heartbeat(
 # ShareGroupDescribe
 
 
-def share_group_describe_failed(
-    request: ShareGroupDescribeRequest, error: ErrorCode, version: int
-) -> ShareGroupDescribeResponse:
-    return ShareGroupDescribeResponse(
-        groups=[ShareGroupDescribedGroup(group_id=group_id, error_code=error) for group_id in request.group_ids]
-    )
+share_group_describe_failed = describing_failed(ShareGroupDescribeResponse, ShareGroupDescribedGroup)
 
 
 @api(ShareGroupDescribeRequest, ShareGroupDescribeResponse, failed=share_group_describe_failed)

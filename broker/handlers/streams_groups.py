@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fencepost.broker.group.streams.requests import check_topic_names
 from fencepost.broker.group.streams.service import StreamsGroupService  # not in a request: descriptors may be short
-from fencepost.broker.handlers.group_admin import describe_in_turn
+from fencepost.broker.handlers.group_admin import describe_in_turn, describing_failed
 from fencepost.broker.hosting.features import STREAMS_VERSION
 from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
@@ -69,12 +69,7 @@ def _may_create(context: RequestContext) -> Callable[[str], bool] | None:
 # StreamsGroupDescribe
 
 
-def streams_group_describe_failed(
-    request: StreamsGroupDescribeRequest, error: ErrorCode, version: int
-) -> StreamsGroupDescribeResponse:
-    return StreamsGroupDescribeResponse(
-        groups=[StreamsGroupDescribedGroup(group_id=group_id, error_code=error) for group_id in request.group_ids]
-    )
+streams_group_describe_failed = describing_failed(StreamsGroupDescribeResponse, StreamsGroupDescribedGroup)
 
 
 @api(StreamsGroupDescribeRequest, StreamsGroupDescribeResponse, failed=streams_group_describe_failed)

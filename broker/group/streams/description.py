@@ -5,13 +5,14 @@ Source: Kafka's StreamsGroup.asDescribedGroup and EndpointToPartitionsManager.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
 from fencepost.broker.group.streams.records import key_values
 from fencepost.broker.group.streams.tasks import NO_TASKS, OwnedTasks, TaskAssignment, task_ids
-from fencepost.broker.group.streams.topology import ConfiguredTopology, StreamsInternalTopic, Topology
+from fencepost.broker.group.streams.topology import ConfiguredTopology, StreamsInternalTopic
 from fencepost.protocol.messages.streams_groups import (
     StreamsEndpointToPartitions,
     StreamsGroupDescribeAssignment,
@@ -30,9 +31,9 @@ def described_streams_group(group: StreamsGroup, configured: ConfiguredTopology 
     topology = group.topology
     described = None
     if topology is not None:
-        subtopologies = _topology_as_sent(topology)
+        subtopologies = _subtopologies(sorted(topology.subtopologies.items()), _by_name)
         if configured is not None and configured.is_ready:
-            subtopologies = _as_configured(configured)
+            subtopologies = _subtopologies(configured.subtopologies.items(), _infos)
         described = StreamsGroupDescribeTopology(topology.epoch, subtopologies)
     return StreamsGroupDescribedGroup(
         group_id=group.group_id,
@@ -44,36 +45,26 @@ def described_streams_group(group: StreamsGroup, configured: ConfiguredTopology 
     )
 
 
-def _topology_as_sent(topology: Topology) -> list[StreamsGroupDescribeSubtopology]:
+def _subtopologies(
+    subtopologies: Iterable[tuple[str, Any]], infos: Callable[[Any], list[StreamsTopicInfo]]
+) -> list[StreamsGroupDescribeSubtopology]:
+    """Describe subtopologies as sent or as configured. infos: describes the internal topics of one."""
     return [
         StreamsGroupDescribeSubtopology(
             subtopology_id=subtopology_id,
             source_topics=sorted(subtopology.source_topics),
             repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
-            state_changelog_topics=_by_name(subtopology.state_changelog_topics),
-            repartition_source_topics=_by_name(subtopology.repartition_source_topics),
+            state_changelog_topics=infos(subtopology.state_changelog_topics),
+            repartition_source_topics=infos(subtopology.repartition_source_topics),
         )
-        for subtopology_id, subtopology in sorted(topology.subtopologies.items())
+        for subtopology_id, subtopology in subtopologies
     ]
 
 
-def _as_configured(configured: ConfiguredTopology) -> list[StreamsGroupDescribeSubtopology]:
-    return [
-        StreamsGroupDescribeSubtopology(
-            subtopology_id=subtopology_id,
-            source_topics=sorted(subtopology.source_topics),
-            repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
-            state_changelog_topics=_infos(subtopology.state_changelog_topics.values()),
-            repartition_source_topics=_infos(subtopology.repartition_source_topics.values()),
-        )
-        for subtopology_id, subtopology in configured.subtopologies.items()
-    ]
-
-
-def _infos(topics: Iterable[StreamsInternalTopic]) -> list[StreamsTopicInfo]:
+def _infos(topics: Mapping[str, StreamsInternalTopic]) -> list[StreamsTopicInfo]:
     return _by_name(
         StreamsTopicInfo(topic.name, topic.partition_count, topic.replication_factor, key_values(topic.configs))
-        for topic in topics
+        for topic in topics.values()
     )
 
 
