@@ -227,6 +227,16 @@ def most_for_groups(default: int, name: str, bounds: Bounds = _POSITIVE) -> Any:
     return declare(SettingType.INT, default, f"The most that a group may set as `{name}`.", bounds)
 
 
+def accepted(type: SettingType, default: int, reason: str, bounds: Bounds) -> Any:  # noqa: A002  # as in `declare`
+    """Declare a setting without effect. reason: why it needs none."""
+    return declare(type, default, f"Accepted; {reason}.", bounds, has_effect=False)
+
+
+def one_copy(type: SettingType) -> Any:  # noqa: A002  # as in `declare`
+    """Declare a count of replicas."""
+    return declare(type, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False)
+
+
 def declared_settings(settings_class: type[Any]) -> dict[str, Setting]:
     """The rows that a dataclass of settings declares, by Kafka name, in order of declaration."""
     rows = {}

@@ -14,6 +14,7 @@ from fencepost.broker.config.setting import (
     MAX_INT64,
     SMALLEST_SEGMENT_BYTES,
     SettingType,
+    accepted,
     any_of,
     at_least,
     between,
@@ -24,6 +25,7 @@ from fencepost.broker.config.setting import (
     least_for_groups,
     most_for_groups,
     not_zero,
+    one_copy,
     one_of,
 )
 
@@ -214,9 +216,7 @@ class TopicSettings:
     )
     delete_topic_enable: bool = declare(BOOLEAN, True, "Whether topics may be deleted.")
     num_partitions: int = declare(INT, 1, "Partitions of a topic that is created without a number.", at_least(1))
-    default_replication_factor: int = declare(
-        INT, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False
-    )
+    default_replication_factor: int = one_copy(INT)
     min_insync_replicas: int = declare(
         INT,
         1,
@@ -418,21 +418,13 @@ class TransactionSettings:
     transaction_state_log_segment_bytes: int = declare(
         INT, 104_857_600, "The segment size of `__transaction_state`.", at_least(14)
     )
-    transaction_state_log_replication_factor: int = declare(
-        SHORT, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False
-    )
+    transaction_state_log_replication_factor: int = one_copy(SHORT)
     transaction_state_log_min_isr: int = declare(
         INT, 1, "`min.insync.replicas` of `__transaction_state`. A partition has one copy here, so 1.", between(1, 1)
     )
-    transaction_state_log_load_buffer_size: int = declare(
-        INT, 5_242_880, "Accepted; loading reads 4 MiB at a time.", at_least(1), has_effect=False
-    )
-    producer_id_expiration_check_interval_ms: int = declare(
-        INT,
-        600_000,
-        "Accepted; idle producers are expired every 600000 ms.",
-        at_least(1),
-        has_effect=False,
+    transaction_state_log_load_buffer_size: int = accepted(INT, 5_242_880, "loading reads 4 MiB at a time", at_least(1))
+    producer_id_expiration_check_interval_ms: int = accepted(
+        INT, 600_000, "idle producers are expired every 600000 ms", at_least(1)
     )
 
 
@@ -487,22 +479,14 @@ class GroupSettings:
     group_consumer_max_assignment_interval_ms: int = most_for_groups(
         15_000, "consumer.assignment.interval.ms", at_least(0)
     )
-    group_consumer_regex_refresh_interval_ms: int = declare(
-        INT,
-        600_000,
-        "Accepted; subscribed patterns are matched again whenever topics are created or deleted.",
-        at_least(10_000),
-        has_effect=False,
+    group_consumer_regex_refresh_interval_ms: int = accepted(
+        INT, 600_000, "subscribed patterns are matched again whenever topics are created or deleted", at_least(10_000)
     )
     offset_metadata_max_bytes: int = declare(
         INT, 4_096, "The longest metadata text that may be committed with an offset.", at_least(0)
     )
-    offsets_commit_timeout_ms: int = declare(
-        INT, 5_000, "Accepted; a commit is answered once it is on disk.", at_least(1), has_effect=False
-    )
-    offsets_load_buffer_size: int = declare(
-        INT, 5_242_880, "Accepted; loading reads 4 MiB at a time.", at_least(1), has_effect=False
-    )
+    offsets_commit_timeout_ms: int = accepted(INT, 5_000, "a commit is answered once it is on disk", at_least(1))
+    offsets_load_buffer_size: int = accepted(INT, 5_242_880, "loading reads 4 MiB at a time", at_least(1))
     offsets_retention_minutes: int = declare(
         INT, 10_080, "How long the offsets of an empty group are kept.", at_least(1)
     )
@@ -515,9 +499,7 @@ class GroupSettings:
     offsets_topic_segment_bytes: int = declare(
         INT, 104_857_600, "The segment size of `__consumer_offsets`.", at_least(14)
     )
-    offsets_topic_replication_factor: int = declare(
-        SHORT, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False
-    )
+    offsets_topic_replication_factor: int = one_copy(SHORT)
     offsets_topic_compression_codec: int = declare(
         INT, 0, "Accepted when 0: batches of `__consumer_offsets` are not compressed.", between(0, 0), has_effect=False
     )
@@ -649,25 +631,17 @@ class ShareGroupSettings:
     share_coordinator_state_topic_segment_bytes: int = declare(
         INT, 104_857_600, "The segment size of `__share_group_state`.", at_least(14)
     )
-    share_coordinator_state_topic_replication_factor: int = declare(
-        SHORT, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False
-    )
+    share_coordinator_state_topic_replication_factor: int = one_copy(SHORT)
     share_coordinator_state_topic_min_isr: int = declare(
         SHORT, 1, "`min.insync.replicas` of `__share_group_state`. A partition has one copy here, so 1.", between(1, 1)
     )
     share_coordinator_snapshot_update_records_per_snapshot: int = declare(
         INT, 500, "Update records of a share partition between two snapshots.", between(0, 500)
     )
-    share_coordinator_write_timeout_ms: int = declare(
-        INT,
-        5_000,
-        "Accepted; an acknowledgement is answered once it is on disk.",
-        at_least(1),
-        has_effect=False,
+    share_coordinator_write_timeout_ms: int = accepted(
+        INT, 5_000, "an acknowledgement is answered once it is on disk", at_least(1)
     )
-    share_coordinator_load_buffer_size: int = declare(
-        INT, 5_242_880, "Accepted; loading reads 4 MiB at a time.", at_least(1), has_effect=False
-    )
+    share_coordinator_load_buffer_size: int = accepted(INT, 5_242_880, "loading reads 4 MiB at a time", at_least(1))
 
 
 SECTIONS: tuple[type, ...] = (

@@ -95,7 +95,7 @@ class ConsumerGroupTargetAssignmentMemberKey:
 
 
 @struct
-class TargetTopicPartitions:
+class AssignedTopicPartitions:
     """Partitions of a topic."""
 
     topic_id: uuid = ZERO_UUID
@@ -106,7 +106,7 @@ class TargetTopicPartitions:
 class ConsumerGroupTargetAssignmentMemberValue:
     """The partitions of the member in the target assignment."""
 
-    topic_partitions: list[TargetTopicPartitions] = []
+    topic_partitions: list[AssignedTopicPartitions] = []
 
 
 @message(versions="8")

@@ -7,6 +7,7 @@ Source: Kafka's ShareGroup*Key.json and ShareGroup*Value.json.
 from typing import TypeAlias
 
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int32, int64, message, struct, uuid
+from fencepost.protocol.stored.consumer_groups import AssignedTopicPartitions
 from fencepost.protocol.stored.versioned import RecordKinds
 
 
@@ -66,19 +67,11 @@ class ShareGroupTargetAssignmentMemberKey:
     member_id: str = ""
 
 
-@struct
-class ShareTopicPartitions:
-    """Partitions of a topic."""
-
-    topic_id: uuid = ZERO_UUID
-    partitions: list[int32] = []
-
-
 @message(versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue:
     """The partitions of the member in the assignment."""
 
-    topic_partitions: list[ShareTopicPartitions] = []
+    topic_partitions: list[AssignedTopicPartitions] = []
 
 
 @message(versions="14")
@@ -96,7 +89,7 @@ class ShareGroupCurrentMemberAssignmentValue:
     member_epoch: int32 = 0
     previous_member_epoch: int32 = 0
     state: int8 = 0
-    assigned_partitions: list[ShareTopicPartitions] = []
+    assigned_partitions: list[AssignedTopicPartitions] = []
 
 
 @message(versions="15")

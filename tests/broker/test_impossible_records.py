@@ -92,7 +92,7 @@ def consumer_group(epoch: int = 3) -> CoordinatorRecord:
 
 
 def consumer_target(partition: int = 0) -> CoordinatorRecord:
-    value = consumer.ConsumerGroupTargetAssignmentMemberValue([consumer.TargetTopicPartitions(ID, [partition])])
+    value = consumer.ConsumerGroupTargetAssignmentMemberValue([consumer.AssignedTopicPartitions(ID, [partition])])
     return of_consumers(consumer.ConsumerGroupTargetAssignmentMemberKey("g", "m"), value)
 
 
@@ -113,7 +113,7 @@ def share_group(epoch: int = 3) -> CoordinatorRecord:
 
 
 def share_target(partition: int = 0) -> CoordinatorRecord:
-    value = share.ShareGroupTargetAssignmentMemberValue([share.ShareTopicPartitions(ID, [partition])])
+    value = share.ShareGroupTargetAssignmentMemberValue([consumer.AssignedTopicPartitions(ID, [partition])])
     return of_shares(share.ShareGroupTargetAssignmentMemberKey("g", "m"), value)
 
 

@@ -92,7 +92,7 @@ class ConsumerRebalance:
         previous = draft.group.members.get(member.member_id)
         if previous == member:
             return False
-        draft.write(_member(draft, member.member_id), member_value(member))
+        draft.write(ConsumerGroupMemberMetadataKey(draft.group.group_id, member.member_id), member_value(member))
         # A member that joins without topics changes no other member's assignment.
         known_names = frozenset() if previous is None else previous.subscribed_topic_names
         return known_names != member.subscribed_topic_names
@@ -102,12 +102,9 @@ class ConsumerRebalance:
         target = draft.group.target.get(previous.member_id, NO_PARTITIONS)
         member = replace(previous, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
         draft.remove_member(previous.member_id)
-        draft.write(_member(draft, member_id), member_value(member))
-        draft.write(
-            ConsumerGroupTargetAssignmentMemberKey(group_id=draft.group.group_id, member_id=member_id),
-            target_value(target),
-        )
-        draft.write(_current(draft, member_id), current_value(member))
+        draft.write(ConsumerGroupMemberMetadataKey(draft.group.group_id, member_id), member_value(member))
+        draft.write(ConsumerGroupTargetAssignmentMemberKey(draft.group.group_id, member_id), target_value(target))
+        draft.write(ConsumerGroupCurrentMemberAssignmentKey(draft.group.group_id, member_id), current_value(member))
         self.clear_deadlines(draft, previous.member_id)
 
     def fence(self, draft: ConsumerGroupDraft, members: Collection[ConsumerMember]) -> None:
@@ -270,7 +267,7 @@ class ConsumerRebalance:
         )
         if reconciled is member:
             return member
-        draft.write(_current(draft, member_id), current_value(reconciled))
+        draft.write(ConsumerGroupCurrentMemberAssignmentKey(draft.group.group_id, member_id), current_value(reconciled))
         if reconciled.classic is None:
             key = DeadlineKey(DeadlineKind.REVOCATION, group.group_id, member_id)
             if reconciled.state is MemberState.UNREVOKED_PARTITIONS:
@@ -278,11 +275,3 @@ class ConsumerRebalance:
             else:
                 draft.effects.clear_deadline(key)
         return reconciled
-
-
-def _member(draft: ConsumerGroupDraft, member_id: str) -> ConsumerGroupMemberMetadataKey:
-    return ConsumerGroupMemberMetadataKey(group_id=draft.group.group_id, member_id=member_id)
-
-
-def _current(draft: ConsumerGroupDraft, member_id: str) -> ConsumerGroupCurrentMemberAssignmentKey:
-    return ConsumerGroupCurrentMemberAssignmentKey(group_id=draft.group.group_id, member_id=member_id)

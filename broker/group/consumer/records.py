@@ -24,6 +24,7 @@ from fencepost.broker.group.stored_groups import GroupDraft, StoredGroups
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.stored.consumer_groups import (
     CONSUMER_GROUP_RECORDS,
+    AssignedTopicPartitions,
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -40,7 +41,6 @@ from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
-    TargetTopicPartitions,
 )
 
 
@@ -85,7 +85,7 @@ def current_value(member: ConsumerMember) -> ConsumerGroupCurrentMemberAssignmen
 def target_value(assignment: Assignment) -> ConsumerGroupTargetAssignmentMemberValue:
     return ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
-            TargetTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            AssignedTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
             for topic_id, partitions in assignment.items()
         ]
     )

@@ -20,6 +20,7 @@ from fencepost.broker.group.share_groups.group import (
     StateTopics,
 )
 from fencepost.broker.group.stored_groups import GroupDraft, StoredGroups
+from fencepost.protocol.stored.consumer_groups import AssignedTopicPartitions
 from fencepost.protocol.stored.share_groups import (
     SHARE_GROUP_RECORDS,
     ShareGroupCurrentMemberAssignmentKey,
@@ -35,7 +36,6 @@ from fencepost.protocol.stored.share_groups import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
     ShareTopicInfo,
-    ShareTopicPartitions,
     ShareTopicPartitionsInfo,
 )
 
@@ -72,8 +72,8 @@ def state_partitions_value(state: ShareStatePartitions) -> ShareGroupStatePartit
     )
 
 
-def _topic_partitions(assignment: Assignment) -> list[ShareTopicPartitions]:
-    return [ShareTopicPartitions(topic_id, sorted(partitions)) for topic_id, partitions in assignment.items()]
+def _topic_partitions(assignment: Assignment) -> list[AssignedTopicPartitions]:
+    return [AssignedTopicPartitions(topic_id, sorted(partitions)) for topic_id, partitions in assignment.items()]
 
 
 def _infos(topics: StateTopics) -> list[ShareTopicPartitionsInfo]:
@@ -149,7 +149,7 @@ def _apply_current(group: ShareGroup, member_id: str, value: ShareGroupCurrentMe
         )
 
 
-def _assignment(topics: Iterable[ShareTopicPartitions]) -> Assignment:
+def _assignment(topics: Iterable[AssignedTopicPartitions]) -> Assignment:
     return {topic.topic_id: frozenset(topic.partitions) for topic in topics}
 
 

@@ -9,6 +9,7 @@ import pytest
 from fencepost.protocol.schema import decode
 from fencepost.protocol.stored.consumer_groups import (
     CONSUMER_GROUP_RECORDS,
+    AssignedTopicPartitions,
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -26,7 +27,6 @@ from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
-    TargetTopicPartitions,
 )
 
 TOPIC_ID = bytes.fromhex("3b392d8abb524a358d908e768189b0b8")
@@ -77,7 +77,7 @@ VALUES: list[tuple[Any, str]] = [
         "000000000003010008000001a1ff024491",
     ),
     (
-        ConsumerGroupTargetAssignmentMemberValue([TargetTopicPartitions(TOPIC_ID, [1])]),
+        ConsumerGroupTargetAssignmentMemberValue([AssignedTopicPartitions(TOPIC_ID, [1])]),
         "0000023b392d8abb524a358d908e768189b0b802000000010000",
     ),
     (ConsumerGroupCurrentMemberAssignmentValue(member_epoch=3, state=2), "0000000000030000000002010100"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored.consumer_groups import AssignedTopicPartitions
 from fencepost.protocol.stored.share_group_state import (
     SHARE_STATE_RECORDS,
     ShareSnapshotKey,
@@ -31,7 +32,6 @@ from fencepost.protocol.stored.share_groups import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
     ShareTopicInfo,
-    ShareTopicPartitions,
     ShareTopicPartitionsInfo,
 )
 
@@ -53,13 +53,13 @@ GROUP_RECORDS: list[tuple[Any, str, Any, str]] = [
     (
         ShareGroupTargetAssignmentMemberKey("g", "m"),
         "000d00016700016d",
-        ShareGroupTargetAssignmentMemberValue([ShareTopicPartitions(TOPIC_ID, [0, 1])]),
+        ShareGroupTargetAssignmentMemberValue([AssignedTopicPartitions(TOPIC_ID, [0, 1])]),
         "000002000000000000000100000000000000020300000000000000010000",
     ),
     (
         ShareGroupCurrentMemberAssignmentKey("g", "m"),
         "000e00016700016d",
-        ShareGroupCurrentMemberAssignmentValue(3, 2, 0, [ShareTopicPartitions(TOPIC_ID, [0])]),
+        ShareGroupCurrentMemberAssignmentValue(3, 2, 0, [AssignedTopicPartitions(TOPIC_ID, [0])]),
         "0000000000030000000200020000000000000001000000000000000202000000000000",
     ),
     (
