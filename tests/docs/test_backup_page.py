@@ -149,7 +149,9 @@ def test_a_copy_of_a_frozen_broker_has_all_that_was_committed_and_each_transacti
         assert "partition_went_offline" not in restored.output
 
     for place, values in copied.items():
-        assert values == everything[place][: len(values)], f"{place} has what was never committed in this order"
+        # What was open when the copy was made is aborted in it, and may have been committed later in the original.
+        rest = iter(everything[place])
+        assert all(value in rest for value in values), f"{place} has what was never committed in this order"
     places_of = Counter(sale for values in copied.values() for sale in values)
     assert set(places_of.values()) == {2 * PARTITIONS_COUNT}, "a transaction is torn"
     assert set(committed_before) <= set(places_of), "something acknowledged is missing"
