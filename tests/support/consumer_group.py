@@ -182,7 +182,8 @@ class ModelMember:
 
 class ClassicModelMember:
     """A member of the classic protocol that rebalances the cooperative way: it joins again to give something up, and
-    keeps the rest meanwhile. As a leader it shares in turns.
+    keeps the rest meanwhile. As a leader it shares in turns, and joins again when its topics have grown since: a group
+    does not watch topics for members of this protocol.
     """
 
     def __init__(self, world: GroupWorld, *topics: str, group_id: str = "g") -> None:
@@ -195,6 +196,7 @@ class ClassicModelMember:
         self._waiting: Waiting | None = None
         self._has_to_join = True
         self._joined: JoinGroupResponse | None = None
+        self._shared_counts: dict[str, int] | None = None  # partitions of each topic, as of its last shares as a leader
 
     def step(self) -> None:
         """The next request of a client, or the answer to the last one."""
@@ -203,8 +205,8 @@ class ClassicModelMember:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and waiting.is_answered:
             self._take(waiting.answer)
-        elif waiting is not None or self._has_to_join:
-            self._joined = None
+        elif waiting is not None or self._has_to_join or self._shared_counts not in (None, self._counts()):
+            self._joined = self._shared_counts = None
             self._take(self.world.join(self.group_id, self.member_id, protocols={"range": self._subscription()}))
         elif self._joined is not None:
             self._take(self.world.sync(self.member_id, self.generation_id, self._shares(), group_id=self.group_id))
@@ -248,7 +250,7 @@ class ClassicModelMember:
 
     def _reset(self) -> None:
         self.member_id, self.generation_id, self.owned = "", -1, set()
-        self._waiting = self._joined = None
+        self._waiting = self._joined = self._shared_counts = None
         self._has_to_join = True
 
     def _subscription(self) -> bytes:
@@ -264,9 +266,14 @@ class ClassicModelMember:
         )
         return b"\0\1" + bytes(encode(subscription, 1))
 
+    def _counts(self) -> dict[str, int]:
+        return {topic.name: topic.partition_count for topic in self.world.topics.all()}
+
     def _shares(self) -> dict[str, bytes]:
         """What a leader gives to everybody: only what nobody else still owns."""
         assert self._joined is not None
+        if self._joined.leader == self.member_id:
+            self._shared_counts = self._counts()
         subscriptions = {member.member_id: decode_subscription(member.metadata) for member in self._joined.members}
         owners = {
             (topic.topic, partition): member_id
