@@ -97,7 +97,12 @@ class Fault:
 
 
 class BrokerMethods:
-    """What a test says to a broker, and asks it. Not for brokers that many threads use: calls wait for each other."""
+    """What a test says to a broker, and asks it. Not for brokers that many threads use: calls wait for each other.
+
+    keeps_requests: whether the broker can show what clients have sent.
+    """
+
+    keeps_requests = True
 
     def __init__(self) -> None:
         self._cluster: Any = None

@@ -20,6 +20,8 @@ class RemoteBroker(BrokerMethods):
     refuse: called, with a sentence, for what only a broker of ours can do; must raise.
     """
 
+    keeps_requests = False
+
     def __init__(self, bootstrap_servers: str, *, refuse: Callable[[str], NoReturn] = _raise) -> None:
         super().__init__()
         self._bootstrap_servers = bootstrap_servers

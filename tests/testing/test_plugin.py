@@ -167,6 +167,22 @@ def test_the_same_tests_run_against_another_broker_as_far_as_they_can(
     assert fencepost_fresh.topics() == {"not-ours": 1}
 
 
+def test_a_failure_beside_another_kafka_shows_what_that_has(project: Project, fencepost_fresh: Broker) -> None:
+    project.write(
+        "test_it.py",
+        """
+        def test_it(fencepost):
+            fencepost.topic("orders")
+            fencepost.produce("orders", "tea")
+            assert fencepost.records("orders") == []
+        """,
+    )
+    done = project.run(f"--fencepost-url={fencepost_fresh.bootstrap_servers}")
+    assert "1 failed" in done.stdout, done.stdout
+    assert "topic orders-0: offsets 0 to 1" in done.stdout
+    assert "INTERNALERROR" not in done.stdout
+
+
 def test_workers_of_xdist_share_nothing(project: Project) -> None:
     project.write(
         "test_it.py",
