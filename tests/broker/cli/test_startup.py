@@ -15,11 +15,13 @@ from tests.support.broker_process import ROOT
 
 FENCEPOST = [sys.executable, "-m", "fencepost"]
 PROCESSOR_TIME_S = 0.1
+ASYNCIO_S = 0.04
+"""What Python needs to import asyncio where `PROCESSOR_TIME_S` was set; a machine that takes longer may take longer."""
 
 
-def processor_time_s(*arguments: str) -> float:
+def processor_time_s(command: list[str]) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([*FENCEPOST, *arguments], cwd=ROOT, capture_output=True, check=False, timeout=60)
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=60)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -29,7 +31,9 @@ def processor_time_s(*arguments: str) -> float:
 )
 def test_help_and_ping_take_less_than_a_tenth_of_a_second_of_processor_time(arguments: tuple[str, ...]) -> None:
     # Beside other work everything takes longer; a run that is less disturbed tells.
-    assert min(processor_time_s(*arguments) for _ in range(7)) < PROCESSOR_TIME_S
+    known_s = min(processor_time_s([sys.executable, "-c", "import asyncio"]) for _ in range(7))
+    needed_s = min(processor_time_s([*FENCEPOST, *arguments]) for _ in range(7))
+    assert needed_s < PROCESSOR_TIME_S * max(1, known_s / ASYNCIO_S)
 
 
 def imported_by(*arguments: str) -> set[str]:
