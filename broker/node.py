@@ -57,6 +57,8 @@ SWEEP_TIMER = Place("timer of the sweeps", Policy.RETRY)
 Watch = Callable[[RequestDispatcher, Services, asyncio.AbstractEventLoop], RequestDispatcher]
 """Makes the dispatcher that connections use from the broker's own."""
 
+TURNS_TO_ACCEPT = 5
+"""Turns of the loop after which a connection that was being accepted is known, and closed."""
 LONGEST_SWEEP_INTERVAL_S = 5.0
 LONGEST_SWEEP_ROUND_S = 60.0
 
@@ -179,11 +181,15 @@ class Node:
 
         For nodes with their own disk and store. The caller ends the event loop, with the node's tasks on it.
         """
-        for server in self._servers:
-            server.abort()
         assert isinstance(self._disk, LocalDisk)
         assert isinstance(self._store, SqliteMetadataStore)
+        for server in self._servers:
+            server.refuse()
         self._disk.crash()
+        for _ in range(TURNS_TO_ACCEPT):
+            await asyncio.sleep(0)
+        for server in self._servers:
+            server.abort()
         await self._store.crash()
         self._cleanup.pop_all()
 

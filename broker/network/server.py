@@ -192,6 +192,18 @@ class Server:
             self.abort()
             await self._wait_until_closed(1.0)
 
+    def refuse(self) -> None:
+        """Close all connections without answering the requests in flight, and accept none. `abort` follows.
+
+        asyncio fails for a connection that it is accepting when its server is closed, and leaves it open: with a few
+        turns of the loop in between there is none. Source: CPython's `base_events.Server._attach`.
+        """
+        self._is_aborted = True
+        for listening in getattr(self._acceptor, "sockets", ()):
+            self._loop.remove_reader(listening.fileno())
+        for connection in list(self._connections.values()):
+            connection.abort()
+
     def abort(self) -> None:
         """Stop accepting and close all connections without answering the requests in flight."""
         self._is_aborted = True
