@@ -222,7 +222,7 @@ class RequestCache:
             layouts[:] = [layout for layout in layouts if layout.remembered]
             if not layouts:
                 del self._layouts[place]
-        self._counts[api_key] -= forgotten_count
+        self._counts[api_key] = self._counts.get(api_key, 0) - forgotten_count
         return forgotten_count
 
 

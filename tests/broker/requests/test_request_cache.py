@@ -404,6 +404,13 @@ def test_a_client_whose_requests_never_repeat_has_no_cache(client: Client, monke
         assert not client.send(frame)
 
 
+def test_a_client_whose_requests_cannot_be_cached_is_given_up_in_silence(client: Client) -> None:
+    """They have no shape: their records are null."""
+    for _ in range(MAXIMUM_COUNT + 2):
+        assert not client.send(produce(None))
+    assert len(client.cache) == 0
+
+
 def test_an_api_that_never_repeats_leaves_the_others_cached(client: Client) -> None:
     for frame in (commit(), produce(b"batch"), fetch(0)):
         client.send(frame)
