@@ -58,7 +58,7 @@ Watch = Callable[[RequestDispatcher, Services, asyncio.AbstractEventLoop], Reque
 """Makes the dispatcher that connections use from the broker's own."""
 
 TURNS_TO_ACCEPT = 5
-"""Turns of the loop after which a connection that was being accepted is known, and closed."""
+"""Turns of the loop after which a connection that was being accepted is known, and closed: its client would wait."""
 LONGEST_SWEEP_INTERVAL_S = 5.0
 LONGEST_SWEEP_ROUND_S = 60.0
 

@@ -34,8 +34,6 @@ FOR_REAL: Final = (
     "or without a data directory"
 )
 COMMAND_CHECK_S = 0.1
-TURNS_TO_ACCEPT = 5
-"""Turns of the loop after which a connection that was being accepted is known, and closed: its client would wait."""
 IN_MEMORY: Final = "/dev/shm"
 LEAST_FREE_BYTES: Final = 1024**3
 
@@ -305,8 +303,6 @@ class Broker(BrokerMethods):
         else:
             silence_this_thread()
             await node.crash()
-            for _ in range(TURNS_TO_ACCEPT):
-                await asyncio.sleep(0)
 
     def _resolve_end(self, way: Literal["stop", "crash"]) -> None:
         if self._end is not None and not self._end.done():

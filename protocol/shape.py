@@ -258,16 +258,16 @@ def _walk(schema: StructSchema | MessageSchema, version: int, prefix: str) -> It
             yield path, RECORDS.name
 
 
-_locators: dict[tuple[type[Any], int], Callable[[Buffer, int], list[tuple[str, int]]]] = {}
+_locators: dict[tuple[type[Any], int, tuple[str, ...]], Callable[[Buffer, int], list[tuple[str, int]]]] = {}
 
 
 def _locator(
     message_type: type[Any], version: int, paths: tuple[str, ...]
 ) -> Callable[[Buffer, int], list[tuple[str, int]]]:
-    """The function that locates the paths, always the same ones for a version of a message."""
-    found = _locators.get((message_type, version))
+    """The function that locates the paths; a message has few sets of them."""
+    found = _locators.get((message_type, version, paths))
     if found is None:
-        found = _locators[message_type, version] = compile_locator(schema_of(message_type), version, paths)
+        found = _locators[message_type, version, paths] = compile_locator(schema_of(message_type), version, paths)
     return found
 
 

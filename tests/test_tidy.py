@@ -33,7 +33,7 @@ SPEAKS_OF_RIDDLES = {Path(__file__).resolve(), ROOT / "docs/words.md"}
 """The pages that name these phrases."""
 PAGES = sorted(
     [path for path in (ROOT / "docs").glob("**/*.md") if path.name != "0007-appendix-diary.md"]
-    + [ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    + [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from fencepost.broker.log.log_types import LogRead
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
-from fencepost.broker.requests.api import RequestContext, RequestGate, Services, UsualAnswer, api
+from fencepost.broker.requests.api import RequestContext, RequestGate, Services, UsualAnswer, api, records_limit_bytes
 from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT, LongPoll, wake_on_time_out
 from fencepost.broker.requests.partition_lookup import find_log
@@ -212,14 +212,7 @@ class _Fetch:
         self._plan = plan
         self._isolation = isolation
         self._is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
-        maximum_bytes = request.max_bytes
-        if maximum_bytes > services.settings.fetch_max_bytes:
-            maximum_bytes = services.settings.fetch_max_bytes
-        if meter is not None:
-            quota_bytes = meter.fetch_limit_bytes
-            if quota_bytes is not None:
-                maximum_bytes = min(maximum_bytes, int(quota_bytes))
-        self._maximum_bytes = max(0, maximum_bytes)
+        self._maximum_bytes = records_limit_bytes(services, meter, request.max_bytes)
         self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
         self._counted_bytes = 0
         self._has_error = False

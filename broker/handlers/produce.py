@@ -29,7 +29,7 @@ from fencepost.broker.requests.produce_append import (
     ProduceAnswer,
     ProduceAppend,
     ProduceRefusal,
-    refused_partition,
+    produce_failed,
 )
 from fencepost.broker.requests.produce_batches import find_log_again, find_targets, read_batch, unreadable
 from fencepost.broker.requests.routes import Repeats
@@ -37,7 +37,6 @@ from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.messages.produce import (
     ProduceRequest,
     ProduceResponse,
-    TopicProduceResponse,
 )
 from fencepost.protocol.record_batch import (
     CURRENT_MAGIC,
@@ -53,25 +52,6 @@ if TYPE_CHECKING:
 _SERVED_ACKS = frozenset({ACKS_ALL, ACKS_LEADER, ACKS_NONE})
 
 SEVERAL_PRODUCERS_MESSAGE = "Transactional records contained more than one producer ID"
-
-
-def produce_failed(
-    request: ProduceRequest, error: ErrorCode, version: int, *, message: str | None = None
-) -> ProduceResponse:
-    """Every partition of the request fails with the same error."""
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    refused_partition(partition.index, error, message) for partition in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-            if topic.partition_data
-        ]
-    )
 
 
 @api(

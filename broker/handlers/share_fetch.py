@@ -14,7 +14,7 @@ from typing import TypeVar
 from fencepost.broker.handlers.share_groups import are_share_groups_on, is_member_id
 from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.api import RequestContext, Services, api, records_limit_bytes
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT
 from fencepost.broker.requests.partition_lookup import find_log, leadership
 from fencepost.broker.security.acls import AclOperation, AclResource
@@ -173,9 +173,7 @@ class _Acquisition:
         self._request = request
         self._session = session
         group_id = session.group_id
-        maximum_bytes = max(0, min(request.max_bytes, services.settings.fetch_max_bytes))
-        quota_bytes = None if self._meter is None else self._meter.fetch_limit_bytes
-        self._maximum_bytes = maximum_bytes if quota_bytes is None else min(maximum_bytes, int(quota_bytes))
+        self._maximum_bytes = records_limit_bytes(services, self._meter, request.max_bytes)
         self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
         mode = AcquireMode.RECORD_LIMIT if request.share_acquire_mode else AcquireMode.BATCH_OPTIMIZED
         self._terms = AcquireTerms(

@@ -368,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
             self._settle()
 
     def _start_arrived(self) -> None:
-        """Start the whole frames that have arrived, in order, as far as the bounds allow."""
+        """Start the whole frames that have arrived, in order, until a bound is reached."""
         inbox = self._inbox
         try:
             self._start_frames()

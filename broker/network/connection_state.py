@@ -1,7 +1,7 @@
 """State machine of a connection: one table. Pure. `connection.py` does what a state asks for, at the end of each step.
 
-A connection reads, and starts requests, in RUNNING only. Each reason not to, for now, is a `Hold`, and BLOCKED is the
-state while there are any. So whatever holds requests back says so with a hold, and nothing else.
+A connection reads, and starts requests, in RUNNING only. Each reason to stop for a while is a `Hold`, and BLOCKED is
+the state while there is one. Code that delays requests adds a hold, and does nothing else.
 What ends a connection is a row: the end of an authentication's time, say, would be one more.
 """
 
@@ -23,7 +23,7 @@ class ConnectionState(IntEnum):
 
 
 class Hold(Enum):
-    """Reasons to start no further request, and to read nothing, for now."""
+    """Reasons that stop reading, and the start of requests, for a while."""
 
     __hash__ = object.__hash__  # Enum's hash is a Python function
 

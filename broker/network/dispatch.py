@@ -40,7 +40,7 @@ PRODUCE = int(ApiKey.PRODUCE)
 class Dispatcher:
     """Runs the requests of all connections of one listener against its services.
 
-    Every request takes one way: the gate, the quota, the handler, the reply, the observer. Only its decoding and the
+    Every request takes one way: the quota, the gate, the handler, the reply, the observer. Only its decoding and the
     encoding of its reply may be left out, where it repeats an earlier one of its connection.
     """
 
@@ -171,26 +171,19 @@ class Dispatcher:
         if meter is not None:
             meter.charge_produced(run.requests_count * (frames.frame_bytes - LENGTH_BYTES))
             throttle_ms = meter.finish()
-        try:
-            if run.failure is not None:
-                replies: ReplyFrame | asyncio.Future[ReplyFrame] = run.failed(run.failure, self._services, throttle_ms)
-            elif run.end_offset <= run.log.high_watermark:
-                replies = run.replies(throttle_ms)
-            else:
-                started = eager.start(self._run_when_durable(run, throttle_ms), self._loop)
-                replies = started.result if isinstance(started, eager.Finished) else started
-        except Exception as error:  # the batches are in the log: their requests must be answered
-            log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
-            replies = run.failed(error, self._services, throttle_ms)
+        started = eager.start(self._answer_run(run, throttle_ms), self._loop)
         if self._services.observer is not None:
             self._services.observer.answered(cached.route.api, context, run.requests_count)
-        return RunResult(run.requests_count, replies)
+        return RunResult(run.requests_count, started.result if isinstance(started, eager.Finished) else started)
 
-    async def _run_when_durable(self, run: ProduceRun, throttle_ms: int) -> ReplyFrame:
+    async def _answer_run(self, run: ProduceRun, throttle_ms: int) -> ReplyFrame:
         try:
-            await run.log.flushed(run.end_offset)
+            if run.failure is not None:
+                raise run.failure
+            if run.end_offset > run.log.high_watermark:
+                await run.log.flushed(run.end_offset)
             return run.replies(throttle_ms)
-        except Exception as error:
+        except Exception as error:  # the batches may be in the log: their requests must be answered
             if not isinstance(error, StorageError):
                 log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
             return run.failed(error, self._services, throttle_ms)

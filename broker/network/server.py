@@ -206,12 +206,10 @@ class Server:
 
     def abort(self) -> None:
         """Stop accepting and close all connections without answering the requests in flight."""
-        self._is_aborted = True
+        self.refuse()
         if self._acceptor is not None:
             self._acceptor.close()
         self.bound.close()
-        for connection in list(self._connections.values()):
-            connection.abort()
 
     async def _wait_until_closed(self, timeout_s: float) -> bool:
         if self._connections:

@@ -161,6 +161,15 @@ class RequestGate(Protocol):
         ...
 
 
+def records_limit_bytes(services: Services, meter: RequestMeter | None, maximum_bytes: int) -> int:
+    """Return the bound on the records of one response: the least of the client's, the broker's and the quota's."""
+    limit_bytes = min(maximum_bytes, services.settings.fetch_max_bytes)
+    quota_bytes = None if meter is None else meter.fetch_limit_bytes
+    if quota_bytes is not None:
+        limit_bytes = min(limit_bytes, int(quota_bytes))
+    return max(0, limit_bytes)
+
+
 class ClientConnection(Protocol):
     """The connection of a request: its client's address and principal, and state that ends with it."""
 

@@ -83,6 +83,25 @@ def refused_partition(partition: int, error: ErrorCode, message: str | None = No
     )
 
 
+def produce_failed(
+    request: ProduceRequest, error: ErrorCode, version: int, *, message: str | None = None
+) -> ProduceResponse:
+    """Every partition of the request fails with the same error."""
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    refused_partition(partition.index, error, message) for partition in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+            if topic.partition_data
+        ]
+    )
+
+
 def fill_refusal(answer: PartitionProduceResponse, result: AppendResult, log: PartitionLog) -> None:
     """Fill in the answer for a batch that its log refused."""
     answer.error_code = result.error

@@ -1,5 +1,4 @@
-"""Targets and batches of a Produce request: the log of each partition, and the batch for it, as far as they can be
-refused without the log.
+"""Targets and batches of a Produce request: the log of each partition, and the checks of a batch that need no log.
 
 Source: KIP-516 (topic ids); Kafka's ProduceRequest.validateRecords.
 """
@@ -110,6 +109,7 @@ def _refusal_of(header: BatchHeader, records: Buffer, version: int) -> ProduceRe
 
 
 def unreadable(length: int, magic: int) -> ProduceRefusal | None:
+    """The error of records that do not begin like a batch of any format; None if they do."""
     if length < SMALLEST_BATCH_LENGTH:
         return ProduceRefusal(ErrorCode.CORRUPT_MESSAGE, f"No record batch has a length of {length}.")
     if not 0 <= magic <= CURRENT_MAGIC:

@@ -13,14 +13,13 @@ from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fencepost.broker.requests.produce_append import ACKS_NONE, ProduceRefusal, error_of_missing_log, refused_partition
+from fencepost.broker.requests.produce_append import ACKS_NONE, ProduceRefusal, error_of_missing_log, produce_failed
 from fencepost.broker.requests.produce_batches import find_targets, read_batch
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.batch_run import BatchRun, count_leading
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import LENGTH_BYTES, EqualLengthFrames, response_frame
 from fencepost.protocol.headers import REQUEST_START_BYTES
-from fencepost.protocol.messages.produce import ProduceResponse, TopicProduceResponse
 from fencepost.protocol.record_batch import TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
@@ -81,18 +80,13 @@ class ProduceRun:
 
     def failed(self, error: Exception, services: Services, throttle_ms: int = 0) -> ReplyChunks:
         """Write the replies of requests that all failed."""
-        request = self._cached.request
-        (topic,) = request.topic_data
-        (partition,) = topic.partition_data
+        code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
         if isinstance(error, StorageError):
             code = error_of_missing_log(services.topics, self.log.topic_partition, self.log)
-            answer = refused_partition(partition.index, code, str(error))
-        else:
-            answer = refused_partition(partition.index, ErrorCode.UNKNOWN_SERVER_ERROR)
-        response = ProduceResponse(
-            responses=[TopicProduceResponse(topic.name, topic.topic_id, [answer])], throttle_time_ms=throttle_ms
-        )
+            message = str(error)
         version = self._cached.route.version
+        response = produce_failed(self._cached.request, code, version, message=message)
+        response.throttle_time_ms = throttle_ms
         return [chunk for one in self._correlation_ids for chunk in response_frame(one, response, version)]
 
 

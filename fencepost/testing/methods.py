@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -96,7 +97,7 @@ class Fault:
         return f"<{self.order}>"
 
 
-class BrokerMethods:
+class BrokerMethods(ABC):
     """What a test says to a broker, and asks it. Not for brokers that many threads use: calls wait for each other.
 
     keeps_requests: whether the broker can show what clients have sent.
@@ -113,12 +114,13 @@ class BrokerMethods:
     # What a kind of broker has to give
 
     @property
+    @abstractmethod
     def bootstrap_servers(self) -> str:
-        raise NotImplementedError
+        """The address for clients, `host:port`."""
 
+    @abstractmethod
     def run_command(self, command: str, *arguments: Any) -> Any:
         """Run a command of `fencepost.testing.control.Inside` where the broker runs."""
-        raise NotImplementedError
 
     # Topics and records
 
