@@ -68,6 +68,7 @@ class Node:
 
     disk, store: the machine's file system and an SQLite file in the data directory, unless given. The caller closes a
                  disk that it passes in.
+    local_disk:  makes the machine's file system, where no disk is given.
     bind:        binds the address of a listener: a socket of this machine, unless given.
     randomness:  the source of unguessable ids: the machine's, unless given.
     placement:   the leaders of all partitions: this node leads them, unless given.
@@ -89,6 +90,7 @@ class Node:
         *,
         clock: Clock | None = None,
         disk: Disk | None = None,
+        local_disk: Callable[[Descriptors], LocalDisk] = LocalDisk,
         store: MetadataStore | None = None,
         bind: Callable[[Listener, Settings], BoundListener] = SocketListener,
         randomness: random.Random | None = None,
@@ -105,7 +107,7 @@ class Node:
         self.start_duration_s = 0.0
         self._clock = SystemClock() if clock is None else clock
         self._descriptors = Descriptors(descriptor_limit())
-        self._disk = LocalDisk(self._descriptors) if disk is None else disk
+        self._disk = local_disk(self._descriptors) if disk is None else disk
         self._is_disk_local = disk is None
         self._store = self._sqlite_store() if store is None else store
         self._bind = bind

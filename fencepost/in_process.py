@@ -38,7 +38,6 @@ IN_MEMORY: Final = "/dev/shm"
 LEAST_FREE_BYTES: Final = 1024**3
 
 FOR_TESTS: Final = {
-    "log.flush.interval.messages": str(2**63 - 1),
     "connections.max.idle.ms": str(2**63 - 1),
     "fencepost.connection.write.stall.ms": str(2**31 - 1),
     "max.incremental.fetch.session.cache.slots": "0",
@@ -292,7 +291,7 @@ class Broker(BrokerMethods):
         else:
             inside = self._inside = self._inside or Inside()
             inside.watch.crash = lambda: self._resolve_end("crash")
-            node = Node(settings, clock=TurnableClock(loop), watch=inside.wrap)
+            node = Node(settings, clock=TurnableClock(loop), local_disk=inside.open_disk, watch=inside.wrap)
         node.on_failed = lambda: self._node_failed(node)
         await node.start()
         if not self._is_durable:

@@ -302,10 +302,13 @@ class LocalDisk:
             found = os.fstat(descriptor)
         except OSError as error:
             raise storage_error("open", path, error) from error
-        file = LocalFile(self, path, descriptor, found.st_size, self._file_system(found.st_dev, path))
+        file = self._new_file(path, descriptor, found.st_size, found.st_dev)
         if descriptor >= 0:
             self.opened(file)
         return file
+
+    def _new_file(self, path: str, descriptor: int, size_bytes: int, device: int) -> LocalFile:
+        return LocalFile(self, path, descriptor, size_bytes, self._file_system(device, path))
 
     def _file_system(self, device: int, path: str) -> FileSystem | None:
         """The file system of a file, where its syncs can be trusted."""

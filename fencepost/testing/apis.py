@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any, Final, NamedTuple
 
+from fencepost.broker.kernel.topic_partition import (
+    CONSUMER_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages import FAMILIES
@@ -79,6 +84,24 @@ NAMED: Final = {
     ApiKey.DESCRIBE_PRODUCERS: ("topics", "name", "partition_indexes", None),
 }
 """The APIs that name topics: list of topics, name, list of partitions and number."""
+
+
+_COORDINATED: Final = {
+    ApiKey.INIT_PRODUCER_ID: TRANSACTION_STATE_TOPIC,
+    ApiKey.ADD_PARTITIONS_TO_TXN: TRANSACTION_STATE_TOPIC,
+    ApiKey.ADD_OFFSETS_TO_TXN: TRANSACTION_STATE_TOPIC,
+    ApiKey.END_TXN: TRANSACTION_STATE_TOPIC,
+    ApiKey.SHARE_FETCH: SHARE_GROUP_STATE_TOPIC,
+    ApiKey.SHARE_ACKNOWLEDGE: SHARE_GROUP_STATE_TOPIC,
+}
+"""The internal topic of what a coordinator appends for a request; that of committed offsets for all others."""
+
+
+def is_written(key: int, named: Iterable[tuple[str, int | None]], topic: str, partition: int) -> bool:
+    """Whether what a request asks for is written to a partition. named: the partitions that the request names."""
+    if key == ApiKey.PRODUCE:
+        return (topic, partition) in named
+    return topic == _COORDINATED.get(ApiKey(key), CONSUMER_OFFSETS_TOPIC)
 
 
 def named_partitions(key: int, request: Any, topic_name: TopicName) -> Iterator[tuple[str, int | None]]:

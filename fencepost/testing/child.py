@@ -65,7 +65,7 @@ async def serve(connection: Connection) -> None:
         loaded = load_settings(
             options=[Entry(name, text, "ProcessBroker(settings)") for name, text in settings.items()]
         )
-        node = Node(loaded.settings, clock=TurnableClock(loop), watch=inside.wrap)
+        node = Node(loaded.settings, clock=TurnableClock(loop), local_disk=inside.open_disk, watch=inside.wrap)
         await node.start()
         await prepare(node)
     except Exception as error:  # noqa: BLE001  # it is raised in the test's process

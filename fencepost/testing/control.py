@@ -16,6 +16,8 @@ from fencepost.testing.requests import SeenRequest
 if TYPE_CHECKING:
     from fencepost.broker.handlers import Services
     from fencepost.broker.network.connection import RequestDispatcher
+    from fencepost.broker.storage.descriptors import Descriptors
+    from fencepost.broker.storage.local_disk import LocalDisk
     from fencepost.testing.dispatcher import WatchedDispatcher
 
 OTHER_LOOP = (
@@ -53,8 +55,16 @@ class Inside:
         from fencepost.testing.dispatcher import WatchedDispatcher
 
         watched = WatchedDispatcher(inner, services, self.watch, loop)
+        self.watch.has_crashed = False
         self._dispatchers = [watched]
         return watched
+
+    def open_disk(self, descriptors: Descriptors) -> LocalDisk:
+        """Make the disk of a broker that is about to start."""
+        from fencepost.testing.unsynced_disk import UnsyncedDisk
+
+        self.watch.disk = UnsyncedDisk(descriptors)
+        return self.watch.disk
 
     async def run(self, command: str, arguments: tuple[Any, ...]) -> Any:
         result = getattr(self, command)(*arguments)

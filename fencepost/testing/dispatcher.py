@@ -7,12 +7,14 @@ the reply.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fencepost.broker.handlers import APIS, CloseConnection, Services
 from fencepost.broker.network.connection import Connection, RequestDispatcher
 from fencepost.broker.requests.long_polls import PendingReply, ReplyChunks, ReplyFrame
+from fencepost.broker.storage.disk import LogFile
 from fencepost.broker.storage.file_slice import FileSlice
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -27,13 +29,14 @@ from fencepost.protocol.headers import (
 from fencepost.protocol.messages import RESPONSES
 from fencepost.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from fencepost.protocol.schema import DecodeError, decode
-from fencepost.testing.apis import PLACES, joined, with_partitions
+from fencepost.testing.apis import PLACES, is_written, joined, with_partitions
 from fencepost.testing.faults import FaultKind, Faults, PlacedFault
 from fencepost.testing.requests import ANSWERED, LARGEST_KEPT_REPLY_BYTES, RequestLog, SeenRequest
 from fencepost.testing.wire import CLIENT_ID
 
 if TYPE_CHECKING:
     from fencepost.broker.requests.produce_runs import RunResult
+    from fencepost.testing.unsynced_disk import UnsyncedDisk
 
 Outcome = ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply
 
@@ -41,13 +44,17 @@ Outcome = ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply
 class Watch:
     """What a broker under test keeps about its requests. It outlives the broker's restarts.
 
-    crash: ends the broker at once, as kill -9 does; called in the step in which a fault fires.
+    crash:       ends the broker at once, as kill -9 does; called in the step in which a fault fires.
+    has_crashed: whether a fault has; no request is answered then.
+    disk:        of the broker that runs.
     """
 
     def __init__(self) -> None:
         self.faults = Faults()
         self.log = RequestLog()
         self.crash: Callable[[], None] = lambda: None
+        self.has_crashed = False
+        self.disk: UnsyncedDisk | None = None
         self.connections: dict[int, tuple[Connection, str | None]] = {}
 
 
@@ -62,7 +69,7 @@ class WatchedDispatcher:
         self._services = services
         self._watch = watch
         self._loop = loop
-        self._has_crashed = False
+        self._cut_off: tuple[SeenRequest, PlacedFault] | None = None  # the request that is to be lost in a crash
 
     def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> RunResult | None:
         """Leave the requests to `dispatch`."""
@@ -70,7 +77,7 @@ class WatchedDispatcher:
 
     def dispatch(self, frame: memoryview, connection: Connection) -> Outcome:
         """As `Dispatcher.dispatch`."""
-        if self._has_crashed:
+        if self._watch.has_crashed:
             raise CloseConnection("the broker has crashed")
         seen = self._see(frame, connection)
         if seen is None:
@@ -78,6 +85,7 @@ class WatchedDispatcher:
         fault = self._watch.faults.first(seen, "request")
         if fault is None:
             return self._handle(seen, frame, connection)
+        fault.fired += 1
         kind = fault.order.kind
         if kind in (FaultKind.HOLD, FaultKind.DELAY):
             later: asyncio.Future[ReplyFrame] = self._loop.create_future()
@@ -136,6 +144,10 @@ class WatchedDispatcher:
     # The handler and its reply
 
     def _handle(self, seen: SeenRequest, frame: memoryview, connection: Connection) -> Outcome:
+        if self._cut_off is None:
+            fault = self._watch.faults.first(seen, "sync")
+            if fault is not None:
+                self._cut_off_from_disk(seen, fault)
         outcome = self._inner.dispatch(frame, connection)
         if isinstance(outcome, PendingReply):
             outcome = self._as_future(outcome, connection)
@@ -160,14 +172,16 @@ class WatchedDispatcher:
         self, done: asyncio.Future[ReplyFrame], replied: asyncio.Future[ReplyFrame], seen: SeenRequest
     ) -> None:
         """Give the reply of a handler that has ended, or what a fault makes of it."""
-        if replied.done() or self._has_crashed:
+        if replied.done() or self._watch.has_crashed:
             return
         if done.cancelled():
+            self._spare(seen)
             seen.outcome = "given up: its client is gone"
             replied.set_exception(CloseConnection("the request was cancelled"))
             return
         error = done.exception()
         if error is not None:
+            self._spare(seen)
             seen.outcome = f"closed the connection: {error}"
             _resolve(replied, None, error)
             return
@@ -183,10 +197,14 @@ class WatchedDispatcher:
 
     def _at_reply(self, seen: SeenRequest, reply: ReplyFrame) -> ReplyFrame | asyncio.Future[ReplyFrame]:
         """Return a reply that is ready, or what a fault makes of it. Raises CloseConnection."""
+        if self._cut_off is not None and self._cut_off[0] is seen:
+            self._crash_without_unsynced()  # nothing that it has appended was to be synced
+            raise CloseConnection("the broker has crashed")
         fault = self._watch.faults.first(seen, "reply")
         if fault is None:
             self._answered(seen, reply)
             return reply
+        fault.fired += 1
         kind = fault.order.kind
         if kind in (FaultKind.HOLD, FaultKind.DELAY):
             later: asyncio.Future[ReplyFrame] = self._loop.create_future()
@@ -216,9 +234,44 @@ class WatchedDispatcher:
     def _end_connection(self, fault: PlacedFault) -> None:
         """Raises CloseConnection; the broker may crash first."""
         if fault.order.kind is FaultKind.CRASH:
-            self._has_crashed = True
+            self._watch.has_crashed = True
             self._watch.crash()
         raise CloseConnection(f"a fault of the test: {fault.order}")
+
+    def _cut_off_from_disk(self, seen: SeenRequest, fault: PlacedFault) -> None:
+        """Crash at the first sync of what a request has appended, or at its reply, and lose all that is not synced."""
+        disk = self._watch.disk
+        assert disk is not None, "the broker runs"
+
+        def is_about_request(files: Sequence[LogFile]) -> bool:
+            if not any(self._is_written(seen, file) for file in files):
+                return False
+            self._crash_without_unsynced()
+            return True
+
+        self._cut_off = seen, fault
+        disk.before_sync = is_about_request
+
+    def _is_written(self, seen: SeenRequest, file: LogFile) -> bool:
+        topic, _, partition = os.path.basename(os.path.dirname(file.path)).rpartition("-")
+        return partition.isdigit() and is_written(seen.api_key, seen.partitions, topic, int(partition))
+
+    def _spare(self, seen: SeenRequest) -> None:
+        """Let the broker go on whose crash waits for a request that has ended otherwise."""
+        if self._cut_off is not None and self._cut_off[0] is seen:
+            self._cut_off = None
+            assert self._watch.disk is not None
+            self._watch.disk.before_sync = None
+
+    def _crash_without_unsynced(self) -> None:
+        assert self._cut_off is not None
+        assert self._watch.disk is not None
+        seen, fault = self._cut_off
+        fault.fired += 1
+        seen.outcome = f"{fault.order}: done, and lost"
+        self._watch.has_crashed = True
+        self._watch.disk.lose_unsynced()
+        self._watch.crash()
 
     def _stop_over(self, fault: PlacedFault, seen: SeenRequest, go_on: Callable[[], None]) -> None:
         """Go on later: after the delay of a fault, or at its release."""
@@ -227,7 +280,7 @@ class WatchedDispatcher:
 
         def once() -> None:
             nonlocal is_over
-            if not is_over and not self._has_crashed:
+            if not is_over and not self._watch.has_crashed:
                 is_over = True
                 go_on()
 

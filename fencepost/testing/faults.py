@@ -18,6 +18,9 @@ from fencepost.testing.requests import Passing
 Moment = Literal["request", "reply"]
 """`request`: at its arrival, before anything is done. `reply`: when all is done and durable, before it leaves."""
 
+AtSync = Literal["sync"]
+"""The moment of crashes alone: what the request asks for is appended and about to become durable."""
+
 
 class FaultKind(StrEnum):
     """What happens to a request."""
@@ -38,7 +41,7 @@ class FaultOrder:
     """
 
     kind: FaultKind
-    moment: Moment
+    moment: Moment | AtSync
     api_key: int | None = None
     topic: str | None = None
     partition: int | None = None
@@ -78,6 +81,8 @@ class FaultOrder:
             value = getattr(self, name)
             if value is not None:
                 what.append(f"{name}={value!r}")
+        if self.moment == "sync":
+            what.append("durable=False")
         if self.after:
             what.append(f"after={self.after}")
         return f"{self.kind}({', '.join(what)})"
@@ -102,14 +107,13 @@ class PlacedFault:
     def is_spent(self) -> bool:
         return self.is_removed or (self.order.count is not None and self.fired >= self.order.count)
 
-    def take(self, passing: Passing) -> bool:
-        """Whether the fault meets this request; counts it."""
+    def meets(self, passing: Passing) -> bool:
+        """Whether the fault meets this request, for the caller to carry out and count; counts those that pass first."""
         if self.is_spent or not self.order.concerns(passing):
             return False
         if self.passed < self.order.after:
             self.passed += 1
             return False
-        self.fired += 1
         return True
 
     def release(self) -> int:
@@ -146,11 +150,11 @@ class Faults:
         fault.is_removed = True
         fault.release()
 
-    def first(self, passing: Passing, moment: Moment) -> PlacedFault | None:
-        """The first fault that meets a request at a moment."""
+    def first(self, passing: Passing, moment: Moment | AtSync) -> PlacedFault | None:
+        """The first fault that meets a request at a moment; the caller counts it as fired."""
         if not self._placed:
             return None
         for fault in self._placed.values():
-            if fault.order.moment == moment and fault.take(passing):
+            if fault.order.moment == moment and fault.meets(passing):
                 return fault
         return None

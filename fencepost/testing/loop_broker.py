@@ -107,7 +107,7 @@ class AsyncBroker:
         self._turnable.enter_context(TurnableLoop.made_of(loop))
         inside = self.methods.inside
         inside.watch.crash = _refuse_crash
-        node = Node(loaded.settings, clock=TurnableClock(loop), watch=inside.wrap)
+        node = Node(loaded.settings, clock=TurnableClock(loop), local_disk=inside.open_disk, watch=inside.wrap)
         try:
             await node.start()
             await prepare(node)

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from fencepost.testing.apis import API_NAMES, NAMED, api_key, error_code
 from fencepost.testing.errors import FaultNeverFiredError, MisuseError, RefusedError, WaitedInVainError, hint
-from fencepost.testing.faults import FaultKind, FaultOrder, Moment
+from fencepost.testing.faults import AtSync, FaultKind, FaultOrder, Moment
 from fencepost.testing.requests import SeenRequest
 from fencepost.testing.results import Group, Partition, Record, Transaction
 
@@ -440,13 +440,13 @@ class BrokerMethods(ABC):
         after: int = 0,
         optional: bool = False,
     ) -> Fault:
-        """Crash the broker at a request, as kill -9 does: when all that it asks for is durable, before the reply
-        leaves, or with durable=False before anything is done.
+        """Crash the broker at a request: when all that it asks for is durable, before the reply leaves; or with
+        durable=False when the broker has appended it, before it is durable, so that it is lost.
 
         `restart` brings the broker back. A broker in its own process is killed.
         """
         return self._place(
-            FaultKind.CRASH, api, "reply" if durable else "request", topic, partition, client_id, transactional_id,
+            FaultKind.CRASH, api, "reply" if durable else "sync", topic, partition, client_id, transactional_id,
             group, 1, after, optional,
         )  # fmt: skip
 
@@ -465,7 +465,7 @@ class BrokerMethods(ABC):
         self,
         kind: FaultKind,
         api: str | int | None,
-        on: Moment,
+        on: Moment | AtSync,
         topic: str | None,
         partition: int | None,
         client_id: str | None,
@@ -479,7 +479,7 @@ class BrokerMethods(ABC):
         seconds: float = 0.0,
     ) -> Fault:
         key = None if api is None else api_key(api)
-        if on not in ("request", "reply"):
+        if on not in ("request", "reply") and kind is not FaultKind.CRASH:
             raise MisuseError(f"a fault cannot happen on {on!r}: use 'request' (before) or 'reply' (after it is done)")
         if (topic is not None or partition is not None) and key is not None and key not in NAMED:
             raise MisuseError(f"{API_NAMES[key]} names no topics: leave out topic and partition")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
@@ -34,3 +35,19 @@ def consumer(broker: Any, group: str, *topics: str, **settings: Any) -> Consumer
     )
     made.subscribe(list(topics))
     return made
+
+
+def producer_in_transaction(broker: Any, transactional_id: str, topic: str, value: bytes, **settings: Any) -> Producer:
+    """With an open transaction that has one record, which the broker has acknowledged; in partition 0."""
+    made = transactional_producer(broker, transactional_id, **settings)
+    made.begin_transaction()
+    made.produce(topic, value, partition=0)
+    assert made.flush(10) == 0
+    return made
+
+
+def committing(made: Producer) -> threading.Thread:
+    """A thread that commits the open transaction, and goes on when the broker comes back meanwhile."""
+    thread = threading.Thread(target=made.commit_transaction, args=(60,))
+    thread.start()
+    return thread

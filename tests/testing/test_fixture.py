@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from fencepost import Broker
 from fencepost.testing.errors import FaultNeverFiredError, MisuseError, RefusedError, WaitedInVainError
 from fencepost.testing.results import Partition
-from tests.testing.clients import consumer, producer, transactional_producer
+from tests.testing.clients import committing, consumer, producer, producer_in_transaction, transactional_producer
 
 
 def test_records_that_a_client_produces_are_read(fencepost: Broker) -> None:
@@ -93,10 +93,7 @@ def test_transactions_show_their_state(fencepost: Broker) -> None:
 
 
 def test_a_transaction_times_out_when_the_clock_is_turned(fencepost: Broker) -> None:
-    client = transactional_producer(fencepost, "till-1", **{"transaction.timeout.ms": 900_000})
-    client.begin_transaction()
-    client.produce("orders", b"x")
-    client.flush(10)
+    client = producer_in_transaction(fencepost, "till-1", "orders", b"x", **{"transaction.timeout.ms": 900_000})
     fencepost.advance(minutes=14)
     assert fencepost.transaction("till-1").state == "Ongoing"
     fencepost.advance(minutes=2)
@@ -171,10 +168,7 @@ def test_requests_are_shown_with_their_fields_and_replies(fencepost: Broker) -> 
 
 
 def test_a_fenced_producer_learns_it_at_its_commit(fencepost: Broker) -> None:
-    client = transactional_producer(fencepost, "till-1")
-    client.begin_transaction()
-    client.produce("orders", b"x")
-    client.flush(10)
+    client = producer_in_transaction(fencepost, "till-1", "orders", b"x")
     producer_id, epoch = fencepost.fence("till-1")
     assert (producer_id, epoch > 0) == (fencepost.transaction("till-1").producer_id, True)
     with pytest.raises(KafkaException) as raised:
@@ -228,10 +222,7 @@ def test_a_fetch_of_one_partition_fails_and_the_other_is_read(fencepost: Broker)
 
 
 def test_held_replies_wait_until_they_are_released(fencepost: Broker) -> None:
-    client = transactional_producer(fencepost, "till-1")
-    client.begin_transaction()
-    client.produce("orders", b"x")
-    client.flush(10)
+    client = producer_in_transaction(fencepost, "till-1", "orders", b"x")
     with fencepost.hold("EndTxn") as held:
         committing = threading.Thread(target=client.commit_transaction, args=(10,))
         committing.start()
@@ -246,10 +237,7 @@ def test_held_replies_wait_until_they_are_released(fencepost: Broker) -> None:
 
 
 def test_held_requests_do_nothing_until_they_are_released(fencepost: Broker) -> None:
-    client = transactional_producer(fencepost, "till-1")
-    client.begin_transaction()
-    client.produce("orders", b"x")
-    client.flush(10)
+    client = producer_in_transaction(fencepost, "till-1", "orders", b"x")
     with fencepost.hold("EndTxn", on="request") as held:
         committing = threading.Thread(target=client.commit_transaction, args=(10,))
         committing.start()
@@ -260,10 +248,7 @@ def test_held_requests_do_nothing_until_they_are_released(fencepost: Broker) -> 
 
 
 def test_delays_are_by_the_brokers_clock(fencepost: Broker) -> None:
-    client = transactional_producer(fencepost, "till-1")
-    client.begin_transaction()
-    client.produce("orders", b"x")
-    client.flush(10)
+    client = producer_in_transaction(fencepost, "till-1", "orders", b"x")
     with fencepost.delay("EndTxn", seconds=3600) as delay:
         committing = threading.Thread(target=client.commit_transaction, args=(10,))
         committing.start()
@@ -274,10 +259,7 @@ def test_delays_are_by_the_brokers_clock(fencepost: Broker) -> None:
 
 
 def test_a_lost_commit_reply_is_asked_for_again(fencepost: Broker) -> None:
-    client = transactional_producer(fencepost, "till-1")
-    client.begin_transaction()
-    client.produce("orders", b"x")
-    client.flush(10)
+    client = producer_in_transaction(fencepost, "till-1", "orders", b"x")
     fault = fencepost.disconnect("EndTxn")
     client.commit_transaction(20)
     assert fault.fired == 1
@@ -294,34 +276,64 @@ def test_connections_of_a_client_are_closed_at_once(fencepost: Broker) -> None:
     assert client.flush(20) == 0
 
 
-def test_a_crash_before_anything_is_done_loses_the_request(fencepost: Broker) -> None:
-    client = transactional_producer(fencepost, "till-1")
-    client.begin_transaction()
-    client.produce("orders", b"x")
-    client.flush(10)
-    fault = fencepost.crash_after("EndTxn", durable=False)
-    with pytest.raises(KafkaException):
-        client.commit_transaction(0.2)
-    assert (fault.fired, fencepost.is_running) == (1, False)
-    fencepost.restart()
-    assert fencepost.transaction("till-1").state == "Ongoing"
-    client.commit_transaction(20)
+@pytest.mark.parametrize(("durable", "state"), [(True, "CompleteCommit"), (False, "Ongoing")])
+def test_a_crash_after_a_commit_loses_it_before_it_is_durable_and_only_its_reply_after(
+    fencepost: Broker, durable: bool, state: str
+) -> None:
+    client = producer_in_transaction(fencepost, "till-1", "orders", b"x")
+    fault = fencepost.crash_after("EndTxn", durable=durable)
+    commit = committing(client)
+    fault.wait_until_fired()
+    assert "the broker does not answer" in fencepost.describe()
+    with fencepost.hold("EndTxn", on="request", optional=True):  # the client repeats it at once
+        fencepost.restart()
+        assert fencepost.transaction("till-1").state == state
+    commit.join()
+    assert (fault.fired, fencepost.transaction("till-1").state) == (1, "CompleteCommit")
     assert [record.value for record in fencepost.records("orders")] == [b"x"]
 
 
-def test_a_crash_after_all_is_durable_loses_only_the_reply(fencepost: Broker) -> None:
+def test_a_crash_before_a_record_is_durable_loses_it_and_no_other(fencepost: Broker) -> None:
+    fencepost.produce("orders", "acknowledged")
     client = transactional_producer(fencepost, "till-1")
     client.begin_transaction()
-    client.produce("orders", b"x")
-    client.flush(10)
-    fault = fencepost.crash_after("EndTxn")
-    with pytest.raises(KafkaException):
-        client.commit_transaction(0.2)
-    fencepost.restart()
-    assert fault.fired == 1
-    assert [record.value for record in fencepost.records("orders", count=1)] == [b"x"]
-    assert fencepost.transaction("till-1").state == "CompleteCommit"
+    fault = fencepost.crash_after("Produce", durable=False, topic="orders")
+    client.produce("orders", b"lost", partition=0)
+    client.flush(0)
+    fault.wait_until_fired()
+    with fencepost.hold("Produce", on="request", optional=True):
+        fencepost.restart()
+        everything = fencepost.records("orders", isolation="read_uncommitted")
+        assert [record.value for record in everything] == [b"acknowledged"]
+        # That the partition is part of the transaction was durable before the record was appended.
+        assert fencepost.transaction("till-1").partitions == (Partition("orders", 0),)
     client.commit_transaction(20)
+    assert [record.value for record in fencepost.records("orders")] == [b"acknowledged", b"lost"]
+
+
+def test_a_crash_before_an_offset_is_durable_loses_it(fencepost: Broker) -> None:
+    fencepost.produce("orders", "one")
+    client = consumer(fencepost, "billing", "orders")
+    message = client.poll(10)
+    assert message is not None
+    fault = fencepost.crash_after("OffsetCommit", durable=False)
+    client.commit(message, asynchronous=True)
+    fault.wait_until_fired()
+    with fencepost.hold("OffsetCommit", on="request", optional=True):
+        fencepost.restart()
+        assert fencepost.group("billing").offsets == {}
+    client.close()
+
+
+def test_a_request_that_appends_nothing_crashes_the_broker_before_its_reply(fencepost: Broker) -> None:
+    client = producer(fencepost)
+    fault = fencepost.crash_after("Metadata", durable=False)
+    client.poll(0)
+    fault.wait_until_fired()
+    assert fencepost.requests("Metadata")[-1].outcome == "crash_after('Metadata', durable=False): done, and lost"
+    fencepost.restart()
+    client.produce("orders", b"x")
+    assert client.flush(20) == 0
 
 
 def test_faults_let_some_pass_and_count_how_often_they_fire(fencepost: Broker) -> None:
@@ -404,10 +416,7 @@ def test_a_broker_that_has_crashed_says_so(fencepost: Broker) -> None:
 
 
 def test_the_brokers_view_says_who_holds_what_and_which_request_came_last(fencepost: Broker) -> None:
-    client = transactional_producer(fencepost, "till-1", **{"client.id": "shop"})
-    client.begin_transaction()
-    client.produce("orders", b"x", partition=0)
-    client.flush(10)
+    client = producer_in_transaction(fencepost, "till-1", "orders", b"x", **{"client.id": "shop"})
     reader = consumer(fencepost, "billing", "orders", **{"client.id": "biller"})
     reader.poll(0.5)
     view = fencepost.describe()

@@ -6,11 +6,10 @@ import os
 import signal
 
 import pytest
-from confluent_kafka import KafkaException
 
 from fencepost.testing.errors import MisuseError
 from fencepost.testing.process import ProcessBroker
-from tests.testing.clients import producer, transactional_producer
+from tests.testing.clients import committing, producer, producer_in_transaction, transactional_producer
 
 
 def test_what_was_committed_survives_kill_9(fencepost_process: ProcessBroker) -> None:
@@ -26,21 +25,22 @@ def test_what_was_committed_survives_kill_9(fencepost_process: ProcessBroker) ->
     assert [record.value for record in fencepost_process.records("orders", count=1)] == [b"x"]
 
 
-def test_a_fault_kills_the_process_and_says_that_it_fired(fencepost_process: ProcessBroker) -> None:
-    client = transactional_producer(fencepost_process, "till-1")
-    client.begin_transaction()
-    client.produce("orders", b"x")
-    client.flush(10)
-    fault = fencepost_process.crash_after("EndTxn")
-    with pytest.raises(KafkaException):
-        client.commit_transaction(0.2)
+@pytest.mark.parametrize(("durable", "state"), [(True, "CompleteCommit"), (False, "Ongoing")])
+def test_a_fault_kills_the_process_before_or_after_a_commit_is_durable(
+    fencepost_process: ProcessBroker, durable: bool, state: str
+) -> None:
+    client = producer_in_transaction(fencepost_process, "till-1", "orders", b"x")
+    fault = fencepost_process.crash_after("EndTxn", durable=durable)
+    commit = committing(client)
     assert fencepost_process.wait_for_exit() == -signal.SIGKILL
     assert fault.fired == 1
-    assert fencepost_process.requests("EndTxn")[-1].outcome.startswith("crash_after('EndTxn')")
-    fencepost_process.restart()
-    assert fault.fired == 1
+    assert fencepost_process.requests("EndTxn")[-1].outcome.startswith("crash_after('EndTxn'")
+    with fencepost_process.hold("EndTxn", on="request", optional=True):  # the client repeats it at once
+        fencepost_process.restart()
+        assert fencepost_process.transaction("till-1").state == state
+    commit.join()
+    assert (fault.fired, fencepost_process.transaction("till-1").state) == (1, "CompleteCommit")
     assert [record.value for record in fencepost_process.records("orders", count=1)] == [b"x"]
-    client.commit_transaction(20)
 
 
 def test_faults_outlive_a_restart(fencepost_process: ProcessBroker) -> None:
@@ -71,10 +71,7 @@ def test_a_frozen_process_answers_nothing_until_it_goes_on(fencepost_process: Pr
 
 
 def test_the_clock_of_a_process_can_be_turned(fencepost_process: ProcessBroker) -> None:
-    client = transactional_producer(fencepost_process, "till-1")
-    client.begin_transaction()
-    client.produce("orders", b"x")
-    client.flush(10)
+    _client = producer_in_transaction(fencepost_process, "till-1", "orders", b"x")
     fencepost_process.advance(minutes=2)
     assert fencepost_process.transaction("till-1").state == "CompleteAbort"
 
