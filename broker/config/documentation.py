@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from fencepost.broker.config.dynamic import DYNAMIC_NAMES
-from fencepost.broker.config.setting import Setting, declared_settings
+from fencepost.broker.config.setting import Scope, Setting, declared_settings
 from fencepost.broker.config.settings import Settings
 from fencepost.broker.config.table import SECTIONS
 from fencepost.broker.config.topic_settings import TOPIC_SETTINGS
@@ -29,7 +29,14 @@ The broker does not start with an unknown name; the message has the nearest know
 those that nearly name a setting are refused. Others that begin with `FENCEPOST_` are ignored with a warning, and those
 that Kubernetes sets for a Service named `fencepost` without one. Kafka's settings for parts that do not exist here
 (ZooKeeper, KRaft, replication, threads) are ignored with a warning, so that an existing `server.properties` works;
-security settings for which there is nothing here (`ssl.*`, `sasl.*`) are refused.
+security settings that nothing here reads are refused.
+
+Settings marked with (L) can be set for one listener, `listener.name.external.ssl.client.auth=required`, in lower case.
+Those marked with (M) also for one SASL mechanism on a listener, `listener.name.external.plain.sasl.jaas.config=…`. The
+narrower name takes precedence.
+
+A secret is shown nowhere. It is best kept in a file of its own, that only the broker's user can read:
+`ssl.keystore.password=${file:/etc/fencepost/keystore-password}`; `${env:NAME}` reads a variable of the environment.
 
 Settings marked with (*) can be changed while the broker runs, for this broker or for all (`kafka-configs --alter
 --entity-type brokers`, or any admin client). Such a change survives restarts and takes precedence over the sources
@@ -73,7 +80,11 @@ def _page() -> Iterator[str]:
 def _row(setting: Setting, default: str | None) -> str:
     names = ", also ".join(_code(name) for name in (setting.name, *setting.aliases))
     mark = " (*)" if setting.name in DYNAMIC_NAMES else ""
+    mark += _SCOPE_MARKS[setting.scope]
     return f"| {names}{mark} | {_code(default)} | {setting.expected} | {setting.documentation} |"
+
+
+_SCOPE_MARKS = {Scope.BROKER: "", Scope.LISTENER: " (L)", Scope.MECHANISM: " (L) (M)"}
 
 
 def _code(text: str | None) -> str:

@@ -15,9 +15,18 @@ from fencepost.broker.config.settings import (
     ConfigSource,
     ConfigSynonym,
     Settings,
+    scoped_name,
     setting_of_listener,
 )
 from fencepost.broker.config.topic_settings import ConfigValue, invalid_value, shown_value
+
+_SINGLE_LISTENERS = frozenset(
+    """
+    ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+    ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
+    """.split()  # noqa: SIM905  # as above
+)
+"""Dynamic for single listeners only. Source: Kafka's DynamicSecurityConfigs."""
 
 DYNAMIC_NAMES = frozenset(
     """
@@ -72,20 +81,35 @@ def check_dynamic_configs(configs: Mapping[str, str]) -> str | None:
     Unknown names pass, as in Kafka, where they may be a plugin's; so do Kafka's dynamic names without effect here.
     """
     for name in configs:
-        if name.startswith(REFUSED_PREFIXES):
-            return f"{name}: authentication, authorization and encryption are not served"
+        scoped = scoped_name(name)
+        setting_name = name if scoped is None else scoped.setting
+        if setting_name not in SETTINGS and setting_name.startswith(REFUSED_PREFIXES):
+            return f"{name}: nothing here reads this security setting"
+    for_all = sorted(_SINGLE_LISTENERS & configs.keys())
+    if for_all:
+        return (
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(for_all)}]"
+        )
     fixed = [name for name in configs if _is_fixed(name)]
     if fixed:
         return f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
     for name, text in configs.items():
-        setting = SETTINGS.get(setting_of_listener(name) or name) or _WITHOUT_EFFECT.get(name)
+        setting = _row(name) or _WITHOUT_EFFECT.get(name)
         reason = None if setting is None else invalid_value(setting, text)
         if reason is not None:
             return reason
     return None
 
 
+def _row(name: str) -> Setting | None:
+    return SETTINGS.get(setting_of_listener(name) or name)
+
+
 def _is_fixed(name: str) -> bool:
+    scoped = setting_of_listener(name)
+    if scoped is not None:
+        return scoped not in DYNAMIC_NAMES and scoped not in _SINGLE_LISTENERS
     if name in DYNAMIC_NAMES or name in _WITHOUT_EFFECT:
         return False
     return name in SETTINGS or name in ALIASES or name in IGNORED_NAMES or name.startswith(IGNORED_PREFIXES)
@@ -98,7 +122,9 @@ def describe_broker_configs(settings: Settings) -> list[ConfigValue]:
         synonyms = settings.synonyms(_own_unit_first(name))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         is_read_only = name not in DYNAMIC_NAMES
-        described.append(ConfigValue(setting, settings.text(name), source, is_read_only, tuple(synonyms)))
+        described.append(
+            ConfigValue(setting, settings.text(name), source, is_read_only, tuple(synonyms), setting.is_secret)
+        )
     layers = settings.layers
     others = {name for name in (*layers.of_this_broker, *layers.of_all_brokers) if name not in SETTINGS}
     return described + [

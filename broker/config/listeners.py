@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 from fencepost.broker.config.settings import Settings
 
 ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})
+
+
+class SecurityProtocol(StrEnum):
+    """What protects the connections of a listener; the names are Kafka's."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def uses_tls(self) -> bool:
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+SERVED_PROTOCOLS = (SecurityProtocol.PLAINTEXT,)
 
 
 class Endpoint(NamedTuple):
@@ -29,6 +50,12 @@ class Listener(NamedTuple):
     host: str
     port: int
     advertised: Endpoint | None
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+
+    @property
+    def is_for_this_machine(self) -> bool:
+        """Whether only programs on this machine can connect."""
+        return self.host == "localhost" or self.host == "::1" or self.host.startswith("127.")
 
 
 def parse_endpoint(text: str) -> Endpoint:
@@ -65,10 +92,8 @@ def parse_listeners(settings: Settings) -> list[Listener]:
             raise ValueError(
                 f"listeners: {name} has no protocol; add {name}:PLAINTEXT to listener.security.protocol.map"
             )
-        if protocol != "PLAINTEXT":
-            raise ValueError(
-                f"listeners: {name} asks for {protocol}, but only PLAINTEXT is served; put a TLS proxy in front of it"
-            )
+        if protocol not in SERVED_PROTOCOLS:
+            raise ValueError(f"listeners: {name} asks for {protocol}; served are {', '.join(SERVED_PROTOCOLS)}")
     for name, endpoint in advertised.items():
         if name not in names:
             raise ValueError(f"advertised.listeners: there is no listener {name}; listeners has {', '.join(names)}")
@@ -77,8 +102,27 @@ def parse_listeners(settings: Settings) -> list[Listener]:
                 f"advertised.listeners: clients cannot connect to {endpoint}; name a host and a port they can reach"
             )
     return [
-        Listener(endpoint.name, endpoint.host, endpoint.port, advertised.get(endpoint.name)) for endpoint in endpoints
+        Listener(name, host, port, advertised.get(name), SecurityProtocol(protocols[name]))
+        for name, host, port in endpoints
     ]
+
+
+def inter_broker_listener(settings: Settings, listeners: Sequence[Listener]) -> Listener:
+    """The listener that other nodes connect to: the first, unless settings name one. Raises ValueError."""
+    name, protocol = settings.inter_broker_listener_name.upper(), settings.security_inter_broker_protocol
+    is_protocol_set = "security.inter.broker.protocol" in settings.origins
+    if not name and not is_protocol_set:
+        return listeners[0]
+    if name and is_protocol_set:
+        raise ValueError("inter.broker.listener.name: remove it, or security.inter.broker.protocol; one is enough")
+    for listener in listeners:
+        if listener.name == (name or protocol):
+            return listener
+    setting = "inter.broker.listener.name" if name else "security.inter.broker.protocol"
+    raise ValueError(
+        f"{setting}: there is no listener {name or protocol}; listeners has "
+        + ", ".join(listener.name for listener in listeners)
+    )
 
 
 def _parse_all(setting_name: str, texts: Sequence[str]) -> list[Endpoint]:
@@ -89,9 +133,10 @@ def _parse_all(setting_name: str, texts: Sequence[str]) -> list[Endpoint]:
 
 
 def _protocols(entries: Sequence[str]) -> dict[str, str]:
+    """The protocol of each listener name, as written."""
     # Each listener of a broker needs its own name; these names need no entry in the map.
     protocols = {f"PLAINTEXT{number}": "PLAINTEXT" for number in range(2, 100)}
-    protocols |= {"PLAINTEXT": "PLAINTEXT", "SSL": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL"}
+    protocols |= {protocol.value: protocol.value for protocol in SecurityProtocol}
     for entry in entries:
         name, separator, protocol = entry.partition(":")
         if not separator:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.broker.config.listeners import parse_listeners
-from fencepost.broker.config.settings import ALIASES, LISTENER_PREFIX, SETTINGS, Settings, setting_of_listener
+from fencepost.broker.config.protection import protection_problems
+from fencepost.broker.config.settings import ALIASES, SETTINGS, Settings, scoped_name, setting_of_listener
 from fencepost.broker.config.topic_settings import TOPIC_SETTINGS
 from fencepost.protocol.lazy_import import lazy_module
 
@@ -35,24 +36,24 @@ IGNORED_NAMES = frozenset(
     """
     auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id.generation.enable
     broker.session.timeout.ms client.quota.callback.class cluster.id
-    connection.failed.authentication.delay.ms connections.max.reauth.ms
     control.plane.listener.name early.start.listeners fetch.purgatory.purge.interval.requests group.coordinator.threads
     group.coordinator.append.linger.ms group.coordinator.rebalance.protocols group.share.assignor.offload.enable
     group.share.persister.class.name group.streams.assignor.offload.enable
-    initial.broker.registration.timeout.ms
+    initial.broker.registration.timeout.ms inter.broker.protocol.version
     log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
     log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
     log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
     log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms log.message.downconversion.enable
     log.message.format.version log.preallocate
     max.request.partition.size.limit node.rack num.io.threads num.network.threads num.recovery.threads.per.data.dir
-    num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.required.acks principal.builder.class
+    num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.required.acks
     process.roles producer.purgatory.purge.interval.requests queued.max.requests
     reserved.broker.max.id server.max.startup.time.ms share.coordinator.append.linger.ms
     share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms
     share.coordinator.state.topic.compression.codec share.coordinator.state.topic.prune.interval.ms
     share.coordinator.threads share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.ms
-    socket.connection.setup.timeout.max.ms telemetry.max.bytes unclean.leader.election.enable
+    socket.connection.setup.timeout.max.ms ssl.keymanager.algorithm ssl.secure.random.implementation
+    ssl.trustmanager.algorithm telemetry.max.bytes unclean.leader.election.enable
     unstable.feature.versions.enable
     """.split()  # noqa: SIM905  # reads and is kept in order more easily than quoted names
 )
@@ -62,7 +63,6 @@ IGNORED_PREFIXES = (
     "controlled.shutdown.",
     "controller.",
     "create.topic.policy.",
-    "inter.broker.",
     "kafka.metrics.",
     "leader.imbalance.",
     "metadata.",
@@ -72,7 +72,7 @@ IGNORED_PREFIXES = (
     "replica.",
     "zookeeper.",
 )
-# Security settings: a broker that ignored them would be open without its owner's knowledge.
+# Security settings that are not in the table: a broker that ignored them would be open without its owner's knowledge.
 REFUSED_PREFIXES = (
     "sasl.",
     "security.",
@@ -129,6 +129,7 @@ def load_settings(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     of_listeners: dict[str, str] = {}
+    controllers = _controller_listeners(entries)
     for entry in entries:
         name = ALIASES.get(entry.name, entry.name)
         setting = SETTINGS.get(name)
@@ -139,17 +140,20 @@ def load_settings(
             except ValueError as error:
                 problems.append(f"{entry.origin}: {entry.name}: {error}")
             of_listeners[entry.name.lower()] = entry.text
+            origins[entry.name.lower()] = entry.origin
+            _warn_of_shown_secret(entry, name_in_all, warnings)
             continue
         if setting is None:
-            _classify_unknown(entry, problems, warnings)
+            _classify_unknown(entry, controllers, problems, warnings)
             continue
+        _warn_of_shown_secret(entry, name, warnings)
         try:
             values[setting.attribute] = setting.parse(entry.text)
         except ValueError as error:
             problems.append(f"{entry.origin}: {entry.name}: {error}")
             continue
         origins[name] = entry.origin
-    _remove_controller_listeners(entries, values)
+    _remove_controller_listeners(controllers, values)
     settings = Settings(**values, origins=origins, of_listeners=of_listeners)
     if not problems:
         problems += _check_together(settings)
@@ -158,30 +162,42 @@ def load_settings(
     return LoadedSettings(settings, tuple(warnings))
 
 
-def _remove_controller_listeners(entries: Iterable[Entry], values: dict[str, Any]) -> None:
-    """Remove the listeners of a KRaft controller, which a node that is broker and controller lists: they are for the
-    controller's peers, of which there are none here, and not for clients."""
-    controllers = {
-        f"{name.strip().upper()}://"
-        for entry in entries
-        if entry.name == "controller.listener.names"
-        for name in entry.text.split(",")
-    }
+def _controller_listeners(entries: Iterable[Entry]) -> frozenset[str]:
+    """The names, in upper case, of the listeners of a KRaft controller.
+
+    A node that is broker and controller lists them, too. They are for the controller's peers, of which there are none
+    here, and not for clients.
+    """
+    texts = [entry.text for entry in entries if entry.name == "controller.listener.names"]
+    return frozenset(name.strip().upper() for text in texts for name in text.split(","))
+
+
+def _remove_controller_listeners(controllers: frozenset[str], values: dict[str, Any]) -> None:
     for attribute in ("listeners", "advertised_listeners"):
         if controllers and attribute in values:
             values[attribute] = tuple(
-                text for text in values[attribute] if text[: text.find("://") + 3].upper() not in controllers
+                text for text in values[attribute] if text.partition("://")[0].upper() not in controllers
             )
+
+
+def _warn_of_shown_secret(entry: Entry, name: str, warnings: list[str]) -> None:
+    if SETTINGS[name].is_secret and entry.origin == "--set" and "${" not in entry.text:
+        warnings.append(
+            f"--set: {entry.name} is a secret that all users of this machine can see in the list of processes; "
+            "write it to a file that only you can read, and give its path as ${file:/path}"
+        )
 
 
 def _check_together(settings: Settings) -> list[str]:
     """Check settings that depend on each other."""
     problems = []
     try:
-        parse_listeners(settings)
+        listeners = parse_listeners(settings)
     except ValueError as error:
         name = str(error).partition(":")[0]
         problems.append(f"{settings.origins.get(name, 'default')}: {error}")
+    else:
+        problems += protection_problems(settings, listeners)
     if "," in settings.log_dirs or not settings.log_dirs.strip():
         origin = settings.origins.get("log.dirs", "default")
         problems.append(f"{origin}: log.dirs: expected one directory; got {settings.log_dirs!r}")
@@ -192,15 +208,20 @@ def _check_together(settings: Settings) -> list[str]:
     return problems
 
 
-def _classify_unknown(entry: Entry, problems: list[str], warnings: list[str]) -> None:
+def _classify_unknown(entry: Entry, controllers: frozenset[str], problems: list[str], warnings: list[str]) -> None:
     name = entry.name
-    if name.startswith(REFUSED_PREFIXES):
+    scoped = scoped_name(name)
+    setting = name if scoped is None else scoped.setting
+    is_ignored = setting in IGNORED_NAMES or setting.startswith(IGNORED_PREFIXES)
+    if scoped is not None and scoped.listener.upper() in controllers:
+        is_ignored = True  # a controller is not served, and neither is it open
+    elif not is_ignored and setting.startswith(REFUSED_PREFIXES):
         problems.append(
-            f"{entry.origin}: {name}: authentication, authorization and encryption are not served; "
-            "remove it, and let only trusted clients reach the listener"
+            f"{entry.origin}: {name}: nothing here reads this security setting; remove it if you can do without what "
+            "it promises. docs/configuration.md lists those that are served"
         )
         return
-    if name in IGNORED_NAMES or name.startswith(IGNORED_PREFIXES) or name.startswith(LISTENER_PREFIX):
+    if is_ignored or scoped is not None:
         warnings.append(f"{entry.origin}: {name} has no meaning here and is ignored")
         return
     if name in TOPIC_SETTINGS:

@@ -7,8 +7,10 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any
+
+from fencepost.broker.config.password import Password
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
@@ -26,6 +28,7 @@ class SettingType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
     @property
     def described(self) -> str:
@@ -40,7 +43,19 @@ _TYPE_NAMES = {
     SettingType.LONG: "whole number",
     SettingType.DOUBLE: "number",
     SettingType.LIST: "comma-separated list",
+    SettingType.PASSWORD: "secret",
 }
+
+
+class Scope(Enum):
+    """The narrowest part of a broker that a setting can be set for: `listener.name.<listener>.<setting>`, and
+    `listener.name.<listener>.<mechanism>.<setting>`."""
+
+    BROKER = "broker"
+    LISTENER = "listener"
+    MECHANISM = "mechanism"
+
+
 _COUNT = re.compile(r"\S+:\s*[0-9]+")
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 _INTEGER_BOUNDS = {
@@ -116,6 +131,7 @@ class Setting:
     default:    a value of the setting's type, or None if it is unset.
     aliases:    Kafka's other names for the same setting (`broker.id` for `node.id`).
     has_effect: False for a setting without effect, which is accepted and shown because clients and tools set it.
+    scope:      the narrowest part of a broker that it can be set for.
     """
 
     name: str
@@ -125,6 +141,12 @@ class Setting:
     bounds: Bounds | None = None
     aliases: tuple[str, ...] = ()
     has_effect: bool = True
+    scope: Scope = Scope.BROKER
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its values are shown nowhere."""
+        return self.type is SettingType.PASSWORD
 
     @property
     def attribute(self) -> str:
@@ -150,8 +172,8 @@ class Setting:
         return value
 
     def format(self, value: Any) -> str | None:
-        """A value as Kafka shows it; None stays None."""
-        if value is None:
+        """A value as Kafka shows it; None if it is unset or a secret."""
+        if value is None or isinstance(value, Password):
             return None
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -197,6 +219,7 @@ _PARSERS: dict[SettingType, Callable[[str], Any]] = {
     SettingType.LONG: _parse_integer,
     SettingType.DOUBLE: _parse_number,
     SettingType.LIST: _parse_list,
+    SettingType.PASSWORD: Password,
 }
 
 
@@ -208,9 +231,10 @@ def declare(
     *,
     aliases: tuple[str, ...] = (),
     has_effect: bool = True,
+    scope: Scope = Scope.BROKER,
 ) -> Any:
     """Declare a dataclass field that is a setting; the attribute's name gives the setting's."""
-    row = Setting("", type, default, documentation, bounds, aliases, has_effect)
+    row = Setting("", type, default, documentation, bounds, aliases, has_effect, scope)
     return dataclasses.field(default=default, metadata={"setting": row})
 
 

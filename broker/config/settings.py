@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from fencepost.broker.config.setting import Setting, declared_settings
+from fencepost.broker.config.security_table import MECHANISMS, AuthenticationSettings, EncryptionSettings
+from fencepost.broker.config.setting import Scope, Setting, declared_settings
 from fencepost.broker.config.table import (
     SECTIONS,
     ConnectionSettings,
@@ -25,14 +26,35 @@ from fencepost.broker.config.table import (
 )
 
 LISTENER_PREFIX = "listener.name."
-NAMES_OF_LISTENERS = ("max.connections", "max.connection.creation.rate")
-"""The settings that can be set for one listener."""
+
+
+class ScopedName(NamedTuple):
+    """The name of a setting for one listener, taken apart; the listener in lower case, the mechanism in upper case."""
+
+    listener: str
+    mechanism: str | None
+    setting: str
+
+
+def scoped_name(name: str) -> ScopedName | None:
+    """Take `listener.name.<listener>.<setting>` or `listener.name.<listener>.<mechanism>.<setting>` apart; None for any
+    other name. Whether there is such a setting is not checked."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, setting = name.removeprefix(LISTENER_PREFIX).partition(".")
+    first, _, rest = setting.partition(".")
+    if first.upper() in MECHANISMS:
+        return ScopedName(listener.lower(), first.upper(), rest)
+    return ScopedName(listener.lower(), None, setting)
 
 
 def setting_of_listener(name: str) -> str | None:
-    """The setting that `listener.name.<listener>.<setting>` sets for one listener; None if it has no effect."""
-    _, _, setting = name.removeprefix(LISTENER_PREFIX).partition(".")
-    return setting if name.startswith(LISTENER_PREFIX) and setting in NAMES_OF_LISTENERS else None
+    """The setting that a name sets for one listener, or for one mechanism on it; None if it has no effect."""
+    scoped = scoped_name(name)
+    row = None if scoped is None else SETTINGS.get(scoped.setting)
+    if scoped is None or row is None or row.scope is Scope.BROKER:
+        return None
+    return scoped.setting if scoped.mechanism is None or row.scope is Scope.MECHANISM else None
 
 
 class ConfigSource(IntEnum):
@@ -77,6 +99,8 @@ class Settings(
     TransactionSettings,
     LogSettings,
     TopicSettings,
+    AuthenticationSettings,
+    EncryptionSettings,
     ConnectionSettings,
     ServerSettings,
 ):
@@ -89,22 +113,32 @@ class Settings(
     """
 
     origins: Mapping[str, str] = field(default_factory=dict)
-    of_listeners: Mapping[str, str] = field(default_factory=dict)
+    of_listeners: Mapping[str, str] = field(default_factory=dict, repr=False)  # secrets among them
     layers: DynamicLayers = field(default_factory=DynamicLayers, repr=False, compare=False)
 
     def value(self, name: str) -> Any:
         """The typed value of a setting by its Kafka name."""
         return getattr(self, SETTINGS[name].attribute)
 
-    def of_listener(self, name: str, listener: str) -> Any:
-        """The typed value of a setting for one listener; None if the listener has no value of its own."""
-        own_name = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+    def of_listener(self, name: str, listener: str, mechanism: str | None = None) -> Any:
+        """The typed value of a setting for one listener, or one SASL mechanism on it; None if it has no own one."""
+        part = listener if mechanism is None else f"{listener}.{mechanism}"
+        own_name = f"{LISTENER_PREFIX}{part.lower()}.{name}"
         for texts in (self.layers.of_this_broker, self.layers.of_all_brokers, self.of_listeners):
             if own_name in texts:
                 # Texts are checked before they are stored, but not by versions that did not know the name.
                 with contextlib.suppress(ValueError):
                     return SETTINGS[name].parse(texts[own_name])
         return None
+
+    def for_listener(self, name: str, listener: str, mechanism: str | None = None) -> Any:
+        """The typed value in force for one listener, or one SASL mechanism on it: the mechanism's own, else the
+        listener's own, else the broker's. Read anew, as all of them may change while the broker runs."""
+        for part in (mechanism, None) if mechanism is not None else (None,):
+            value = self.of_listener(name, listener, part)
+            if value is not None:
+                return value
+        return self.value(name)
 
     def static_value(self, name: str) -> Any:
         """The typed value that the broker was started with."""

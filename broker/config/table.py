@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fencepost.broker.config.security_table import AuthenticationSettings, EncryptionSettings
 from fencepost.broker.config.setting import (
     MAX_INT32,
     MAX_INT64,
     SMALLEST_SEGMENT_BYTES,
+    Scope,
     SettingType,
     accepted,
     any_of,
@@ -96,8 +98,8 @@ class ConnectionSettings:
     listener_security_protocol_map: tuple[str, ...] = declare(
         LIST,
         ("PLAINTEXT:PLAINTEXT",),
-        "The security protocol of each listener name: `INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT`. "
-        "PLAINTEXT is the only protocol served.",
+        "The security protocol of each listener name: `INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL`. The names of the "
+        "protocols themselves need no entry.",
     )
     authorizer_class_name: str = declare(
         STRING,
@@ -160,7 +162,7 @@ class ConnectionSettings:
         at_least(1),
     )
     max_connections: int = declare(
-        INT, 20_000, "The most open connections; further ones are closed at once.", at_least(1)
+        INT, 20_000, "The most open connections; further ones are closed at once.", at_least(1), scope=Scope.LISTENER
     )
     max_connections_per_ip: int = declare(
         INT, MAX_INT32, "The most open connections of one address; further ones are closed at once.", at_least(1)
@@ -173,6 +175,7 @@ class ConnectionSettings:
         MAX_INT32,
         "The most new connections per second; a connection beyond it waits before its first request is read.",
         at_least(1),
+        scope=Scope.LISTENER,
     )
     fencepost_connection_max_in_flight: int = declare(
         INT,
@@ -647,6 +650,8 @@ class ShareGroupSettings:
 SECTIONS: tuple[type, ...] = (
     ServerSettings,
     ConnectionSettings,
+    EncryptionSettings,
+    AuthenticationSettings,
     TopicSettings,
     LogSettings,
     TransactionSettings,

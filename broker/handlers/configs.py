@@ -170,6 +170,6 @@ def _describe_value(request: DescribeConfigsRequest, value: ConfigValue) -> Desc
         ]
         if request.include_synonyms
         else [],
-        config_type=UNKNOWN_TYPE if value.is_sensitive else value.setting.type,
+        config_type=UNKNOWN_TYPE if value.is_sensitive and not value.setting.is_secret else value.setting.type,
         documentation=value.setting.documentation if request.include_documentation else None,
     )

@@ -83,7 +83,11 @@ def test_the_defaults_of_all_brokers_are_what_was_set_for_all() -> None:
         ({"process.roles": "broker"}, "[process.roles]"),
         ({"message.max.bytes": "abc"}, "Invalid value abc for configuration message.max.bytes"),
         ({"message.max.bytes": "-5"}, "0 or more"),
-        ({"ssl.keystore.location": "x"}, "not served"),
+        ({"ssl.keystore.location": "x"}, "only per-listener using the listener prefix: [ssl.keystore.location]"),
+        ({"ssl.client.auth": "none"}, "Cannot update these configs dynamically: [ssl.client.auth]"),
+        ({"listener.name.x.ssl.client.auth": "none"}, "dynamically: [listener.name.x.ssl.client.auth]"),
+        ({"listener.name.x.ssl.keystore.type": "JKS"}, "one of PEM, PKCS12"),
+        ({"listener.name.x.ssl.engine.factory.class": "x"}, "nothing here reads this security setting"),
     ],
 )
 def test_a_static_setting_is_refused_at_run_time_with_a_reason(configs: dict[str, str], part: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.config import ConfigurationError, Entry, Settings, load_settings
+from fencepost.broker.config import SETTINGS, ConfigurationError, Entry, Settings, load_settings
 from fencepost.broker.config.loading import parse_properties
 
 BLANKS = "  "
@@ -58,7 +58,7 @@ def test_the_controller_listener_of_a_kraft_node_is_left_out(tmp_path: Path) -> 
 
 def test_listeners_can_have_limits_of_their_own() -> None:
     limit = "listener.name.internal.max.connections"
-    settings = load_settings(assignments=[f"{limit}=5", "listener.name.internal.ssl.client.auth=none"]).settings
+    settings = load_settings(assignments=[f"{limit}=5", "listener.name.internal.num.network.threads=3"]).settings
     assert (settings.of_listener("max.connections", "INTERNAL"), settings.of_listeners) == (5, {limit: "5"})
     assert settings.of_listener("max.connections", "EXTERNAL") is None
     (problem,) = problems_of(assignments=[f"{limit}=many"])
@@ -151,10 +151,91 @@ def test_settings_of_kafka_without_meaning_here_are_ignored_with_a_warning() -> 
     assert "zookeeper.connect" in loaded.warnings[0]
 
 
-@pytest.mark.parametrize("name", ["ssl.keystore.location", "sasl.enabled.mechanisms"])
-def test_settings_that_promise_protection_are_refused(name: str) -> None:
-    (problem,) = problems_of(assignments=[f"{name}=x"])
-    assert "not served" in problem
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("ssl.keystore.location", "no listener has the protocol SSL or SASL_SSL"),
+        ("sasl.oauthbearer.expected.issuer", "no listener has the protocol SASL_SSL or SASL_PLAINTEXT"),
+        ("listener.name.plaintext.ssl.keystore.location", "the listener PLAINTEXT has not the protocol SSL"),
+        ("listener.name.plaintext.plain.sasl.jaas.config", "the listener PLAINTEXT has not the protocol SASL_SSL"),
+        ("listener.name.outside.ssl.keystore.location", "there is no listener OUTSIDE"),
+        ("ssl.engine.factory.class", "nothing here reads this security setting"),
+        ("sasl.kerberos.service.name", "nothing here reads this security setting"),
+        ("listener.name.plaintext.sasl.kerberos.service.name", "nothing here reads this security setting"),
+        ("listener.name.plaintext.plain.sasl.server.callback.handler.class", "nothing here reads this"),
+        ("listener.name.plaintext.plain.ssl.keystore.location", "nothing here reads this"),
+        ("delegation.token.secret.key", "nothing here reads this security setting"),
+    ],
+)
+def test_settings_that_promise_protection_and_do_nothing_are_refused(name: str, reason: str) -> None:
+    (problem,) = problems_of(environment={}, options=[Entry(name, "x", "broker.properties:1")])
+    assert problem.startswith(f"broker.properties:1: {name}: ")
+    assert reason in problem
+
+
+def test_the_security_of_a_controllers_listener_is_ignored_like_the_listener() -> None:
+    loaded = load_settings(
+        assignments=["controller.listener.names=CONTROLLER", "listener.name.controller.sasl.kerberos.service.name=x"]
+    )
+    assert "listener.name.controller.sasl.kerberos.service.name has no meaning here" in loaded.warnings[1]
+
+
+def test_a_setting_is_looked_up_for_the_mechanism_then_the_listener_then_the_broker() -> None:
+    name = "connections.max.reauth.ms"
+    settings = load_settings(
+        assignments=[
+            f"{name}=1",
+            f"listener.name.INSIDE.{name}=2",
+            f"listener.name.inside.scram-sha-256.{name}=3",
+            "listeners=INSIDE://:1,OUTSIDE://:2",
+            "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        ]
+    ).settings
+    assert settings.for_listener(name, "INSIDE", "SCRAM-SHA-256") == 3
+    assert settings.for_listener(name, "INSIDE", "PLAIN") == 2
+    assert settings.for_listener(name, "INSIDE") == 2
+    assert settings.for_listener(name, "OUTSIDE", "PLAIN") == 1
+    settings.override(of_this_broker={f"listener.name.inside.plain.{name}": "4"}, of_all_brokers={})
+    assert settings.for_listener(name, "INSIDE", "PLAIN") == 4
+
+
+def test_a_secret_is_read_from_where_it_stands_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "password").write_text("open sesame\n")
+    monkeypatch.setenv("WORD", "geheim")
+    secret = SETTINGS["ssl.key.password"].parse(f"${{file:{tmp_path}/password}} ${{env:WORD}} $x")
+    assert secret.reveal() == "open sesame geheim $x"
+    settings = Settings(ssl_key_password=SETTINGS["ssl.key.password"].parse("open sesame"))
+    assert "sesame" not in repr(settings)
+    assert settings.text("ssl.key.password") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("${file:/nowhere/at all}", "the file /nowhere/at all cannot be read: No such file or directory"),
+        ("${env:NO_SUCH_VARIABLE}", "the environment has no variable NO_SUCH_VARIABLE"),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_refused_at_start(text: str, reason: str) -> None:
+    problems = problems_of(assignments=[f"ssl.key.password={text}"])
+    assert f"--set: ssl.key.password: {reason}" in problems
+
+
+@pytest.mark.parametrize(
+    ("assignments", "part"),
+    [
+        (["inter.broker.listener.name=INSIDE"], "there is no listener INSIDE; listeners has PLAINTEXT"),
+        (["security.inter.broker.protocol=SASL_SSL"], "there is no listener SASL_SSL"),
+        (
+            ["security.inter.broker.protocol=PLAINTEXT", "inter.broker.listener.name=PLAINTEXT"],
+            "remove it, or security.inter.broker.protocol",
+        ),
+    ],
+)
+def test_an_impossible_listener_for_other_nodes_is_refused(assignments: list[str], part: str) -> None:
+    (problem,) = problems_of(assignments=assignments)
+    assert part in problem
+    assert problem.startswith("--set: ")
 
 
 def test_a_topic_config_is_refused_with_its_broker_setting() -> None:
@@ -182,7 +263,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ("assignment", "part"),
     [
         ("listeners=localhost:9092", "expected NAME://host:port"),
-        ("listeners=SSL://localhost:9092", "only PLAINTEXT is served"),
+        ("listeners=SSL://localhost:9092", "served are PLAINTEXT"),
         ("listeners=INSIDE://localhost:9092", "add INSIDE:PLAINTEXT to listener.security.protocol.map"),
         ("listeners=PLAINTEXT://:1,PLAINTEXT://:2", "used more than once"),
         ("listeners=PLAINTEXT://host:70000", "the port must be 0 to 65535"),
