@@ -345,7 +345,7 @@ class Node:
                 hint="there is no ACL, and nobody may add one: name super.users, or start with "
                 "allow.everyone.if.no.acl.found=true, and add the ACLs",
             )
-        services.gate = RightsGate(authorizer, Audit(self._clock), NEEDED_RIGHTS)
+        services.gate = RightsGate(authorizer, Audit(self._clock, self._loggers), NEEDED_RIGHTS)
         log.warning(
             "clients_are_not_authenticated",
             hint="the principal of all is User:ANONYMOUS; ACLs and super.users can tell them apart by host only",

@@ -291,6 +291,11 @@ async def handle_offset_commit(
 
         outcome = await _in_slices(offsets, change)
         is_refused = outcome if isinstance(outcome, ErrorCode) else any(outcome)
+        if not is_refused and request.generation_id_or_member_epoch < 0 and not request.member_id:
+            # Imported here: consumers that are members of their groups need nothing of it.
+            from fencepost.broker.requests.administrative_changes import note_set_offsets
+
+            note_set_offsets(context, request.group_id, {one.topic_partition: one.offset for one in offsets})
         if not is_refused and len(offsets) < FEWEST_WRITTEN_IN_SLICES:
             return UsualAnswer((), partial(_commit_response, prepared))
     return written_in_slices(_commit_response(prepared, outcome), len(offsets))

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from importlib import import_module
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from fencepost.broker.kernel.loggers import Loggers
@@ -76,6 +78,7 @@ class Services:
     long_polls: LongPolls = field(default_factory=LongPolls)
     # By producer id, resolved once the last Produce that waited for its verification has appended: keeps them in order.
     produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    noted_commits: set[tuple[int, str]] = field(default_factory=set)  # see `note_set_offsets`
     large_batches: LargeBatches = field(default_factory=LargeBatches)
     acls: Acls | None = None  # None, as the gate, without an authorizer
     gate: RequestGate | None = None
@@ -317,6 +320,28 @@ def _with_error_code(response: Callable[..., Response]) -> Callable[[Any, ErrorC
     return lambda request, error, version: response(error_code=error)
 
 
+def _noting_changes(handler: Callable[[RequestContext, Any], Any]) -> Callable[[RequestContext, Any], Any]:
+    """A handler that notes in the audit log what its request has changed, once it has answered."""
+
+    @wraps(handler)
+    def handle(context: RequestContext, request: Any) -> Any:
+        from fencepost.broker.requests.administrative_changes import note_changes
+
+        answer = handler(context, request)
+        if not isawaitable(answer):
+            note_changes(context, request, answer)
+            return answer
+
+        async def answered() -> Any:
+            response = await answer
+            note_changes(context, request, response.response if type(response) is SlicedResponse else response)
+            return response
+
+        return answered()
+
+    return handle
+
+
 def api(
     request: type[Request],
     response: type[Response],
@@ -350,7 +375,7 @@ def api(
                 minimum_version=served.minimum_version,
                 maximum_version=served.maximum_version,
                 advertised_minimum=served.advertised_minimum,
-                handler=handler,
+                handler=_noting_changes(handler) if served.is_administrative else handler,
                 failed=failed or _with_error_code(response),
                 is_cancelled_on_disconnect=is_cancelled_on_disconnect,
                 unstable_from=served.unstable_from,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.requests.api import CloseConnection, SlicedResponse, UsualAnswer
 from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
+from fencepost.broker.security.audit import NotingRights
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 
@@ -240,6 +241,8 @@ class RightsGate:
         if row is None:
             return None
         rights, is_kept = self.rights_of(context), True
+        if self.audit.notes_permissions():
+            rights = self._noting(rights, api)
         if not rights.is_super:
             if row.whole is not None:
                 refusal = row.whole(rights, context, request)
@@ -252,6 +255,13 @@ class RightsGate:
         if cached is not None and is_kept:
             cached.allowed_epoch = self.authorizer.epoch
         return None
+
+    def _noting(self, rights: Rights, api: Api) -> Rights:
+        """The same rights, for level debug of the audit log."""
+        if rights.is_super:
+            self.audit.allowed_all(rights, api.name)
+            return rights
+        return NotingRights(self.authorizer, rights.principal, rights.host, api.name)
 
     def _part(self, row: Row, rights: Rights, api: Api, context: RequestContext, request: Any) -> Part | None:
         """The part of the request that is allowed; None if that is all of it, and the response needs no change."""

@@ -56,6 +56,6 @@ def test_an_api_is_declared_once_and_where_the_table_says() -> None:
 
 
 def test_the_versions_of_a_row() -> None:
-    assert served("module", "2-10") == ("module", 2, 10, 2, None)
-    assert served("module", "4") == ("module", 4, 4, 4, None)
-    assert served("module", "3-13", advertised_minimum=0, unstable_from=13) == ("module", 3, 13, 0, 13)
+    assert served("module", "2-10") == ("module", 2, 10, 2, None, False)
+    assert served("module", "4") == ("module", 4, 4, 4, None, False)
+    assert served("module", "3-13", advertised_minimum=0, unstable_from=13) == ("module", 3, 13, 0, 13, False)
