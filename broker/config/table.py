@@ -105,9 +105,14 @@ class ConnectionSettings:
         STRING,
         "",
         "Whether clients need rights: `org.apache.kafka.metadata.authorizer.StandardAuthorizer` has access control "
-        "lists (ACLs) in force, on every request, see `fencepost acls`. Empty: all clients may do everything. No "
+        "lists (ACLs) in force, on every request, see `fencepost acls`. `kafka.security.authorizer.AclAuthorizer` of "
+        "older files means the same. Empty: all clients may do everything. No "
         "listener authenticates clients yet: their principal is `User:ANONYMOUS`, and rules tell them apart by host.",
-        one_of("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        one_of(
+            "",
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "kafka.security.authorizer.AclAuthorizer",
+        ),
     )
     super_users: str = declare(
         STRING,

@@ -8,11 +8,10 @@ connection. Slices of the frame (`records` fields) are valid until the handler h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from importlib import import_module
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from fencepost.broker.kernel.loggers import Loggers
@@ -47,6 +46,9 @@ if TYPE_CHECKING:
 
 HANDLERS: Final = "fencepost.broker.handlers"
 """The package of the handlers: each module declares the APIs of its family."""
+
+ADMINISTRATIVE_CHANGES: Final = "fencepost.broker.requests.administrative_changes"
+"""The table of what requests change, for the audit log; imported at the first such request."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -320,21 +322,23 @@ def _with_error_code(response: Callable[..., Response]) -> Callable[[Any, ErrorC
     return lambda request, error, version: response(error_code=error)
 
 
+def _note_changes(context: RequestContext, request: Any, response: Any) -> None:
+    import_module(ADMINISTRATIVE_CHANGES).note_changes(context, request, response)
+
+
 def _noting_changes(handler: Callable[[RequestContext, Any], Any]) -> Callable[[RequestContext, Any], Any]:
     """A handler that notes in the audit log what its request has changed, once it has answered."""
 
     @wraps(handler)
     def handle(context: RequestContext, request: Any) -> Any:
-        from fencepost.broker.requests.administrative_changes import note_changes
-
         answer = handler(context, request)
-        if not isawaitable(answer):
-            note_changes(context, request, answer)
+        if not isinstance(answer, Awaitable):
+            _note_changes(context, request, answer)
             return answer
 
         async def answered() -> Any:
             response = await answer
-            note_changes(context, request, response.response if type(response) is SlicedResponse else response)
+            _note_changes(context, request, response.response if type(response) is SlicedResponse else response)
             return response
 
         return answered()

@@ -226,3 +226,9 @@ async def test_a_broker_on_which_nobody_may_add_the_first_rule_says_so(tmp_path:
         await node.start()
         await node.stop()
     assert "nobody_has_rights" in found
+
+
+async def test_the_old_class_name_of_kafkas_authorizer_has_rules_in_force_too(tmp_path: Path) -> None:
+    async with secured_broker(tmp_path, authorizer_class_name="kafka.security.authorizer.AclAuthorizer") as broker:
+        refused = await broker.alice.call(CreateAclsRequest([AclCreation(2, "orders", 3, ALICE, "*", 3, 3)]))
+        assert [result.error_code for result in refused.results] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]

@@ -302,7 +302,9 @@ async def test_what_is_allowed_is_logged_at_level_debug_only(events: Events, tmp
         await broker.allow(rule(AclOperation.DESCRIBE, AclResource.TOPIC, "orders"))
         await broker.alice.call(MetadataRequest([MetadataRequestTopic(name="orders")]))
         assert events == []
-        await broker.admin.call(_incremental(LOGGERS, str(broker.services.node_id), ("broker.security.audit", 0, "DEBUG")))
+        await broker.admin.call(
+            _incremental(LOGGERS, str(broker.services.node_id), ("broker.security.audit", 0, "DEBUG"))
+        )
         events.clear()
         await broker.alice.call(MetadataRequest([MetadataRequestTopic(name="orders")]))
         await broker.admin.call(MetadataRequest([]))
