@@ -57,6 +57,7 @@ class Scope(Enum):
 
 
 _COUNT = re.compile(r"\S+:\s*[0-9]+")
+_EXPIRATION = re.compile(r".+=0*[1-9][0-9]{0,14}")
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 _INTEGER_BOUNDS = {
     SettingType.SHORT: (-(2**15), 2**15 - 1),
@@ -117,6 +118,11 @@ def connection_counts() -> Bounds:
         "address:count,…",
         lambda value: all(_COUNT.fullmatch(part.strip()) for part in value.split(",") if part.strip()),
     )
+
+
+def expirations_by_name() -> Bounds:
+    """For lists: a glob of names with a time in ms each."""
+    return Bounds("GLOB=MILLISECONDS,…", lambda value: all(_EXPIRATION.fullmatch(part) for part in value))
 
 
 def only_false() -> Bounds:

@@ -23,6 +23,7 @@ from fencepost.broker.config.setting import (
     connection_counts,
     declare,
     each_of,
+    expirations_by_name,
     gzip_levels,
     least_for_groups,
     most_for_groups,
@@ -410,6 +411,26 @@ class TransactionSettings:
         BOOLEAN,
         False,
         "Whether producers may take part in a two-phase commit, whose transactions do not time out (KIP-939).",
+    )
+    fencepost_two_phase_transactional_ids: tuple[str, ...] = declare(
+        LIST,
+        (),
+        "Globs, such as `orders-*`, of the transactional ids that take part in a two-phase commit though their clients "
+        "cannot say so. Their transactions do not time out. Needs `transaction.two.phase.commit.enable`.",
+    )
+    fencepost_two_phase_warn_age_ms: int = declare(
+        LONG,
+        3_600_000,
+        "The log names each open transaction without a time-out when it has this age, and again each time it is as "
+        "much older: nothing but its client or an administrator ends it.",
+        at_least(1),
+    )
+    fencepost_transactional_id_expiration_ms_by_name: tuple[str, ...] = declare(
+        LIST,
+        (),
+        "`GLOB=MILLISECONDS` entries: transactional ids that match are kept for this time instead of "
+        "`transactional.id.expiration.ms`. For clients that use each id once; the first entry that matches counts.",
+        expirations_by_name(),
     )
     add_partitions_to_txn_retry_backoff_ms: int = declare(
         INT,

@@ -10,7 +10,7 @@ from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, build_in_slices
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.service import TransactionService
-from fencepost.broker.transaction.state_machine import STATES_BY_DISPLAY_NAME, TransactionState
+from fencepost.broker.transaction.state_machine import DISPLAY_NAMES
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
@@ -89,19 +89,14 @@ def handle_list_transactions(
         matches = _matcher(request.transactional_id_pattern)
         if matches is None:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    states: set[TransactionState] = set()
-    unknown: list[str] = []
-    for name in request.state_filters:
-        if name in STATES_BY_DISPLAY_NAME:
-            states.add(STATES_BY_DISPLAY_NAME[name])
-        elif name not in _STATES_NEVER_SHOWN:
-            unknown.append(name)
+    states = DISPLAY_NAMES.intersection(request.state_filters)
+    unknown = [name for name in request.state_filters if name not in DISPLAY_NAMES | _STATES_NEVER_SHOWN]
     producer_ids = set(request.producer_id_filters)
     now_ms = context.services.clock.now_ms()
 
     def passes(metadata: TransactionMetadata) -> bool:
         return (
-            (not request.state_filters or metadata.state in states)
+            (not request.state_filters or metadata.state.display_name in states)
             and (not producer_ids or metadata.producer_id in producer_ids)
             and (request.duration_filter < 0 or _has_run_longer(metadata, request.duration_filter, now_ms))
             and (matches is None or matches(metadata.transactional_id) is not None)

@@ -65,7 +65,7 @@ def init_producer_id_failed(request: InitProducerIdRequest, error: ErrorCode, ve
 
 @api(InitProducerIdRequest, InitProducerIdResponse, failed=init_producer_id_failed)
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Give a producer its id and epoch; with a transactional id, end the transaction of an earlier session."""
+    """Give a producer its id and epoch; with a transactional id, end or keep the transaction of an earlier session."""
     reply = await context.services.transactions.init_producer_id(
         request.transactional_id,
         timeout_ms=request.transaction_timeout_ms,
@@ -76,7 +76,10 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
     )
     if reply.error is not ErrorCode.NONE:
         return init_producer_id_failed(request, reply.error, context.api_version)
-    return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
+    response = InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
+    if reply.ongoing is not None:
+        response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch = reply.ongoing
+    return response
 
 
 # AddPartitionsToTxn

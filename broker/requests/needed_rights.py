@@ -136,7 +136,7 @@ def _init_producer_id(rights: Rights, context: RequestContext, request: Any) -> 
             return None
         return _lacks(rights, on_cluster(AclOperation.IDEMPOTENT_WRITE))
     needed = [Needed(WRITE, TRANSACTIONAL_ID, name)]
-    if request.enable2_pc:
+    if request.enable2_pc or context.services.transactions.is_two_phase(name):
         needed.append(Needed(AclOperation.TWO_PHASE_COMMIT, TRANSACTIONAL_ID, name))
     return _lacks(rights, *needed)
 

@@ -14,6 +14,7 @@ from fencepost.broker.transaction.state_machine import (
     EMPTY,
     END_ABORT,
     END_COMMIT,
+    KEPT,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
@@ -39,7 +40,7 @@ EXHAUSTED_EPOCH = LAST_EPOCH - 1  # the last epoch a client may hold; after it c
 TWO_PHASE_COMMIT_TIMEOUT_MS = (
     2_147_483_647  # KIP-939: a transaction with this time-out is only ever ended by its client
 )
-_STORED_STATES = {state.value: state for state in TransactionState}
+_STORED_STATES = {state.value: state for state in TransactionState if state is not KEPT}
 _MOST_REMEMBERED_SETS = 1_024
 _MOST_REMEMBERED_PARTITIONS = 32  # of one transaction
 _NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
@@ -62,7 +63,9 @@ class TransactionMetadata(NamedTuple):
     previous_producer_id: the id before the last change of the epoch, if that producer requested the change itself and
         so may retry it; otherwise -1. `previous_producer` follows from it. Kafka holds the last epoch in memory only
         and forgets after a failover which retries are legitimate (KIP-360).
-    next_producer_id: the id that takes over at completion because the epoch is exhausted; -1 otherwise.
+    next_producer_id: the id that takes over at completion because the epoch is exhausted, or belongs to the pair of
+        the session that kept the transaction; -1 otherwise.
+    next_producer_epoch: the epoch of that pair; -1 without one. Only open and prepared transactions have it.
     start_ms: when the transaction was opened; -1 if there was none.
     """
 
@@ -77,9 +80,18 @@ class TransactionMetadata(NamedTuple):
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     client_transaction_version: TransactionVersion = TransactionVersion.V1
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
 
     @property
     def producer(self) -> Producer:
+        """The pair that wrote the records: administrators see it, and the markers carry its id."""
+        return Producer(self.producer_id, self.producer_epoch)
+
+    @property
+    def client(self) -> Producer:
+        """The pair of the newest session: the only one whose requests count."""
+        if self.next_producer_epoch >= 0:
+            return Producer(self.next_producer_id, self.next_producer_epoch)
         return Producer(self.producer_id, self.producer_epoch)
 
     @property
@@ -92,10 +104,6 @@ class TransactionMetadata(NamedTuple):
         if self.previous_producer_id != self.producer_id:
             return Producer(self.previous_producer_id, EXHAUSTED_EPOCH)
         return Producer(self.producer_id, self.producer_epoch - 1)
-
-    @property
-    def is_epoch_exhausted(self) -> bool:
-        return self.producer_epoch >= EXHAUSTED_EPOCH
 
     # Transitions: each returns the metadata that the next record holds
 
@@ -117,6 +125,22 @@ class TransactionMetadata(NamedTuple):
             previous_producer_id=previous_producer_id,
             next_producer_id=self.next_producer_id,
             client_transaction_version=self.client_transaction_version,
+        )
+
+    def kept(self, *, client: Producer, timeout_ms: int, now_ms: int) -> TransactionMetadata:
+        """Leave the open transaction to the next session, which may end it and do nothing else with it (KIP-939).
+
+        client: the pair of that session. The time-out only grows: its start is long ago, so a shorter one would abort
+        what the earlier session prepared.
+        """
+        self._check_transition_to(KEPT)
+        return self._replace(
+            state=KEPT,
+            timeout_ms=max(self.timeout_ms, timeout_ms),
+            last_update_ms=now_ms,
+            previous_producer_id=NO_PRODUCER_ID,
+            next_producer_id=client.producer_id,
+            next_producer_epoch=client.producer_epoch,
         )
 
     def with_partitions(
@@ -171,6 +195,24 @@ class TransactionMetadata(NamedTuple):
             version,
         )
 
+    def kept_prepared(
+        self, *, committed: bool, version: TransactionVersion, now_ms: int, successor: Producer
+    ) -> TransactionMetadata:
+        """Decide the outcome of a kept transaction at the request of its newest session.
+
+        successor: the pair of that session after the transaction: in version 1 its own, in version 2 the next one, so
+            that a late EndTxn cannot end its next transaction.
+        Markers carry the epoch after that of the records in both versions, which fences the session that wrote them.
+        """
+        is_version_2 = version is TRANSACTION_VERSION_2
+        return self._kept_ended(
+            committed,
+            version,
+            now_ms,
+            successor,
+            previous_producer_id=self.next_producer_id if is_version_2 else NO_PRODUCER_ID,
+        )
+
     def fenced(
         self, *, version: TransactionVersion, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> TransactionMetadata:
@@ -187,6 +229,31 @@ class TransactionMetadata(NamedTuple):
             previous_producer_id=self.producer_id if may_recover else NO_PRODUCER_ID,
         )
 
+    def kept_fenced(self, *, version: TransactionVersion, now_ms: int, successor: Producer) -> TransactionMetadata:
+        """Abort a kept transaction on the coordinator's own account; as `fenced`, for its newest session."""
+        may_recover = version is TRANSACTION_VERSION_2
+        return self._kept_ended(
+            False,
+            version,
+            now_ms,
+            successor,
+            previous_producer_id=self.next_producer_id if may_recover else NO_PRODUCER_ID,
+        )
+
+    def _kept_ended(
+        self,
+        committed: bool,
+        version: TransactionVersion,
+        now_ms: int,
+        successor: Producer,
+        *,
+        previous_producer_id: int,
+    ) -> TransactionMetadata:
+        prepared = self._prepared_with_next_epoch(
+            committed, version, now_ms, successor.producer_id, previous_producer_id=previous_producer_id
+        )
+        return prepared._replace(next_producer_epoch=successor.producer_epoch)
+
     def _prepared_with_next_epoch(
         self,
         committed: bool,
@@ -198,7 +265,7 @@ class TransactionMetadata(NamedTuple):
     ) -> TransactionMetadata:
         state = PREPARE_COMMIT if committed else PREPARE_ABORT
         self._check_transition_to(state)
-        is_open = self.state is ONGOING  # an abort of nothing (version 2) begins and ends here
+        is_open = self.state.is_open  # an abort of nothing (version 2) begins and ends here
         return TransactionMetadata(
             self.transactional_id,
             self.producer_id,
@@ -214,8 +281,8 @@ class TransactionMetadata(NamedTuple):
         )
 
     def completed(self, *, now_ms: int) -> TransactionMetadata:
-        """Complete the transaction after its markers. An exhausted producer id is replaced only now: the markers carry
-        the old one.
+        """Complete the transaction after its markers. The next pair, of an exhausted producer id or of a session that
+        kept the transaction, takes over only now: the markers carry the old one.
         """
         state = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
         self._check_transition_to(state)
@@ -240,7 +307,7 @@ class TransactionMetadata(NamedTuple):
         version 5.
         """
         if self.next_producer_id != NO_PRODUCER_ID:
-            return self.next_producer_id, 0
+            return self.next_producer_id, max(self.next_producer_epoch, 0)
         return self.producer_id, self.producer_epoch
 
     def _check_transition_to(self, state: TransactionState) -> None:
@@ -265,10 +332,15 @@ def new_transaction(transactional_id: str, *, producer_id: int, timeout_ms: int,
 
 
 def fence(metadata: TransactionMetadata, producer: Producer) -> ErrorCode:
-    """Check that a request comes from the current producer: NONE, INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
+    """Check that a request comes from the newest session: NONE, INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
 
     An epoch that is too new is refused like one that is too old: it was never given out.
     """
+    if metadata.next_producer_epoch >= 0:
+        if producer == metadata.client:
+            return NO_ERROR
+        is_known = producer.producer_id in (metadata.producer_id, metadata.next_producer_id)
+        return ErrorCode.PRODUCER_FENCED if is_known else ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if producer.producer_id != metadata.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if producer.producer_epoch != metadata.producer_epoch:
@@ -303,13 +375,14 @@ def to_value(metadata: TransactionMetadata) -> bytes:
         metadata.producer_id,
         metadata.producer_epoch,
         metadata.timeout_ms,
-        metadata.state,
+        ONGOING if metadata.state is KEPT else metadata.state,
         PACKED_NULL_PARTITIONS if metadata.state is EMPTY else pack_partitions(partitions),
         metadata.last_update_ms,
         metadata.start_ms,
         metadata.previous_producer_id,
         metadata.next_producer_id,
         metadata.client_transaction_version,
+        metadata.next_producer_epoch,
     )
 
 
@@ -327,6 +400,11 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
         )
     _check(transactional_id, value, state, partitions)
     is_version_2 = value.client_transaction_version >= TRANSACTION_VERSION_2
+    next_producer_epoch = NO_PRODUCER_EPOCH
+    if value.next_producer_epoch >= 0 and (state is ONGOING or state.is_prepared):
+        next_producer_epoch = value.next_producer_epoch
+        if state is ONGOING:
+            state = KEPT
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=value.producer_id,
@@ -339,6 +417,7 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
         client_transaction_version=TRANSACTION_VERSION_2 if is_version_2 else TRANSACTION_VERSION_1,
+        next_producer_epoch=next_producer_epoch,
     )
 
 
@@ -353,6 +432,10 @@ def _check(
         reason = f"has the producer id {value.producer_id} with epoch {value.producer_epoch}"
     elif value.previous_producer_id < NO_PRODUCER_ID or value.next_producer_id < NO_PRODUCER_ID:
         reason = f"follows producer id {value.previous_producer_id}, and {value.next_producer_id} follows it"
+    elif value.next_producer_epoch < NO_PRODUCER_EPOCH or (
+        value.next_producer_epoch >= 0 and value.next_producer_id == NO_PRODUCER_ID
+    ):
+        reason = f"is followed by epoch {value.next_producer_epoch} of producer id {value.next_producer_id}"
     elif value.transaction_timeout_ms < 0:
         reason = f"has the time-out {value.transaction_timeout_ms} ms"
     elif any(partition < 0 for _, partition in partitions):

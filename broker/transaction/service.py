@@ -41,6 +41,7 @@ from fencepost.broker.transaction.metadata import (
     Producer,
     TransactionMetadata,
 )
+from fencepost.broker.transaction.names import is_matched, parse_expirations
 from fencepost.broker.transaction.producer_ids import ProducerIds
 from fencepost.broker.transaction.shard import ProducerReply, TransactionLimits, TransactionShard
 from fencepost.broker.transaction.state_machine import CONCURRENT, TransactionVersion
@@ -83,6 +84,8 @@ class TransactionService:
             transactional_id_expiration_ms=settings.transactional_id_expiration_ms,
             expiry_interval_ms=settings.transaction_remove_expired_transaction_cleanup_interval_ms,
             time_out_retry_ms=settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            expirations_by_name=parse_expirations(settings.fencepost_transactional_id_expiration_ms_by_name),
+            two_phase_warn_age_ms=settings.fencepost_two_phase_warn_age_ms,
         )
         self._runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             "transaction",
@@ -177,12 +180,16 @@ class TransactionService:
         """Give a producer its id and epoch. Without a transactional id it gets a new producer id, which is not stored.
 
         producer_id, producer_epoch: the producer's own id and epoch (KIP-360); both or neither.
-        An open transaction of an earlier session is aborted first. Source: Kafka's
-        TransactionCoordinator.handleInitProducerId.
+        two_phase_commit:            its transactions get no time-out (KIP-939); also by name, see `is_two_phase`.
+        keep_prepared_transaction:   an open transaction of an earlier session is left to this one; else it is aborted
+                                     first.
+        Source: Kafka's TransactionCoordinator.handleInitProducerId.
         """
         if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
             return ProducerReply(ErrorCode.INVALID_REQUEST)
         if transactional_id is None:
+            if two_phase_commit or keep_prepared_transaction:
+                return ProducerReply(ErrorCode.INVALID_REQUEST)
             fresh = self._producer_ids.take()
             if fresh is None:
                 return ProducerReply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -191,9 +198,7 @@ class TransactionService:
             return ProducerReply(ErrorCode.INVALID_REQUEST)
         if two_phase_commit and not self._settings.transaction_two_phase_commit_enable:
             return ProducerReply(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if keep_prepared_transaction:
-            return ProducerReply(ErrorCode.UNSUPPORTED_VERSION)
-        if two_phase_commit:
+        if two_phase_commit or self.is_two_phase(transactional_id):
             timeout_ms = TWO_PHASE_COMMIT_TIMEOUT_MS
         elif not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
             return ProducerReply(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
@@ -205,10 +210,21 @@ class TransactionService:
 
         def decide(shard: TransactionShard) -> Decision[ProducerReply]:
             return shard.decide_init_producer_id(
-                transactional_id, timeout_ms=timeout_ms, expected=expected, now_ms=self._clock.now_ms()
+                transactional_id,
+                timeout_ms=timeout_ms,
+                expected=expected,
+                now_ms=self._clock.now_ms(),
+                keep_prepared=keep_prepared_transaction,
             )
 
         return await self._decide(transactional_id, decide, ProducerReply)
+
+    def is_two_phase(self, transactional_id: str) -> bool:
+        """Whether the operator has made a transactional id two-phase by its name, for clients without KIP-939."""
+        settings = self._settings
+        return settings.transaction_two_phase_commit_enable and is_matched(
+            settings.fencepost_two_phase_transactional_ids, transactional_id
+        )
 
     def add_partitions(
         self,

@@ -9,7 +9,7 @@ Source: Kafka's TransactionCoordinator and TransactionStateManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -19,6 +19,7 @@ from fencepost.broker.kernel.deadlines import DeadlinePace, Deadlines
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.transaction.metadata import (
+    EXHAUSTED_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TWO_PHASE_COMMIT_TIMEOUT_MS,
@@ -30,13 +31,16 @@ from fencepost.broker.transaction.metadata import (
     new_transaction,
     to_value,
 )
+from fencepost.broker.transaction.names import expiration_ms
 from fencepost.broker.transaction.state_machine import (
     ACKNOWLEDGE,
     ADD_PARTITIONS,
     ANSWERED_CONCURRENT_BEFORE_FENCING,
+    CONCURRENT,
     EMPTY,
     END_ABORT,
     END_COMMIT,
+    KEPT,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
@@ -65,11 +69,19 @@ _UNKNOWN_ID: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 class ProducerReply(NamedTuple):
-    """Reply to InitProducerId and EndTxn: the producer id and epoch to use from now on, or the error."""
+    """Reply to InitProducerId and EndTxn: the producer id and epoch to use from now on, or the error.
+
+    ongoing: the pair whose open transaction the new session has kept, and may end; None without one.
+    """
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+    ongoing: Producer | None = None
+
+    @property
+    def producer(self) -> Producer:
+        return Producer(self.producer_id, self.producer_epoch)
 
 
 @dataclass(slots=True)
@@ -81,12 +93,24 @@ class TransactionLimits:
     transactional_id_expiration_ms: an id without an open transaction expires when unused for this time.
     expiry_interval_ms:             ids expire at multiples of it, so that one batch removes many.
     time_out_retry_ms:              pause before the abort of a timed-out transaction is retried.
+    expirations_by_name:            globs with the expiration of the ids that match them.
+    two_phase_warn_age_ms:          an open transaction without a time-out is named in the log at multiples of this age.
     """
 
     transaction_version: TransactionVersion = TransactionVersion.V2
     transactional_id_expiration_ms: int = 604_800_000
     expiry_interval_ms: int = 3_600_000
     time_out_retry_ms: int = 10_000
+    expirations_by_name: Sequence[tuple[str, int]] = ()
+    two_phase_warn_age_ms: int = 3_600_000
+
+    def expires_ms(self, metadata: TransactionMetadata) -> int:
+        """Return when an id without an open transaction expires: a multiple of the interval."""
+        kept_ms = self.transactional_id_expiration_ms
+        if self.expirations_by_name:
+            kept_ms = expiration_ms(self.expirations_by_name, metadata.transactional_id, kept_ms)
+        interval_ms = self.expiry_interval_ms
+        return -(-(metadata.last_update_ms + kept_ms) // interval_ms) * interval_ms
 
 
 class TransactionShard:
@@ -109,11 +133,18 @@ class TransactionShard:
     # Requests
 
     def decide_init_producer_id(
-        self, transactional_id: str, *, timeout_ms: int, expected: Producer | None, now_ms: int
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        expected: Producer | None,
+        now_ms: int,
+        keep_prepared: bool = False,
     ) -> Decision[ProducerReply]:
         """Begin a producer session, or raise the epoch of the current one.
 
         expected: the producer's own id and epoch (KIP-360); None for a new session, which fences all earlier ones.
+        keep_prepared: leave an open transaction to the new session instead of aborting it (KIP-939).
         Replies CONCURRENT_TRANSACTIONS if a transaction must end first, also if this decision aborts it: then decide
         again once its markers are written. Refuses: PRODUCER_FENCED; COORDINATOR_LOAD_IN_PROGRESS if it needs a
         producer id and none is reserved.
@@ -128,11 +159,14 @@ class TransactionShard:
                 new_transaction(transactional_id, producer_id=producer_id, timeout_ms=timeout_ms, now_ms=now_ms)
             )
         version = self._limits.transaction_version
-        cell = lookup(version, TransactionEvent.INIT_PRODUCER_ID, metadata.state)
+        event = TransactionEvent.INIT_AND_KEEP if keep_prepared else TransactionEvent.INIT_PRODUCER_ID
+        cell = lookup(version, event, metadata.state)
         if isinstance(cell, ErrorCode):
             return _refuse_producer(cell)
         if expected is not None and not _is_owner(metadata, expected):
             return _refuse_producer(ErrorCode.PRODUCER_FENCED)
+        if cell is KEPT:
+            return self._keep(metadata, timeout_ms, now_ms)
         if cell is not EMPTY:
             records = self._abort_records(metadata, now_ms)
             if records is None:
@@ -149,7 +183,7 @@ class TransactionShard:
             # The reply to an earlier request was lost: return the same producer again, not the next one.
             producer, previous_producer_id = metadata.producer, metadata.previous_producer_id
         else:
-            next_producer = self._next_producer(metadata)
+            next_producer = self._successor(metadata.producer)
             if next_producer is None:
                 return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             producer = next_producer
@@ -159,6 +193,24 @@ class TransactionShard:
                 producer=producer, previous_producer_id=previous_producer_id, timeout_ms=timeout_ms, now_ms=now_ms
             )
         )
+
+    def _keep(self, metadata: TransactionMetadata, timeout_ms: int, now_ms: int) -> Decision[ProducerReply]:
+        """Leave an open transaction to a new session. Every repeat gets a pair of its own: none is given twice."""
+        successor = self._successor(metadata.client)
+        if successor is None:
+            return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        kept = metadata.kept(client=successor, timeout_ms=timeout_ms, now_ms=now_ms)
+        note = partial(
+            log.info,
+            "transaction_kept",
+            transactional_id=metadata.transactional_id,
+            producer_id=metadata.producer_id,
+            producer_epoch=metadata.producer_epoch,
+            client_producer_id=successor.producer_id,
+            client_producer_epoch=successor.producer_epoch,
+        )
+        reply = ProducerReply(NO_ERROR, *successor, ongoing=metadata.producer)
+        return Decision(reply, [metadata_record(kept)], settle=note)
 
     def decide_add_partitions(
         self,
@@ -178,11 +230,13 @@ class TransactionShard:
         if metadata is None:
             return Decision(error)
         cell = lookup(version, ADD_PARTITIONS, metadata.state)
-        if isinstance(cell, ErrorCode):
-            return Decision(cell)
+        if cell is CONCURRENT:
+            return Decision(CONCURRENT)
         error = fence(metadata, producer)
         if error is not NO_ERROR:
             return Decision(error)
+        if cell is not ONGOING:
+            return Decision(_refusal(cell))
         if metadata.state is ONGOING and metadata.partitions.issuperset(partitions):
             return Decision(NO_ERROR)
         return Decision(
@@ -258,12 +312,20 @@ class TransactionShard:
             return Decision(ProducerReply(NO_ERROR, metadata.producer_id, metadata.producer_epoch))
         if not isinstance(cell, TransactionState):
             return _refuse_producer(_refusal(cell))
-        next_producer_id = self._next_producer_id(metadata, version)
-        if next_producer_id is None:
-            return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        prepared = metadata.prepared(
-            committed=committed, version=version, now_ms=now_ms, next_producer_id=next_producer_id
-        )
+        prepared: TransactionMetadata
+        if metadata.state is KEPT:
+            client = metadata.client
+            successor = self._successor(client) if version is TRANSACTION_VERSION_2 else client
+            if successor is None:
+                return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            prepared = metadata.kept_prepared(committed=committed, version=version, now_ms=now_ms, successor=successor)
+        else:
+            next_producer_id = self._next_producer_id(metadata, version)
+            if next_producer_id is None:
+                return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            prepared = metadata.prepared(
+                committed=committed, version=version, now_ms=now_ms, next_producer_id=next_producer_id
+            )
         return Decision(ProducerReply(NO_ERROR, *prepared.completed_producer), _prepare_records(prepared, now_ms))
 
     # What the coordinator begins by itself
@@ -285,6 +347,7 @@ class TransactionShard:
         records: list[CoordinatorRecord] = []
         taken: list[str] = []
         timed_out: list[TransactionMetadata] = []
+        in_doubt: list[TransactionMetadata] = []
         moved: dict[str, int | None] = {}
         size_bytes = 0
         version, limits = self._limits.transaction_version, self._limits
@@ -292,7 +355,10 @@ class TransactionShard:
             metadata = self.transactions[transactional_id]
             due_records: Collection[CoordinatorRecord] = ()
             retry_ms = None
-            if lookup(version, TransactionEvent.TIME_OUT, metadata.state) is not TableAction.IGNORE:
+            if metadata.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS and metadata.state.is_open:
+                in_doubt.append(metadata)  # time ends it never
+                retry_ms = now_ms + limits.two_phase_warn_age_ms
+            elif lookup(version, TransactionEvent.TIME_OUT, metadata.state) is not TableAction.IGNORE:
                 retry_ms = now_ms + limits.time_out_retry_ms
                 fencing = self._abort_records(metadata, now_ms)
                 if fencing is not None:
@@ -310,12 +376,16 @@ class TransactionShard:
         return Decision(
             None,
             records,
-            settle=partial(self._deadlines_settled, moved, timed_out, now_ms),
+            settle=partial(self._deadlines_settled, moved, timed_out, in_doubt, now_ms),
             on_refused=partial(self._pace.refused, self._deadlines, taken, now_ms),
         )
 
     def _deadlines_settled(
-        self, moved: dict[str, int | None], timed_out: list[TransactionMetadata], now_ms: int
+        self,
+        moved: dict[str, int | None],
+        timed_out: list[TransactionMetadata],
+        in_doubt: list[TransactionMetadata],
+        now_ms: int,
     ) -> None:
         for transactional_id, retry_ms in moved.items():
             if retry_ms is None:
@@ -331,12 +401,28 @@ class TransactionShard:
                 producer_epoch=metadata.producer_epoch,
                 timeout_ms=metadata.timeout_ms,
             )
+        for metadata in in_doubt:
+            log.warning(
+                "transaction_in_doubt",
+                transactional_id=metadata.transactional_id,
+                producer_id=metadata.producer_id,
+                producer_epoch=metadata.producer_epoch,
+                age_ms=now_ms - metadata.start_ms,
+                partitions=len(metadata.partitions),
+                remedy="it takes part in a two-phase commit, so time does not end it: let its client recover, or run "
+                "`fencepost transactions commit` or `abort` with its id",
+            )
 
     def _abort_records(self, metadata: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord] | None:
         """Return the records that abort an open transaction and fence its producer; None if they need a producer id and
         none is reserved.
         """
         version = self._limits.transaction_version
+        if metadata.state is KEPT:
+            successor = self._successor(metadata.client)
+            if successor is None:
+                return None
+            return _prepare_records(metadata.kept_fenced(version=version, now_ms=now_ms, successor=successor), now_ms)
         next_producer_id = self._next_producer_id(metadata, version)
         if next_producer_id is None:
             return None
@@ -346,9 +432,10 @@ class TransactionShard:
 
     # Producer ids
 
-    def _next_producer(self, metadata: TransactionMetadata) -> Producer | None:
-        if not metadata.is_epoch_exhausted:
-            return Producer(metadata.producer_id, metadata.producer_epoch + 1)
+    def _successor(self, producer: Producer) -> Producer | None:
+        """Return the pair after another; None if that takes a new producer id and none is reserved."""
+        if producer.producer_epoch < EXHAUSTED_EPOCH:
+            return Producer(producer.producer_id, producer.producer_epoch + 1)
         producer_id = self._take_producer_id()
         return None if producer_id is None else Producer(producer_id, 0)
 
@@ -356,7 +443,7 @@ class TransactionShard:
         """Return the producer id that takes over at the end of a transaction: -1 if the current one stays, None if one
         is needed and none is reserved.
         """
-        if version is TRANSACTION_VERSION_2 and metadata.is_epoch_exhausted:
+        if version is TRANSACTION_VERSION_2 and metadata.producer_epoch >= EXHAUSTED_EPOCH:
             return self._take_producer_id()
         return NO_PRODUCER_ID
 
@@ -385,14 +472,12 @@ class TransactionShard:
             return
         if self.prepared_without_completion:
             self.prepared_without_completion.pop(transactional_id, None)
-        if state is not ONGOING:
-            interval_ms = self._limits.expiry_interval_ms
-            expires_ms = metadata.last_update_ms + self._limits.transactional_id_expiration_ms
-            self._deadlines.set(transactional_id, -(-expires_ms // interval_ms) * interval_ms)
+        if not (state is ONGOING or state is KEPT):
+            self._deadlines.set(transactional_id, self._limits.expires_ms(metadata))
         elif metadata.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
             self._deadlines.set(transactional_id, metadata.start_ms + metadata.timeout_ms + 1)
         else:
-            self._deadlines.clear(transactional_id)
+            self._deadlines.set(transactional_id, metadata.start_ms + self._limits.two_phase_warn_age_ms)
 
     def _read_record(self, key: bytes, value: bytes | None, origin: RecordOrigin) -> TransactionMetadata | None:
         """Return the state that a record holds; None for an unknown key, or a tombstone, which is applied here.
@@ -433,9 +518,9 @@ def _is_owner(metadata: TransactionMetadata, expected: Producer) -> bool:
     and lost the reply. An open transaction proves that the owner has the current epoch, so any other producer is a
     zombie: it must not abort its successor's transaction. Kafka compares only the producer id and lets it.
     """
-    if expected == metadata.producer:
+    if expected == metadata.client:
         return True
-    return metadata.state is not ONGOING and expected == metadata.previous_producer
+    return not metadata.state.is_open and expected == metadata.previous_producer
 
 
 def _prepare_records(prepared: TransactionMetadata, now_ms: int) -> list[CoordinatorRecord]:

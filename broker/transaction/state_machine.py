@@ -25,7 +25,10 @@ class TransactionVersion(IntEnum):
 
 
 class TransactionState(IntEnum):
-    """Stored states, with Kafka's numbers and the names that its admin tools show."""
+    """States, with Kafka's stored numbers and the names that its admin tools show.
+
+    KEPT is stored as ONGOING with the pair of the session that kept the transaction, and shown as ONGOING.
+    """
 
     EMPTY = 0
     ONGOING = 1
@@ -33,6 +36,7 @@ class TransactionState(IntEnum):
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
+    KEPT = 6  # open; a later session may end it, and do nothing else with it (KIP-939)
 
     @property
     def display_name(self) -> str:
@@ -42,6 +46,11 @@ class TransactionState(IntEnum):
     def is_prepared(self) -> bool:
         """Whether the outcome is decided and its markers are being sent."""
         return self is PREPARE_COMMIT or self is PREPARE_ABORT
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction has begun and its outcome is not decided."""
+        return self is ONGOING or self is KEPT
 
 
 class TableAction(Enum):
@@ -60,6 +69,7 @@ class TransactionEvent(Enum):
     __hash__ = object.__hash__  # Enum's hash is a Python function, and each decision looks up events
 
     INIT_PRODUCER_ID = "InitProducerId"
+    INIT_AND_KEEP = "InitProducerId (keep the prepared transaction)"
     ADD_PARTITIONS = "AddPartitionsToTxn"
     VERIFY_PARTITIONS = "AddPartitionsToTxn (verify only)"
     END_COMMIT = "EndTxn (commit)"
@@ -86,6 +96,7 @@ PREPARE_COMMIT = TransactionState.PREPARE_COMMIT
 PREPARE_ABORT = TransactionState.PREPARE_ABORT
 COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
 COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
+KEPT = TransactionState.KEPT
 
 CONCURRENT: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 INVALID = ErrorCode.INVALID_TXN_STATE
@@ -102,41 +113,50 @@ _DISPLAY_NAMES: Mapping[TransactionState, str] = {
     PREPARE_ABORT: "PrepareAbort",
     COMPLETE_COMMIT: "CompleteCommit",
     COMPLETE_ABORT: "CompleteAbort",
+    KEPT: "Ongoing",
 }
-STATES_BY_DISPLAY_NAME: Mapping[str, TransactionState] = {name: state for state, name in _DISPLAY_NAMES.items()}
+DISPLAY_NAMES = frozenset(_DISPLAY_NAMES.values())
 
 TransactionTableRow = tuple[
-    TransactionCell, TransactionCell, TransactionCell, TransactionCell, TransactionCell, TransactionCell
+    TransactionCell,
+    TransactionCell,
+    TransactionCell,
+    TransactionCell,
+    TransactionCell,
+    TransactionCell,
+    TransactionCell,
 ]
 Table = Mapping[TransactionEvent, TransactionTableRow]
 
 # A cell is the next state, the error code that refuses, or an action. In the two PREPARE columns Kafka holds a pending
 # CompleteX in memory and answers CONCURRENT_TRANSACTIONS; here nothing is pending, the prepared state itself gives that
-# answer. INIT_PRODUCER_ID in ONGOING fences: the open transaction is aborted, then the request is decided again.
+# answer. INIT_PRODUCER_ID in ONGOING and KEPT fences: the open transaction is aborted, then the request is decided again.
 # fmt: off
 VERSION_1: Table = {
-    #                         EMPTY      ONGOING         PREPARE_COMMIT   PREPARE_ABORT   COMPLETE_COMMIT COMPLETE_ABORT
-    TransactionEvent.INIT_PRODUCER_ID:  (EMPTY,     PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     EMPTY,          EMPTY),
-    TransactionEvent.ADD_PARTITIONS:    (ONGOING,   ONGOING,        CONCURRENT,      CONCURRENT,     ONGOING,        ONGOING),
-    TransactionEvent.VERIFY_PARTITIONS: (ABORTABLE, ACKNOWLEDGE,    CONCURRENT,      CONCURRENT,     ABORTABLE,      ABORTABLE),
-    TransactionEvent.END_COMMIT:        (INVALID,   PREPARE_COMMIT, CONCURRENT,      CONCURRENT,     ACKNOWLEDGE,    INVALID),
-    TransactionEvent.END_ABORT:         (INVALID,   PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     INVALID,        ACKNOWLEDGE),
-    TransactionEvent.TIME_OUT:          (IGNORE,    PREPARE_ABORT,  IGNORE,          IGNORE,         IGNORE,         IGNORE),
-    TransactionEvent.MARKERS_WRITTEN:   (IGNORE,    IGNORE,         COMPLETE_COMMIT, COMPLETE_ABORT, IGNORE,         IGNORE),
-    TransactionEvent.EXPIRE:            (FORGET,    IGNORE,         IGNORE,          IGNORE,         FORGET,         FORGET),
+    #                                   EMPTY            ONGOING          PREPARE_COMMIT   PREPARE_ABORT    COMPLETE_COMMIT  COMPLETE_ABORT   KEPT
+    TransactionEvent.INIT_PRODUCER_ID:  (EMPTY,           PREPARE_ABORT,   CONCURRENT,      CONCURRENT,      EMPTY,           EMPTY,           PREPARE_ABORT),
+    TransactionEvent.INIT_AND_KEEP:     (EMPTY,           KEPT,            CONCURRENT,      CONCURRENT,      EMPTY,           EMPTY,           KEPT),
+    TransactionEvent.ADD_PARTITIONS:    (ONGOING,         ONGOING,         CONCURRENT,      CONCURRENT,      ONGOING,         ONGOING,         INVALID),
+    TransactionEvent.VERIFY_PARTITIONS: (ABORTABLE,       ACKNOWLEDGE,     CONCURRENT,      CONCURRENT,      ABORTABLE,       ABORTABLE,       INVALID),
+    TransactionEvent.END_COMMIT:        (INVALID,         PREPARE_COMMIT,  CONCURRENT,      CONCURRENT,      ACKNOWLEDGE,     INVALID,         PREPARE_COMMIT),
+    TransactionEvent.END_ABORT:         (INVALID,         PREPARE_ABORT,   CONCURRENT,      CONCURRENT,      INVALID,         ACKNOWLEDGE,     PREPARE_ABORT),
+    TransactionEvent.TIME_OUT:          (IGNORE,          PREPARE_ABORT,   IGNORE,          IGNORE,          IGNORE,          IGNORE,          PREPARE_ABORT),
+    TransactionEvent.MARKERS_WRITTEN:   (IGNORE,          IGNORE,          COMPLETE_COMMIT, COMPLETE_ABORT,  IGNORE,          IGNORE,          IGNORE),
+    TransactionEvent.EXPIRE:            (FORGET,          IGNORE,          IGNORE,          IGNORE,          FORGET,          FORGET,          IGNORE),
 }
 VERSION_2: Table = {
-    #                         EMPTY          ONGOING         PREPARE_COMMIT   PREPARE_ABORT   COMPLETE_COMMIT COMPLETE_ABORT
-    TransactionEvent.INIT_PRODUCER_ID:  (EMPTY,         PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     EMPTY,          EMPTY),
-    TransactionEvent.ADD_PARTITIONS:    (ONGOING,       ONGOING,        CONCURRENT,      CONCURRENT,     ONGOING,        ONGOING),
-    TransactionEvent.VERIFY_PARTITIONS: (ABORTABLE,     ACKNOWLEDGE,    CONCURRENT,      CONCURRENT,     ABORTABLE,      ABORTABLE),
-    TransactionEvent.END_COMMIT:        (INVALID,       PREPARE_COMMIT, CONCURRENT,      CONCURRENT,     INVALID,        INVALID),
-    TransactionEvent.END_ABORT:         (PREPARE_ABORT, PREPARE_ABORT,  CONCURRENT,      CONCURRENT,     PREPARE_ABORT,  PREPARE_ABORT),
-    TransactionEvent.RETRY_COMMIT:      (FENCED,        FENCED,         CONCURRENT,      CONCURRENT,     ACKNOWLEDGE,    INVALID),
-    TransactionEvent.RETRY_ABORT:       (FENCED,        FENCED,         CONCURRENT,      CONCURRENT,     INVALID,        ACKNOWLEDGE),
-    TransactionEvent.TIME_OUT:          (IGNORE,        PREPARE_ABORT,  IGNORE,          IGNORE,         IGNORE,         IGNORE),
-    TransactionEvent.MARKERS_WRITTEN:   (IGNORE,        IGNORE,         COMPLETE_COMMIT, COMPLETE_ABORT, IGNORE,         IGNORE),
-    TransactionEvent.EXPIRE:            (FORGET,        IGNORE,         IGNORE,          IGNORE,         FORGET,         FORGET),
+    #                                   EMPTY            ONGOING          PREPARE_COMMIT   PREPARE_ABORT    COMPLETE_COMMIT  COMPLETE_ABORT   KEPT
+    TransactionEvent.INIT_PRODUCER_ID:  (EMPTY,           PREPARE_ABORT,   CONCURRENT,      CONCURRENT,      EMPTY,           EMPTY,           PREPARE_ABORT),
+    TransactionEvent.INIT_AND_KEEP:     (EMPTY,           KEPT,            CONCURRENT,      CONCURRENT,      EMPTY,           EMPTY,           KEPT),
+    TransactionEvent.ADD_PARTITIONS:    (ONGOING,         ONGOING,         CONCURRENT,      CONCURRENT,      ONGOING,         ONGOING,         INVALID),
+    TransactionEvent.VERIFY_PARTITIONS: (ABORTABLE,       ACKNOWLEDGE,     CONCURRENT,      CONCURRENT,      ABORTABLE,       ABORTABLE,       INVALID),
+    TransactionEvent.END_COMMIT:        (INVALID,         PREPARE_COMMIT,  CONCURRENT,      CONCURRENT,      INVALID,         INVALID,         PREPARE_COMMIT),
+    TransactionEvent.END_ABORT:         (PREPARE_ABORT,   PREPARE_ABORT,   CONCURRENT,      CONCURRENT,      PREPARE_ABORT,   PREPARE_ABORT,   PREPARE_ABORT),
+    TransactionEvent.RETRY_COMMIT:      (FENCED,          FENCED,          CONCURRENT,      CONCURRENT,      ACKNOWLEDGE,     INVALID,         FENCED),
+    TransactionEvent.RETRY_ABORT:       (FENCED,          FENCED,          CONCURRENT,      CONCURRENT,      INVALID,         ACKNOWLEDGE,     FENCED),
+    TransactionEvent.TIME_OUT:          (IGNORE,          PREPARE_ABORT,   IGNORE,          IGNORE,          IGNORE,          IGNORE,          PREPARE_ABORT),
+    TransactionEvent.MARKERS_WRITTEN:   (IGNORE,          IGNORE,          COMPLETE_COMMIT, COMPLETE_ABORT,  IGNORE,          IGNORE,          IGNORE),
+    TransactionEvent.EXPIRE:            (FORGET,          IGNORE,          IGNORE,          IGNORE,          FORGET,          FORGET,          IGNORE),
 }
 # fmt: on
 TABLES: Mapping[TransactionVersion, Table] = {TransactionVersion.V1: VERSION_1, TransactionVersion.V2: VERSION_2}
@@ -145,19 +165,23 @@ TABLES: Mapping[TransactionVersion, Table] = {TransactionVersion.V1: VERSION_1, 
 ALLOWED_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
     EMPTY: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     ONGOING: frozenset({ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
-    PREPARE_COMMIT: frozenset({ONGOING}),
-    PREPARE_ABORT: frozenset({ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
+    PREPARE_COMMIT: frozenset({ONGOING, KEPT}),
+    PREPARE_ABORT: frozenset({ONGOING, KEPT, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
+    KEPT: frozenset({ONGOING, KEPT}),
 }
 
 # A prepared transaction answers these events before fencing: its completion may change even the producer id, so the
 # request may turn out to be the owner's. EndTxn of version 1 and verification are fenced first, as in Kafka.
 ANSWERED_CONCURRENT_BEFORE_FENCING: Mapping[TransactionVersion, frozenset[TransactionEvent]] = {
-    TransactionVersion.V1: frozenset({TransactionEvent.INIT_PRODUCER_ID, TransactionEvent.ADD_PARTITIONS}),
+    TransactionVersion.V1: frozenset(
+        {TransactionEvent.INIT_PRODUCER_ID, TransactionEvent.INIT_AND_KEEP, TransactionEvent.ADD_PARTITIONS}
+    ),
     TransactionVersion.V2: frozenset(
         {
             TransactionEvent.INIT_PRODUCER_ID,
+            TransactionEvent.INIT_AND_KEEP,
             TransactionEvent.ADD_PARTITIONS,
             TransactionEvent.END_COMMIT,
             TransactionEvent.END_ABORT,

@@ -45,7 +45,9 @@ class TransactionLogValue:
     previous_producer_id: int64 = field(versions="1+", tag=0, default=-1)
     next_producer_id: int64 = field(versions="1+", tag=1, default=-1)
     producer_epoch: int16 = 0
-    next_producer_epoch: int16 = field(versions="1+", tag=3, default=-1)  # in the schema only: Kafka never writes it
+    next_producer_epoch: int16 = field(
+        versions="1+", tag=3, default=-1
+    )  # Kafka has it in the schema, and never writes it
     transaction_timeout_ms: int32 = 0
     transaction_status: int8 = 0
     transaction_partitions: list[PartitionsSchema] | None = []
@@ -98,6 +100,7 @@ def pack_transaction_log_value(
     previous_producer_id: int,
     next_producer_id: int,
     client_transaction_version: int,
+    next_producer_epoch: int = -1,
 ) -> bytes:
     """Encode a `TransactionLogValue` of the latest version without its object: each transaction writes three.
 
@@ -109,7 +112,7 @@ def pack_transaction_log_value(
         )
         + packed_partitions
         + _TIMES.pack(transaction_last_update_timestamp_ms, transaction_start_timestamp_ms)
-        + _pack_tagged(previous_producer_id, next_producer_id, client_transaction_version)
+        + _pack_tagged(previous_producer_id, next_producer_id, client_transaction_version, next_producer_epoch)
     )
 
 
@@ -123,7 +126,9 @@ def pack_transaction_partitions(partition_ids_by_topic: Mapping[str, Sequence[in
 
 
 @lru_cache(MAX_REMEMBERED_TAGGED_FIELDS)  # in version 2 every transaction writes the same ones three times
-def _pack_tagged(previous_producer_id: int, next_producer_id: int, client_transaction_version: int) -> bytes:
+def _pack_tagged(
+    previous_producer_id: int, next_producer_id: int, client_transaction_version: int, next_producer_epoch: int
+) -> bytes:
     """Encode the number of tagged fields, then those that differ from their defaults."""
     tagged = []
     if previous_producer_id != -1:
@@ -132,6 +137,8 @@ def _pack_tagged(previous_producer_id: int, next_producer_id: int, client_transa
         tagged.append(_TAGGED_INT64.pack(1, 8, next_producer_id))
     if client_transaction_version != 0:
         tagged.append(_TAGGED_INT16.pack(2, 2, client_transaction_version))
+    if next_producer_epoch != -1:
+        tagged.append(_TAGGED_INT16.pack(3, 2, next_producer_epoch))
     return bytes((len(tagged),)) + b"".join(tagged)
 
 

@@ -42,7 +42,7 @@ WRONG_PRODUCER = _codes(E.INVALID_PRODUCER_ID_MAPPING, E.PRODUCER_FENCED)
 CONCURRENT = _codes(E.CONCURRENT_TRANSACTIONS)
 INVALID_STATE = _codes(E.INVALID_TXN_STATE)
 
-_EMPTY, _ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT, _COMPLETE_COMMIT, _COMPLETE_ABORT = TransactionState
+_EMPTY, _ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT, _COMPLETE_COMMIT, _COMPLETE_ABORT, _KEPT = TransactionState
 _PREPARED = (_PREPARE_COMMIT, _PREPARE_ABORT)
 _COMPLETE = (_COMPLETE_COMMIT, _COMPLETE_ABORT)
 
@@ -50,13 +50,14 @@ _COMPLETE = (_COMPLETE_COMMIT, _COMPLETE_ABORT)
 Cells = Mapping[StateBefore, Codes]
 
 
-def _cells(*, absent: Codes, empty: Codes, ongoing: Codes, prepared: Codes, complete: Codes) -> Cells:
+def _cells(*, absent: Codes, empty: Codes, ongoing: Codes, prepared: Codes, complete: Codes, kept: Codes) -> Cells:
     return {
         ABSENT: absent,
         _EMPTY: empty,
         _ONGOING: ongoing,
         **dict.fromkeys(_PREPARED, prepared),
         **dict.fromkeys(_COMPLETE, complete),
+        _KEPT: kept,
     }
 
 
@@ -66,6 +67,15 @@ INIT_PRODUCER_ID_CELLS: Cells = _cells(
     ongoing=CONCURRENT | NO_ID_AT_HAND | _codes(E.PRODUCER_FENCED),
     prepared=CONCURRENT,
     complete=OK | NO_ID_AT_HAND | _codes(E.PRODUCER_FENCED),
+    kept=CONCURRENT | NO_ID_AT_HAND | _codes(E.PRODUCER_FENCED),
+)
+INIT_AND_KEEP_CELLS: Cells = _cells(
+    absent=OK | NO_ID_AT_HAND,
+    empty=OK | NO_ID_AT_HAND | _codes(E.PRODUCER_FENCED),
+    ongoing=OK | NO_ID_AT_HAND | _codes(E.PRODUCER_FENCED),
+    prepared=CONCURRENT,
+    complete=OK | NO_ID_AT_HAND | _codes(E.PRODUCER_FENCED),
+    kept=OK | NO_ID_AT_HAND | _codes(E.PRODUCER_FENCED),
 )
 ADD_CELLS: Cells = _cells(
     absent=_codes(E.INVALID_PRODUCER_ID_MAPPING),
@@ -73,6 +83,7 @@ ADD_CELLS: Cells = _cells(
     ongoing=OK | WRONG_PRODUCER,
     prepared=CONCURRENT,
     complete=OK | WRONG_PRODUCER,
+    kept=INVALID_STATE | WRONG_PRODUCER,
 )
 VERIFY_CELLS: Cells = _cells(
     absent=_codes(E.INVALID_PRODUCER_ID_MAPPING),
@@ -80,6 +91,7 @@ VERIFY_CELLS: Cells = _cells(
     ongoing=OK | WRONG_PRODUCER | _codes(E.TRANSACTION_ABORTABLE),
     prepared=CONCURRENT | WRONG_PRODUCER,
     complete=WRONG_PRODUCER | _codes(E.TRANSACTION_ABORTABLE),
+    kept=INVALID_STATE | WRONG_PRODUCER,
 )
 END_VERSION_1_CELLS: Cells = _cells(
     absent=_codes(E.INVALID_PRODUCER_ID_MAPPING),
@@ -87,6 +99,7 @@ END_VERSION_1_CELLS: Cells = _cells(
     ongoing=OK | WRONG_PRODUCER,
     prepared=CONCURRENT | WRONG_PRODUCER,
     complete=OK | INVALID_STATE | WRONG_PRODUCER,
+    kept=OK | WRONG_PRODUCER,
 )
 END_VERSION_2_CELLS: Cells = _cells(
     absent=_codes(E.INVALID_PRODUCER_ID_MAPPING),
@@ -94,7 +107,10 @@ END_VERSION_2_CELLS: Cells = _cells(
     ongoing=OK | WRONG_PRODUCER | NO_ID_AT_HAND,
     prepared=CONCURRENT,
     complete=OK | INVALID_STATE | WRONG_PRODUCER | NO_ID_AT_HAND,
+    kept=OK | WRONG_PRODUCER | NO_ID_AT_HAND,
 )
+
+FIRST_INIT_PRODUCER_ID_THAT_KEEPS = 6
 
 # Said before the coordinator looks at the transactional id at all.
 INIT_PRODUCER_ID_BEFORE = COORDINATOR_AWAY | _codes(
@@ -544,6 +560,8 @@ def decided_in(api: ApiKey, version: int, state: StateBefore) -> Codes:
     """
     match api:
         case ApiKey.INIT_PRODUCER_ID:
+            if version >= FIRST_INIT_PRODUCER_ID_THAT_KEEPS:
+                return INIT_PRODUCER_ID_CELLS[state] | INIT_AND_KEEP_CELLS[state]
             return INIT_PRODUCER_ID_CELLS[state]
         case ApiKey.ADD_OFFSETS_TO_TXN:
             return ADD_CELLS[state]

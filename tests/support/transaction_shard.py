@@ -15,6 +15,7 @@ from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
+    KEPT,
     TransactionState,
     TransactionVersion,
 )
@@ -26,6 +27,8 @@ OUT_0 = TopicPartition("out", 0)
 OUT_1 = TopicPartition("out", 1)
 TIMEOUT_MS = 60_000
 NOW_MS = 1_700_000_000_000
+ONE_PAIR = tuple(state for state in TransactionState if state is not KEPT)
+"""The states in which a transaction has one pair; `test_kept_cells` is about the other one."""
 NOTHING_OPEN = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
 """In these states, a transactional id is forgotten after long enough without use."""
 

@@ -132,7 +132,7 @@ async def test_a_list_of_many_transactions_is_of_one_moment(
     listing = asyncio.ensure_future(many.call(ListTransactionsRequest(), 0))
     await asyncio.sleep(0)
     reply = await many.services.transactions.init_producer_id("late-1", timeout_ms=1000)
-    producer = Producer(*reply[1:])
+    producer = reply.producer
     out = [TopicPartition("out", 1)]
     late = many.services.transactions.add_partitions("late-1", producer, out, version=TransactionVersion.V1)
     assert await late is ErrorCode.NONE

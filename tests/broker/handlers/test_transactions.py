@@ -216,13 +216,55 @@ async def test_init_producer_id_6_begins_a_two_phase_commit_where_the_broker_all
         assert (again.error_code, again.producer_epoch) == (0, 2)
 
 
-async def test_init_producer_id_6_refuses_what_is_not_there_yet(handlers: TransactionHandlers) -> None:
+async def test_init_producer_id_6_requests_no_two_phase_commit_where_the_broker_allows_none(
+    handlers: TransactionHandlers,
+) -> None:
     refused = await init(handlers, 6, enable2_pc=True)
     assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    refused = await init(handlers, 6, keep_prepared_txn=True)
-    assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert (refused.ongoing_txn_producer_id, refused.ongoing_txn_producer_epoch) == (-1, -1)
     assert (await init(handlers, 6)).error_code == 0
+
+
+async def test_init_producer_id_6_keeps_the_open_transaction_and_tells_its_pair(handlers: TransactionHandlers) -> None:
+    writer = await init(handlers, 6)
+    await handlers.call(add(writer, topics(0)), 3)
+    kept = await init(handlers, 6, keep_prepared_txn=True)
+    assert (kept.error_code, kept.producer_id, kept.producer_epoch) == (0, writer.producer_id, 1)
+    assert (kept.ongoing_txn_producer_id, kept.ongoing_txn_producer_epoch) == (writer.producer_id, 0)
+    ended = await handlers.call(EndTxnRequest(ID, kept.producer_id, 1, committed=True), 5)
+    assert (ended.error_code, ended.producer_id, ended.producer_epoch) == (0, writer.producer_id, 2)
+    late = await handlers.call(EndTxnRequest(ID, writer.producer_id, 0, committed=False), 5)
+    assert late.error_code in (ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+@pytest.mark.parametrize("flag", ["enable2_pc", "keep_prepared_txn"])
+async def test_a_two_phase_commit_without_a_transactional_id_is_no_request(
+    handlers: TransactionHandlers, flag: str
+) -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    setattr(request, flag, True)
+    assert (await handlers.call(request, 6)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_ids_are_two_phase_by_name_for_clients_that_cannot_say_so() -> None:
+    settings = Settings(
+        transaction_two_phase_commit_enable=True, fencepost_two_phase_transactional_ids=("other", "tx-*")
+    )
+    async with transaction_handlers(settings, out=2) as handlers:
+        for name, timeout_ms in (("tx-9", 2**31 - 1), ("TX-9", 1000), ("my-tx-9", 1000)):
+            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
+            assert (await handlers.call(request, 3)).error_code == 0
+            described = handlers.services.transactions.find(name)
+            assert isinstance(described, TransactionMetadata)
+            assert described.timeout_ms == timeout_ms
+
+
+async def test_no_id_is_two_phase_by_name_where_the_broker_allows_no_two_phase_commit() -> None:
+    async with transaction_handlers(Settings(fencepost_two_phase_transactional_ids=("*",)), out=2) as handlers:
+        await init(handlers, 3)
+        described = handlers.services.transactions.find(ID)
+        assert isinstance(described, TransactionMetadata)
+        assert described.timeout_ms < 2**31 - 1
 
 
 def test_unstable_versions_are_shown_only_where_they_are_switched_on() -> None:

@@ -29,7 +29,7 @@ partition_sets = st.frozensets(st.builds(TopicPartition, st.sampled_from(["a", "
 # none.
 sessions = st.none() | st.integers(0, 3)
 operations = st.one_of(
-    st.tuples(st.just("init"), sessions),
+    st.tuples(st.just("init"), sessions, st.booleans()),
     st.tuples(st.just("add"), sessions, partition_sets, versions),
     st.tuples(st.just("end"), sessions, st.booleans(), versions),
     st.tuples(st.just("markers written")),
@@ -76,15 +76,23 @@ class History:
             if producer not in self.given_out:
                 self.given_out.append(producer)
 
-    def init(self, age: int | None) -> None:
+    def init(self, age: int | None, keep_prepared: bool) -> None:
         expected = self.session(age)
-        shard = self.driver.shard
+        before = self.driver.shard.transactions.get(TRANSACTIONAL_ID)
         reply = self.driver.do(
-            shard.decide_init_producer_id(TRANSACTIONAL_ID, timeout_ms=60_000, expected=expected, now_ms=self.now_ms)
+            self.driver.shard.decide_init_producer_id(
+                TRANSACTIONAL_ID,
+                timeout_ms=60_000,
+                expected=expected,
+                now_ms=self.now_ms,
+                keep_prepared=keep_prepared,
+            )
         )
-        if expected is None and reply.error is ErrorCode.NONE:
+        if reply.error is ErrorCode.NONE and (expected is None or reply.ongoing is not None):
             # A new session: nobody has held this identity before.
-            assert Producer(*reply[1:]) not in self.given_out
+            assert reply.producer not in self.given_out
+        was_open = before is not None and before.state.is_open
+        assert (reply.ongoing is not None) is (keep_prepared and was_open and reply.error is ErrorCode.NONE)
         self.note(reply)
 
     def add(self, age: int | None, partitions: frozenset[TopicPartition], version: TransactionVersion) -> None:
@@ -123,7 +131,7 @@ class History:
         if after.producer_id == before.producer_id:
             assert before.producer_epoch <= after.producer_epoch <= LAST_EPOCH
         else:
-            assert after.producer_epoch == 0
+            assert after.producer_epoch == max(before.next_producer_epoch, 0)
             assert after.producer_id > before.producer_id
 
 
@@ -153,5 +161,5 @@ def test_replay_of_any_prefix_is_legal_and_the_whole_log_equals_the_live_state(
             state = None
             continue
         assert state is None or state in ALLOWED_PREVIOUS[transaction.state]
-        assert bool(transaction.partitions) <= (transaction.state.is_prepared or transaction.state == 1)
+        assert bool(transaction.partitions) <= (transaction.state.is_prepared or transaction.state.is_open)
         state = transaction.state

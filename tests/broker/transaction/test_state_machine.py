@@ -43,7 +43,7 @@ def test_every_row_has_a_cell_for_every_state() -> None:
 
 
 def test_columns_are_in_the_order_of_the_stored_numbers() -> None:
-    assert [int(state) for state in TransactionState] == list(range(6))
+    assert [int(state) for state in TransactionState] == list(range(7))
 
 
 @pytest.mark.parametrize(("version", "event", "state"), CELLS)
