@@ -36,7 +36,7 @@ class SweptLog(Protocol):
     producer_work: ProducerWork
     reports: LogReports
     log_start_offset: int
-    high_watermark: int
+    last_stable_offset: int
     segment_opened_ms: int
     is_deleted: bool
 
@@ -130,7 +130,7 @@ class LogRetention:
             segments,
             swept.config,
             log_start_offset=swept.log_start_offset,
-            stable_offset=swept.high_watermark,
+            stable_offset=swept.last_stable_offset,
             now_ms=now_ms,
         )
         if not count:

@@ -20,7 +20,9 @@ def expired_count(
 ) -> int:
     """Count the oldest segments that may go: below the log start, too old, or too much.
 
-    stable_offset: nothing that reaches beyond it goes (the high watermark).
+    stable_offset: the last stable offset. Nothing that reaches beyond it expires: a transaction that is open for long,
+        as in a two-phase commit, must not lose its records before its outcome is known. Kafka stops at the high
+        watermark.
     Counts the active segment only when it is the last that is left, holds records, and all of them are too old or
     `retention.bytes` is 0 (KAFKA-16385); the caller rolls it first. Raises StorageError.
     """
@@ -30,9 +32,9 @@ def expired_count(
     for segment in segments:
         is_active = segment is segments.active
         end_offset = segment.next_offset if is_active else segments.next_base_offset(segment) or segment.next_offset
-        if end_offset > stable_offset or (is_active and segment.size_bytes == 0):
-            break
         is_below_start = end_offset <= log_start_offset and not is_active
+        if (end_offset > stable_offset and not is_below_start) or (is_active and segment.size_bytes == 0):
+            break
         is_too_much = deletes and excess_bytes >= segment.size_bytes > 0
         if not (is_below_start or is_too_much or (deletes and is_too_old(segment, config, now_ms))):
             break

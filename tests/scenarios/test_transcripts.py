@@ -11,7 +11,7 @@ from tests.scenarios.runner.performance import perform_transcript
 from tests.scenarios.runner.transcript import TranscriptError, parse_transcript
 
 FOLDER = Path(__file__).parent
-CRASH_ROWS = range(1, 39)
+CRASH_ROWS = range(1, 52)
 CRASH_ROW = re.compile(r"^\| (?P<row>\d+) \|.+\| (?P<transcripts>\[.+) \|$", re.MULTILINE)
 LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")
 

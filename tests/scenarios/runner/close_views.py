@@ -61,6 +61,7 @@ def _all_fields(key: bytes, value: bytes | None) -> str:
         "previous": stored.previous_producer_id,
         "next": stored.next_producer_id,
         "epoch": stored.producer_epoch,
+        **({} if stored.next_producer_epoch < 0 else {"next epoch": stored.next_producer_epoch}),
         "time-out": f"{stored.transaction_timeout_ms} ms",
         "partitions": partitions or "none",
         "started": _time_text(stored.transaction_start_timestamp_ms),

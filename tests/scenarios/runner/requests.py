@@ -142,7 +142,8 @@ class InitProducerId:
             return [name_of(response.error_code)]
         identity = Identity(response.producer_id, response.producer_epoch)
         party.became(identity)
-        return [f"NONE {identity}"]
+        kept = Identity(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
+        return [f"NONE {identity}" if kept.producer_id < 0 else f"NONE {identity}, open: {kept}"]
 
 
 class AddPartitionsToTxn:

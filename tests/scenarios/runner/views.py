@@ -182,6 +182,8 @@ def _transaction_text(key: bytes, value: bytes | None) -> str:
     line = f"{transactional_id}: {state} producer {stored.producer_id} epoch {stored.producer_epoch}"
     if stored.next_producer_id >= 0:
         line += f" next producer {stored.next_producer_id}"
+    if stored.next_producer_epoch >= 0:
+        line += f" epoch {stored.next_producer_epoch}"
     return f"{line} with {' '.join(partitions)}" if partitions else line
 
 

@@ -221,7 +221,7 @@ def producer_ids_are_handed_out_again_after_a_restart() -> AbstractContextManage
 
 
 def a_new_session_gets_the_epoch_of_the_old() -> AbstractContextManager[Any]:
-    return patch.object(TransactionShard, "_next_producer", lambda self, metadata: metadata.producer)
+    return patch.object(TransactionShard, "_successor", lambda self, producer: producer)
 
 
 def the_coordinator_does_not_fence() -> AbstractContextManager[Any]:

@@ -94,16 +94,28 @@ def _problem(before: StateRecord | None, record: StateRecord) -> str | None:
     if record.state == EMPTY:
         is_rotated = new.producer_id != old.producer_id and new.producer_epoch == 0
         return None if is_same or is_next or is_rotated else "InitProducerId led to another producer"
+    assert before is not None
     if record.state == ONGOING:
         if not is_same:
             return "adding partitions changed the producer"
+        if before.is_kept and not record.is_kept:
+            return "a kept transaction is not kept any more"
         if old.transaction_status == ONGOING:
             if not partitions >= partitions_of(old):
                 return "an open transaction has lost a partition"
             if new.transaction_start_timestamp_ms != old.transaction_start_timestamp_ms:
                 return "an open transaction began anew"
+        if record.is_kept:
+            if old.transaction_status != ONGOING or partitions != partitions_of(old):
+                return "a session that keeps a transaction changed its partitions"
+            if new.transaction_timeout_ms < old.transaction_timeout_ms:
+                return "a session that keeps a transaction shortened its time"
+            if not _follows(record.client, before.client):
+                return "a session that keeps a transaction got no pair of its own"
         return None
     if record.state in PREPARED:
+        if before.is_kept and not (is_next and record.is_kept and _follows(record.client, before.client, or_same=True)):
+            return "the end of a kept transaction has another pair than the next one"
         if new.client_transaction_version >= 2 and not is_next:
             return "a transaction of version 2 ends without the next epoch"
         if not is_same and not is_next:
@@ -111,8 +123,17 @@ def _problem(before: StateRecord | None, record: StateRecord) -> str | None:
         if old.transaction_status == ONGOING and partitions != partitions_of(old):
             return "the end of a transaction changed its partitions"
         return None
-    expected = (old.next_producer_id, 0) if old.next_producer_id >= 0 else (old.producer_id, old.producer_epoch)
+    expected = (old.producer_id, old.producer_epoch)
+    if old.next_producer_id >= 0:
+        expected = old.next_producer_id, max(old.next_producer_epoch, 0)
     return None if record.producer == expected else "a transaction is complete with another producer than announced"
+
+
+def _follows(new: tuple[int, int] | None, old: tuple[int, int] | None, *, or_same: bool = False) -> bool:
+    """Whether one pair is the next after another: the next epoch, or epoch 0 of another producer id."""
+    assert new is not None
+    assert old is not None
+    return (or_same and new == old) or new == (old[0], old[1] + 1) or (new[0] != old[0] and new[1] == 0)
 
 
 class ReplayedCoordinators(Invariant):
@@ -145,7 +166,7 @@ class ReplayedCoordinators(Invariant):
                     ),
                     (
                         "there is a next producer id before the decision",
-                        state in PREPARED or value.next_producer_id < 0,
+                        state in PREPARED or value.next_producer_id < 0 or (state == ONGOING and record.is_kept),
                     ),
                     ("an exhausted epoch has no next producer id", self._can_go_on(record)),
                 )
@@ -209,8 +230,9 @@ def _says(record: StateRecord | None, metadata: TransactionMetadata | None) -> b
         return record is None and metadata is None
     value = record.value
     return (
-        int(metadata.state) == value.transaction_status
+        metadata.state.display_name == STATE_NAMES[value.transaction_status]
         and tuple(metadata.producer) == record.producer
+        and tuple(metadata.client) == record.client
         and metadata.partitions == partitions_of(value)
     )
 

@@ -51,8 +51,7 @@ class AtomicVisibility(Invariant):
             if (
                 transaction.prepared is not None
                 and transaction.is_committed == request.committed
-                and (transaction.producer_id, transaction.producer_epoch)
-                == (request.producer_id, request.producer_epoch)
+                and transaction.client == (request.producer_id, request.producer_epoch)
             ):
                 self._ends.append(_AcknowledgedEnd(exchange, transaction.prepared, request.committed))
                 return

@@ -94,6 +94,9 @@ class UniqueIdentities(Invariant):
 class FencedProducers(Invariant):
     """10. After InitProducerId has returned an epoch, no request with a lower one changes anything: neither the
     coordinator's state nor partitions nor offsets.
+
+    A session that keeps a transaction fences at the coordinator alone: partitions take records of the session before
+    until the transaction ends, and its markers have that session's producer id.
     """
 
     number = 10
@@ -147,16 +150,23 @@ class FencedProducers(Invariant):
         if transactional_id is None:
             return
         reason = self._refusal(transactional_id, batch.producer_id, batch.producer_epoch)
-        if reason is not None:
+        if reason is not None and not self._is_kept(batch):
             yield self.violation(f"{history} took a batch of a fenced producer", batch, reason)
 
     def _check_record(self, record: StateRecord) -> Iterator[Violation]:
         if record.producer is None:
             self._current.pop(record.transactional_id, None)  # forgotten: it begins again, with a new producer id
             return
-        reason = self._refusal(record.transactional_id, *record.producer)
+        assert record.client is not None
+        reason = self._refusal(record.transactional_id, *record.client)
         if reason is not None:
             yield self.violation("the coordinator acted for a fenced producer", record, reason)
+
+    def _is_kept(self, batch: StoredBatch) -> bool:
+        """Whether a batch belongs to a transaction that a later session has kept."""
+        log = self.evidence.transactions
+        transaction = log.of_marker(batch) if batch.is_control else log.of_data(batch)
+        return transaction is not None and transaction.kept_by is not None and (batch.is_control or transaction.prepared is None)
 
     def _refusal(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Exchange | None:
         """The exchange after which nothing of this producer was to happen any more, if there was one."""

@@ -40,6 +40,18 @@ class StateRecord(NamedTuple):
     def producer(self) -> tuple[int, int] | None:
         return None if self.value is None else (self.value.producer_id, self.value.producer_epoch)
 
+    @property
+    def client(self) -> tuple[int, int] | None:
+        """The pair of the newest session; it differs from the producer's once a session has kept the transaction."""
+        if self.value is None or self.value.next_producer_epoch < 0:
+            return self.producer
+        return self.value.next_producer_id, self.value.next_producer_epoch
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the record has two pairs."""
+        return self.value is not None and self.value.next_producer_epoch >= 0
+
     def __str__(self) -> str:
         where = (
             f"__transaction_state-{self.partition} offset {self.offset} at {self.at_s:.4f} s: {self.transactional_id}"
@@ -60,6 +72,7 @@ class Transaction:
 
     producer_epoch: of its data; the records from Prepare on have one more in transaction version 2.
     partitions:     all that ever joined it.
+    kept_by:        the pair of the newest session that has kept it (KIP-939), if one has.
     """
 
     transactional_id: str
@@ -67,8 +80,14 @@ class Transaction:
     producer_epoch: int
     opened: StateRecord
     partitions: set[TopicPartition] = field(default_factory=set)
+    kept_by: tuple[int, int] | None = None
     prepared: StateRecord | None = None
     completed: StateRecord | None = None
+
+    @property
+    def client(self) -> tuple[int, int]:
+        """The pair that may end it."""
+        return self.kept_by or (self.producer_id, self.producer_epoch)
 
     @property
     def is_committed(self) -> bool | None:
@@ -132,6 +151,8 @@ class TransactionLog:
                 current = Transaction(transactional_id, value.producer_id, value.producer_epoch, record)
                 transactions.append(current)
             current.partitions |= partitions_of(value)
+            if record.is_kept:
+                current.kept_by = record.client
         elif state in PREPARED:
             if current is None or current.prepared is not None:
                 # Version 2 can abort nothing; no data has its epoch.
