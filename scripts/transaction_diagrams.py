@@ -28,11 +28,15 @@ def state_diagram(version: TransactionVersion) -> str:
     for event, row in TABLES[version].items():
         for state, cell in zip(TransactionState, row, strict=True):
             if isinstance(cell, TransactionState):
-                arrows.setdefault((state.display_name, cell.display_name), []).append(event.value)
+                arrows.setdefault((_name(state), _name(cell)), []).append(event.value)
             elif cell is TableAction.FORGET:
-                arrows.setdefault((state.display_name, "[*]"), []).append(event.value)
+                arrows.setdefault((_name(state), "[*]"), []).append(event.value)
     lines = [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in arrows.items()]
     return "\n".join(["stateDiagram-v2", *lines])
+
+
+def _name(state: TransactionState) -> str:
+    return "Kept" if state is TransactionState.KEPT else state.display_name
 
 
 def with_current_diagrams(page: str) -> str:

@@ -613,6 +613,29 @@ async def test_retention_by_size_keeps_at_least_the_configured_size(world: LogWo
     assert log.log_start_offset == 10 - len(log.segments)
 
 
+@pytest.mark.parametrize(
+    "config", [LogConfig(segment_bytes=200, retention_ms=1000), LogConfig(segment_bytes=200, retention_bytes=0)]
+)
+async def test_retention_leaves_the_records_of_a_transaction_until_its_outcome_is_known(
+    world: LogWorld, config: LogConfig
+) -> None:
+    log = world.create(config)
+    world.append(b"v" * 100, timestamp_ms=NOW_MS - 5000)
+    open_one = b"v" * 100
+    world.append(
+        open_one, timestamp_ms=NOW_MS - 5000, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    for _ in range(3):
+        world.append(b"v" * 100, timestamp_ms=NOW_MS - 5000)
+    await log.flushed()
+    log.sweep(NOW_MS)
+    assert log.log_start_offset == 1
+    assert world.end_transaction(1, 1, committed=True) is ErrorCode.NONE
+    await log.flushed()
+    log.sweep(NOW_MS + 1)
+    assert log.log_start_offset >= 5
+
+
 @pytest.mark.parametrize("crash", [False, True])
 async def test_records_without_a_time_are_as_old_as_the_last_write_of_their_segment(
     world: LogWorld, crash: bool

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fencepost.broker.coordination.shard import Decision
-from fencepost.broker.transaction.metadata import Producer, TransactionMetadata
+from fencepost.broker.transaction.metadata import Producer, TransactionMetadata, from_value
 from fencepost.broker.transaction.shard import ProducerReply, TransactionLimits
 from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
@@ -25,6 +25,8 @@ from fencepost.broker.transaction.state_machine import (
     TransactionVersion,
 )
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored.transaction_state import TransactionLogValue
 from tests.support.captured_events import capture_logs
 from tests.support.transaction_shard import (
     NOW_MS,
@@ -136,6 +138,62 @@ def end(driver: ShardDriver, producer: Producer, version: TransactionVersion, *,
 def complete(driver: ShardDriver) -> TransactionMetadata:
     do(driver, driver.shard.decide_completion(TRANSACTIONAL_ID, now_ms=LATER_MS))
     return driver.transaction
+
+
+# Records: Apache Kafka 4.3's TransactionLogValue reads each of these whole
+
+
+def test_the_records_of_a_kept_transaction_have_the_bytes_that_kafka_reads() -> None:
+    driver = ShardDriver()
+    driver.put(
+        TransactionMetadata(
+            TRANSACTIONAL_ID,
+            7,
+            0,
+            NO_TIME_OUT_MS,
+            ONGOING,
+            last_update_ms=1_000,
+            start_ms=1_000,
+            partitions=frozenset({OUT_0}),
+            client_transaction_version=V2,
+        )
+    )
+    shard = driver.shard
+    for at_ms in (2_000, 2_500):
+        driver.do(
+            shard.decide_init_producer_id(
+                TRANSACTIONAL_ID, timeout_ms=1_000, expected=None, now_ms=at_ms, keep_prepared=True
+            )
+        )
+    driver.do(shard.decide_end_transaction(TRANSACTIONAL_ID, Producer(7, 2), committed=True, version=V2, now_ms=3_000))
+    driver.do(shard.decide_completion(TRANSACTIONAL_ID, now_ms=4_000))
+    values = [record.value.hex() if record.value is not None else "" for record in driver.records]
+    # fmt: off
+    assert values[1] == (
+        "0001000000000000000700007fffffff0102046f757402000000000000000000000007d000000000000003e8"
+        "03010800000000000000070202000203020001"
+    )
+    assert values[3:] == [
+        (
+            "0001000000000000000700017fffffff0202046f75740200000000000000000000000bb800000000000003e8"
+            "0400080000000000000007010800000000000000070202000203020003"
+        ),
+        "0001000000000000000700037fffffff04010000000000000fa000000000000003e8020008000000000000000702020002",
+    ]
+    # fmt: on
+
+
+@pytest.mark.parametrize(("next_id", "next_epoch"), [(-1, 0), (7, -2), (-1, 5)])
+def test_a_record_with_half_a_next_pair_is_never_believed(next_id: int, next_epoch: int) -> None:
+    value = TransactionLogValue(
+        producer_id=7,
+        producer_epoch=0,
+        transaction_status=1,
+        next_producer_id=next_id,
+        next_producer_epoch=next_epoch,
+    )
+    with pytest.raises(DecodeError, match="is followed by epoch"):
+        from_value(TRANSACTIONAL_ID, value)
 
 
 # InitProducerId that keeps

@@ -79,6 +79,7 @@ def test_version_1_has_the_bytes_of_kafka_and_is_the_default() -> None:
     times_ms=st.tuples(int64s, int64s),
     other_producer_ids=st.tuples(st.one_of(st.just(-1), int64s), st.one_of(st.just(-1), int64s)),
     client_transaction_version=int16s,
+    next_producer_epoch=int16s,
 )
 def test_a_packed_state_has_the_bytes_of_an_encoded_one(
     producer_id: int,
@@ -89,6 +90,7 @@ def test_a_packed_state_has_the_bytes_of_an_encoded_one(
     times_ms: tuple[int, int],
     other_producer_ids: tuple[int, int],
     client_transaction_version: int,
+    next_producer_epoch: int,
 ) -> None:
     value = TransactionLogValue(
         producer_id=producer_id,
@@ -101,6 +103,7 @@ def test_a_packed_state_has_the_bytes_of_an_encoded_one(
         transaction_last_update_timestamp_ms=times_ms[0],
         transaction_start_timestamp_ms=times_ms[1],
         client_transaction_version=client_transaction_version,
+        next_producer_epoch=next_producer_epoch,
     )
     packed = pack_transaction_log_value(
         producer_id,
@@ -111,6 +114,7 @@ def test_a_packed_state_has_the_bytes_of_an_encoded_one(
         *times_ms,
         *other_producer_ids,
         client_transaction_version,
+        next_producer_epoch,
     )
     assert packed == encode_transaction_log_value(value)
 

@@ -166,7 +166,11 @@ class FencedProducers(Invariant):
         """Whether a batch belongs to a transaction that a later session has kept."""
         log = self.evidence.transactions
         transaction = log.of_marker(batch) if batch.is_control else log.of_data(batch)
-        return transaction is not None and transaction.kept_by is not None and (batch.is_control or transaction.prepared is None)
+        return (
+            transaction is not None
+            and transaction.kept_by is not None
+            and (batch.is_control or transaction.prepared is None)
+        )
 
     def _refusal(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Exchange | None:
         """The exchange after which nothing of this producer was to happen any more, if there was one."""
