@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Project:
-    """A user's project with tests in one file."""
+    """A user's project with tests in one file, without plugins that take long to import and have no part in it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -25,7 +25,7 @@ class Project:
             "pytest.ini",
             """
             [pytest]
-            addopts = -p no:randomly -p no:cacheprovider
+            addopts = -p no:randomly -p no:cacheprovider -p no:hypothesispytest -p no:anyio -p no:timeout
             asyncio_default_fixture_loop_scope = function
             """,
         )
