@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from fencepost.protocol.consumer_protocol import decode_assignment
@@ -119,14 +119,10 @@ class Cluster:
                 )
             ],
         )
-        give_up_at_s = time.monotonic() + self._timeout_s
-        while True:
-            (result,) = self.client.call(request, leader).responses[0].partition_responses
-            if result.error_code not in RETRIED or time.monotonic() > give_up_at_s:
-                _check(result.error_code, f"{topic}-{partition}", result.error_message)
-                offset: int = result.base_offset
-                return offset
-            time.sleep(RETRY_PAUSE_S)
+        result = self._settled(request, leader, lambda reply: reply.responses[0].partition_responses)
+        _check(result.error_code, f"{topic}-{partition}", result.error_message)
+        offset: int = result.base_offset
+        return offset
 
     def offset(self, where: Partition, leader: Address, mark: int, *, committed: bool) -> int:
         """The earliest or latest offset of a partition; with `committed`, the latest that is read_committed."""
@@ -140,13 +136,18 @@ class Cluster:
             ],
             timeout_ms=PRODUCE_TIMEOUT_MS,
         )
+        result = self._settled(request, leader, lambda reply: reply.topics[0].partitions)
+        _check(result.error_code, str(where), None)
+        offset: int = result.offset
+        return offset
+
+    def _settled(self, request: Any, leader: Address, results_of: Callable[[Any], list[Any]]) -> Any:
+        """The result of a request about one partition; asks again for as long as its error may pass."""
         give_up_at_s = time.monotonic() + self._timeout_s
         while True:
-            (result,) = self.client.call(request, leader).topics[0].partitions
+            (result,) = results_of(self.client.call(request, leader))
             if result.error_code not in RETRIED or time.monotonic() > give_up_at_s:
-                _check(result.error_code, str(where), None)
-                offset: int = result.offset
-                return offset
+                return result
             time.sleep(RETRY_PAUSE_S)
 
     def read(self, where: Partition, leader: Address, start: int, *, committed: bool) -> Iterator[Record]:

@@ -212,24 +212,19 @@ class BrokerMethods(ABC):
             ]
 
     def _leaders(self, topic: str) -> dict[int, Any]:
-        leaders: dict[int, Any] | None = self._wire().leaders(topic)
-        if leaders is None:
-            raise MisuseError(
-                f"there is no topic {topic!r}: create it with topic({topic!r}) first; {hint(topic, self.topics())}"
-            )
+        wire = self._wire()
+        missing = f"there is no topic {topic!r}: create it with topic({topic!r}) first"
+        leaders: dict[int, Any] = _existing(topic, wire.leaders, wire.topics, missing)
         return leaders
 
     # Transactions and groups
 
     def transaction(self, transactional_id: str) -> Transaction:
         """The state of a transactional id. Raises MisuseError if no producer has used it."""
+        missing = f"no producer has used the transactional id {transactional_id!r} yet: call init_transactions() first"
         with self._lock:
-            found: Transaction | None = self._wire().transaction(transactional_id)
-            if found is None:
-                raise MisuseError(
-                    f"no producer has used the transactional id {transactional_id!r} yet: call init_transactions() "
-                    f"first; {hint(transactional_id, self._wire().transactional_ids())}"
-                )
+            wire = self._wire()
+            found: Transaction = _existing(transactional_id, wire.transaction, wire.transactional_ids, missing)
         return found
 
     def transactions(self) -> dict[str, str]:
@@ -240,13 +235,10 @@ class BrokerMethods(ABC):
 
     def group(self, group_id: str) -> Group:
         """A group with its members, offsets and lag. Raises MisuseError if there is no such group."""
+        missing = f"there is no group {group_id!r}: have a consumer join it, or commit an offset, first"
         with self._lock:
-            found: Group | None = self._wire().group(group_id)
-            if found is None:
-                raise MisuseError(
-                    f"there is no group {group_id!r}: have a consumer join it, or commit an offset, first; "
-                    f"{hint(group_id, self._wire().groups())}"
-                )
+            wire = self._wire()
+            found: Group = _existing(group_id, wire.group, wire.groups, missing)
         return found
 
     def wait_for_lag(self, group: str, lag: int = 0, *, topic: str | None = None, timeout: float = WAIT_S) -> None:
@@ -529,6 +521,17 @@ class BrokerMethods(ABC):
             if time.monotonic() >= give_up_at_s:
                 raise WaitedInVainError(f"{failure()} after {timeout_s:g} s\n\n{self.describe()}")
             time.sleep(POLL_PAUSE_S)
+
+
+def _existing(name: str, find: Callable[[str], Any], names: Callable[[], Iterable[str]], missing: str) -> Any:
+    """Find what has a name. Raises MisuseError, with the name that was probably meant, if there is nothing.
+
+    missing: the sentence for that, with the remedy.
+    """
+    found = find(name)
+    if found is None:
+        raise MisuseError(f"{missing}; {hint(name, names())}")
+    return found
 
 
 def _bytes(content: Content) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
@@ -43,6 +44,16 @@ def producer_in_transaction(broker: Any, transactional_id: str, topic: str, valu
     made.begin_transaction()
     made.produce(topic, value, partition=0)
     assert made.flush(10) == 0
+    return made
+
+
+def consumer_with_partitions(broker: Any, group: str, *topics: str, **settings: Any) -> Consumer:
+    """A member of its group, with its partitions assigned; it has read nothing that is needed later."""
+    made = consumer(broker, group, *topics, **settings)
+    give_up_at_s = time.monotonic() + 30
+    while not made.assignment():
+        assert time.monotonic() < give_up_at_s, broker.describe()
+        made.poll(0.01)
     return made
 
 

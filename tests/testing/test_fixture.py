@@ -13,7 +13,14 @@ from confluent_kafka import KafkaError, KafkaException
 from fencepost import Broker
 from fencepost.testing.errors import FaultNeverFiredError, MisuseError, RefusedError, WaitedInVainError
 from fencepost.testing.results import Partition
-from tests.testing.clients import committing, consumer, producer, producer_in_transaction, transactional_producer
+from tests.testing.clients import (
+    committing,
+    consumer,
+    consumer_with_partitions,
+    producer,
+    producer_in_transaction,
+    transactional_producer,
+)
 
 
 def test_records_that_a_client_produces_are_read(fencepost: Broker) -> None:
@@ -143,8 +150,7 @@ def test_lag_counts_records_and_not_the_markers_behind_them(fencepost: Broker) -
 
 def test_a_silent_member_is_expelled_when_the_clock_is_turned(fencepost: Broker) -> None:
     fencepost.topic("orders")
-    client = consumer(fencepost, "billing", "orders", **{"session.timeout.ms": 6_000})
-    client.poll(1)
+    client = consumer_with_partitions(fencepost, "billing", "orders", **{"session.timeout.ms": 6_000})
     assert len(fencepost.group("billing").members) == 1
     with fencepost.hold("Heartbeat", optional=True):
         fencepost.advance(seconds=7)
@@ -417,8 +423,7 @@ def test_a_broker_that_has_crashed_says_so(fencepost: Broker) -> None:
 
 def test_the_brokers_view_says_who_holds_what_and_which_request_came_last(fencepost: Broker) -> None:
     client = producer_in_transaction(fencepost, "till-1", "orders", b"x", **{"client.id": "shop"})
-    reader = consumer(fencepost, "billing", "orders", **{"client.id": "biller"})
-    reader.poll(0.5)
+    reader = consumer_with_partitions(fencepost, "billing", "orders", **{"client.id": "biller"})
     view = fencepost.describe()
     assert "topic orders-0: offsets 0 to 1; read_committed ends at 0, held by the transaction of 'till-1'" in view
     assert "transactional id 'till-1': Ongoing, producer 0 epoch 0" in view
