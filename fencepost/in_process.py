@@ -258,7 +258,14 @@ class Broker(BrokerMethods):
                             break
         if inside is not None and command in Inside.WITHOUT_BROKER:
             return getattr(inside, command)(*arguments)
-        raise MisuseError(f"the broker does not run: {HOW_TO_START if inside is None else 'call restart()'}")
+        raise self._not_running()
+
+    def silence(self) -> MisuseError | None:
+        return self._not_running() if self._addresses and not self.is_running else None
+
+    def _not_running(self) -> MisuseError:
+        reason = "" if self._failure is None else f", as it has failed ({self._failure})"
+        return MisuseError(f"the broker does not run{reason}: {'call restart()' if self._addresses else HOW_TO_START}")
 
     # On the broker's thread
 

@@ -40,11 +40,12 @@ def api_key(api: str | int) -> int:
 
 def error_code(error: str | int) -> int:
     """The code of an error: `NOT_LEADER_OR_FOLLOWER` or 6. Raises MisuseError."""
-    if isinstance(error, int):
-        return int(error)
     try:
-        return int(ErrorCode[error.upper()])
+        return int(ErrorCode(error) if isinstance(error, int) else ErrorCode[error.upper()])
+    except ValueError:
+        raise MisuseError(f"there is no error {error}: use a name such as 'NOT_LEADER_OR_FOLLOWER'") from None
     except KeyError:
+        assert isinstance(error, str)
         raise MisuseError(f"there is no error {error!r}: {hint(error.upper(), ErrorCode.__members__)}") from None
 
 

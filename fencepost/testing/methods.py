@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from fencepost.testing.apis import API_NAMES, NAMED, api_key, error_code
 from fencepost.testing.errors import FaultNeverFiredError, MisuseError, RefusedError, WaitedInVainError, hint
 from fencepost.testing.faults import AtSync, FaultKind, FaultOrder, Moment
-from fencepost.testing.requests import SeenRequest
+from fencepost.testing.requests import WITH_GROUP, WITH_TRANSACTIONAL_ID, SeenRequest
 from fencepost.testing.results import Group, Partition, Record, Transaction
 
 WAIT_S: Final = 10.0
@@ -117,6 +117,10 @@ class BrokerMethods(ABC):
     @abstractmethod
     def bootstrap_servers(self) -> str:
         """The address for clients, `host:port`."""
+
+    def silence(self) -> MisuseError | None:
+        """The reason why the broker cannot answer until the test does something about it."""
+        return None
 
     @abstractmethod
     def run_command(self, command: str, *arguments: Any) -> Any:
@@ -471,12 +475,19 @@ class BrokerMethods(ABC):
         seconds: float = 0.0,
     ) -> Fault:
         key = None if api is None else api_key(api)
+        named = "" if key is None else API_NAMES[key]
         if on not in ("request", "reply") and kind is not FaultKind.CRASH:
             raise MisuseError(f"a fault cannot happen on {on!r}: use 'request' (before) or 'reply' (after it is done)")
         if (topic is not None or partition is not None) and key is not None and key not in NAMED:
-            raise MisuseError(f"{API_NAMES[key]} names no topics: leave out topic and partition")
+            raise MisuseError(f"{named} names no topics: leave out topic and partition")
+        if transactional_id is not None and key is not None and key not in WITH_TRANSACTIONAL_ID:
+            raise MisuseError(f"{named} has no transactional id: leave it out, or choose requests by client_id")
+        if group is not None and key is not None and key not in WITH_GROUP:
+            raise MisuseError(f"{named} names no group: leave it out, or choose requests by client_id")
         if count is not None and count < 1:
             raise MisuseError(f"a fault for {count} requests never fires: give a count of 1 or more, or None for all")
+        if after < 0 or seconds < 0:
+            raise MisuseError(f"a fault cannot be in the past: give {'after' if after < 0 else 'seconds'} of 0 or more")
         order = FaultOrder(
             kind, on, key, topic, partition, client_id, transactional_id, group, count, after, error, seconds
         )
@@ -504,6 +515,9 @@ class BrokerMethods(ABC):
     def _wire(self) -> Any:
         from fencepost.testing.cluster import Cluster
 
+        silence = self.silence()
+        if silence is not None:
+            raise silence
         address = self.bootstrap_servers
         if self._cluster is None or self._cluster_address != address:
             self.close_helpers()
@@ -535,7 +549,11 @@ def _existing(name: str, find: Callable[[str], Any], names: Callable[[], Iterabl
 
 
 def _bytes(content: Content) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content
+    if isinstance(content, str):
+        return content.encode()
+    if content is not None and not isinstance(content, bytes | bytearray | memoryview):
+        raise MisuseError(f"{content!r} is no content of a record: give bytes or text, such as json.dumps(…), or None")
+    return content
 
 
 def _text(value: object) -> str:

@@ -27,6 +27,7 @@ START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
 COMMAND_TIMEOUT_S: Final = 60.0
 HOST: Final = "127.0.0.1"
+FROZEN: Final = "the broker is frozen and answers nothing: call thaw() first"
 
 
 class ProcessBroker(BrokerMethods):
@@ -171,7 +172,7 @@ class ProcessBroker(BrokerMethods):
     def run_command(self, command: str, *arguments: Any) -> Any:
         with self._lock:
             if self._is_frozen:
-                raise MisuseError("the broker is frozen and answers nothing: call thaw() first")
+                raise MisuseError(FROZEN)
             if command == "place":
                 number = self._next_number
                 self._next_number += 1
@@ -204,7 +205,15 @@ class ProcessBroker(BrokerMethods):
                 return None
             if command == "release":
                 return 0
-            raise MisuseError("the broker's process does not run: call restart()")
+            raise self._not_running()
+
+    def silence(self) -> MisuseError | None:
+        if self._is_frozen:
+            return MisuseError(FROZEN)
+        return self._not_running() if self._port and not self.is_running else None
+
+    def _not_running(self) -> MisuseError:
+        return MisuseError(f"the broker's process does not run: call {'restart' if self._port else 'start'}()")
 
     def _ask(self, command: str, *arguments: Any) -> Any:
         assert self._connection is not None
@@ -249,7 +258,7 @@ class ProcessBroker(BrokerMethods):
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            raise MisuseError("the broker's process does not run: call restart()")
+            raise self._not_running()
         return self._process
 
 

@@ -85,7 +85,7 @@ class SeenRequest:
 
     @property
     def transactional_id(self) -> str | None:
-        if self.api_key not in _WITH_TRANSACTIONAL_ID:
+        if self.api_key not in WITH_TRANSACTIONAL_ID:
             return None
         fields = self.fields
         return (
@@ -94,7 +94,7 @@ class SeenRequest:
 
     @property
     def groups(self) -> list[str]:
-        if self.api_key not in _WITH_GROUP:
+        if self.api_key not in WITH_GROUP:
             return []
         fields = self.fields
         if getattr(fields, "group_id", ""):
@@ -120,7 +120,7 @@ class SeenRequest:
         return f"{self.api} {' '.join(about)}{' ' if about else ''}from {self.client_id!r}: {outcome}"
 
 
-_WITH_TRANSACTIONAL_ID = frozenset(
+WITH_TRANSACTIONAL_ID = frozenset(
     {
         ApiKey.PRODUCE,
         ApiKey.INIT_PRODUCER_ID,
@@ -130,7 +130,7 @@ _WITH_TRANSACTIONAL_ID = frozenset(
         ApiKey.TXN_OFFSET_COMMIT,
     }
 )
-_WITH_GROUP = frozenset(
+WITH_GROUP = frozenset(
     {
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,

@@ -370,6 +370,7 @@ def test_the_message_for_misuse_is_one_sentence_with_the_remedy(fencepost: Broke
     fencepost.topic("orders", partitions=2)
     transactional_producer(fencepost, "till-1")
     moment: Any = "answer"
+    number: Any = 7
     for misuse, told in (
         (
             lambda: fencepost.records("ordres"),
@@ -390,6 +391,12 @@ def test_the_message_for_misuse_is_one_sentence_with_the_remedy(fencepost: Broke
         (lambda: fencepost.hold("EndTxn", topic="orders"), "EndTxn names no topics: leave out topic and partition"),
         (lambda: fencepost.hold("EndTxn", on=moment), "use 'request' (before) or 'reply'"),
         (lambda: fencepost.fail("Fetch", "NONE", count=0), "give a count of 1 or more, or None for all"),
+        (lambda: fencepost.fail("Fetch", 9999), "there is no error 9999: use a name such as"),
+        (lambda: fencepost.hold("Fetch", after=-1), "a fault cannot be in the past: give after of 0 or more"),
+        (lambda: fencepost.delay("Fetch", -1), "a fault cannot be in the past: give seconds of 0 or more"),
+        (lambda: fencepost.hold("Fetch", transactional_id="till-1"), "Fetch has no transactional id: leave it out"),
+        (lambda: fencepost.hold("EndTxn", group="billing"), "EndTxn names no group: leave it out"),
+        (lambda: fencepost.produce("orders", number), "7 is no content of a record: give bytes or text"),
         (lambda: fencepost.advance(), "give seconds, minutes, hours, days or weeks above 0"),
     ):
         with pytest.raises(MisuseError) as raised:
@@ -414,8 +421,9 @@ def test_what_the_broker_refuses_has_the_name_of_the_error(fencepost: Broker) ->
 
 def test_a_broker_that_has_crashed_says_so(fencepost: Broker) -> None:
     fencepost.crash()
-    with pytest.raises(MisuseError, match=r"the broker does not run: call restart\(\)"):
-        fencepost.advance(seconds=1)
+    for misuse in (lambda: fencepost.advance(seconds=1), lambda: fencepost.records("orders")):
+        with pytest.raises(MisuseError, match=r"the broker does not run: call restart\(\)"):
+            misuse()
     assert "does not answer" in fencepost.describe()
     fencepost.restart()
     fencepost.topic("orders")

@@ -64,8 +64,9 @@ def test_a_frozen_process_answers_nothing_until_it_goes_on(fencepost_process: Pr
     fencepost_process.freeze()
     client.produce("orders", b"x")
     assert client.flush(0.2) == 1
-    with pytest.raises(MisuseError, match=r"frozen and answers nothing: call thaw\(\) first"):
-        fencepost_process.requests()
+    for misuse in (fencepost_process.requests, fencepost_process.topics):
+        with pytest.raises(MisuseError, match=r"frozen and answers nothing: call thaw\(\) first"):
+            misuse()
     fencepost_process.thaw()
     assert client.flush(10) == 0
 
@@ -80,6 +81,8 @@ def test_a_process_that_does_not_run_says_what_to_do(fencepost_process: ProcessB
     fencepost_process.kill()
     with pytest.raises(MisuseError, match=r"does not run: call restart\(\)"):
         fencepost_process.advance(seconds=1)
+    with pytest.raises(MisuseError, match=r"does not run: call restart\(\)"):
+        fencepost_process.topics()
     with pytest.raises(MisuseError, match=r"does not run: call restart\(\)"):
         fencepost_process.freeze()
     assert "does not answer" in fencepost_process.describe()
