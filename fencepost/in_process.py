@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -21,7 +21,7 @@ from fencepost.broker.kernel.events import get_logger, silence_this_thread
 from fencepost.broker.kernel.supervision import log_loop_error
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.broker.node import Node
-from fencepost.testing.clock import TurnableClock, TurnableLoop
+from fencepost.testing.clock import TurnableLoop
 from fencepost.testing.control import Inside
 from fencepost.testing.errors import MisuseError
 from fencepost.testing.methods import BrokerMethods
@@ -242,20 +242,15 @@ class Broker(BrokerMethods):
             raise MisuseError(FOR_REAL)
         inside, loop, thread = self._inside, self._loop, self._thread
         if inside is not None and thread is not None and loop is not None:
-            running = inside.run(command, arguments)
+            done: Future[Any] = Future()
             try:
-                future = asyncio.run_coroutine_threadsafe(running, loop)
-            except RuntimeError:  # the loop is closed: the broker has ended meanwhile
-                running.close()
-            else:
-                while True:
-                    try:
-                        return future.result(COMMAND_CHECK_S)
-                    except TimeoutError:
-                        if future.done():
-                            return future.result()
-                        if not thread.is_alive():
-                            break
+                loop.call_soon_threadsafe(inside.start, command, arguments, done)
+            except RuntimeError:
+                thread.join()  # the loop is closed: the broker has ended meanwhile
+            while thread.is_alive() and not done.done():
+                wait([done], COMMAND_CHECK_S)
+            if done.done() and not done.cancelled():
+                return done.result()
         if inside is not None and command in Inside.WITHOUT_BROKER:
             return getattr(inside, command)(*arguments)
         raise self._not_running()
@@ -298,7 +293,7 @@ class Broker(BrokerMethods):
         else:
             inside = self._inside = self._inside or Inside()
             inside.watch.crash = lambda: self._resolve_end("crash")
-            node = Node(settings, clock=TurnableClock(loop), local_disk=inside.open_disk, watch=inside.wrap)
+            node = Node(settings, clock=inside.start_clock(loop), local_disk=inside.open_disk, watch=inside.wrap)
         node.on_failed = lambda: self._node_failed(node)
         await node.start()
         if not self._is_durable:

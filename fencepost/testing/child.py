@@ -18,7 +18,7 @@ from typing import Any
 from fencepost.broker.config import Entry, load_settings
 from fencepost.broker.node import Node
 from fencepost.in_process import prepare
-from fencepost.testing.clock import TurnableClock, TurnableLoop
+from fencepost.testing.clock import TurnableLoop
 from fencepost.testing.control import FaultState, Inside
 from fencepost.testing.errors import MisuseError
 from fencepost.testing.faults import FaultOrder
@@ -57,7 +57,7 @@ async def serve(connection: Connection) -> None:
     loop = asyncio.get_running_loop()
     end: asyncio.Future[None] = loop.create_future()
     loop.add_signal_handler(signal.SIGTERM, lambda: _end(end))
-    settings, orders, states = connection.recv()
+    settings, orders, states, ahead_s = connection.recv()
     inside = _Child(connection)
     for number, order in orders:
         inside.place_again(number, order, states[number])
@@ -65,7 +65,9 @@ async def serve(connection: Connection) -> None:
         loaded = load_settings(
             options=[Entry(name, text, "ProcessBroker(settings)") for name, text in settings.items()]
         )
-        node = Node(loaded.settings, clock=TurnableClock(loop), local_disk=inside.open_disk, watch=inside.wrap)
+        node = Node(
+            loaded.settings, clock=inside.start_clock(loop, ahead_s), local_disk=inside.open_disk, watch=inside.wrap
+        )
         await node.start()
         await prepare(node)
     except Exception as error:  # noqa: BLE001  # it is raised in the test's process

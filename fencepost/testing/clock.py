@@ -116,12 +116,19 @@ class TurnableLoop(asyncio.SelectorEventLoop):
 class TurnableClock:
     """The wall clock of a broker on a `TurnableLoop`: the machine's, plus how far the loop was turned since the
     clock was made.
+
+    ahead_s: how far it is ahead of the machine's from its beginning, as an earlier one was turned.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ahead_s: float = 0.0) -> None:
         self._loop = loop
-        self._offset_before_s: float = getattr(loop, "offset_s", 0.0)
+        self._begin_s = ahead_s - getattr(loop, "offset_s", 0.0)
+
+    @property
+    def ahead_s(self) -> float:
+        """How far it is ahead of the machine's now."""
+        offset_s: float = getattr(self._loop, "offset_s", 0.0)
+        return self._begin_s + offset_s
 
     def now_ms(self) -> int:
-        turned_s: float = getattr(self._loop, "offset_s", 0.0) - self._offset_before_s
-        return time.time_ns() // 1_000_000 + int(turned_s * 1000)
+        return time.time_ns() // 1_000_000 + int(self.ahead_s * 1000)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from fencepost.testing.clock import TurnableLoop
+from fencepost.testing.clock import TurnableClock, TurnableLoop
 from fencepost.testing.errors import MisuseError
 from fencepost.testing.faults import FaultOrder
 from fencepost.testing.requests import SeenRequest
@@ -49,6 +50,7 @@ class Inside:
 
         self.watch = Watch()
         self._dispatchers: list[WatchedDispatcher] = []
+        self._clock: TurnableClock | None = None
 
     def wrap(self, inner: RequestDispatcher, services: Services, loop: asyncio.AbstractEventLoop) -> RequestDispatcher:
         """Put this test's eyes and faults before a dispatcher of the broker."""
@@ -58,6 +60,11 @@ class Inside:
         self.watch.has_crashed = False
         self._dispatchers = [watched]
         return watched
+
+    def start_clock(self, loop: asyncio.AbstractEventLoop, ahead_s: float = 0.0) -> TurnableClock:
+        """Make the clock of a broker that is about to start. It goes on where that of an earlier start was."""
+        self._clock = TurnableClock(loop, ahead_s if self._clock is None else self._clock.ahead_s)
+        return self._clock
 
     def open_disk(self, descriptors: Descriptors) -> LocalDisk:
         """Make the disk of a broker that is about to start."""
@@ -69,6 +76,20 @@ class Inside:
     async def run(self, command: str, arguments: tuple[Any, ...]) -> Any:
         result = getattr(self, command)(*arguments)
         return await result if inspect.isawaitable(result) else result
+
+    def start(self, command: str, arguments: tuple[Any, ...], done: Future[Any]) -> None:
+        """Run a command on the loop; its result is there in the same step, unless it waits.
+
+        done: not done if the loop ends before the command, and cancelled if it ends while that waits.
+        """
+        try:
+            result = getattr(self, command)(*arguments)
+            if inspect.isawaitable(result):
+                asyncio.ensure_future(result).add_done_callback(lambda ended: _pass_on(ended, done))
+            else:
+                done.set_result(result)
+        except Exception as error:  # noqa: BLE001  # it is raised where the test waits
+            done.set_exception(error)
 
     # Commands
 
@@ -106,3 +127,12 @@ class Inside:
         if not isinstance(loop, TurnableLoop):
             raise MisuseError(OTHER_LOOP)
         await loop.turn(seconds)
+
+
+def _pass_on(ended: asyncio.Future[Any], done: Future[Any]) -> None:
+    if ended.cancelled():
+        done.cancel()
+    elif error := ended.exception():
+        done.set_exception(error)
+    else:
+        done.set_result(ended.result())

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from fencepost.broker.config import Entry, load_settings
 from fencepost.broker.node import Node
 from fencepost.in_process import FOR_TESTS, HOW_TO_START, prepare, temporary_root
-from fencepost.testing.clock import TurnableClock, TurnableLoop
+from fencepost.testing.clock import TurnableLoop
 from fencepost.testing.control import Inside
 from fencepost.testing.errors import MisuseError
 from fencepost.testing.methods import WAIT_S, BrokerMethods, Content, Fault
@@ -107,7 +107,7 @@ class AsyncBroker:
         self._turnable.enter_context(TurnableLoop.made_of(loop))
         inside = self.methods.inside
         inside.watch.crash = _refuse_crash
-        node = Node(loaded.settings, clock=TurnableClock(loop), local_disk=inside.open_disk, watch=inside.wrap)
+        node = Node(loaded.settings, clock=inside.start_clock(loop), local_disk=inside.open_disk, watch=inside.wrap)
         try:
             await node.start()
             await prepare(node)

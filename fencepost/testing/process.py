@@ -48,6 +48,7 @@ class ProcessBroker(BrokerMethods):
         self._states: dict[int, FaultState] = {}
         self._seen: list[SeenRequest] = []
         self._next_number = 1
+        self._ahead_s = 0.0  # how far the clock was turned
         self._is_frozen = False
 
     @property
@@ -94,7 +95,7 @@ class ProcessBroker(BrokerMethods):
         self._connection = Connection(ours.detach())
         settings = {**FOR_TESTS, **self._settings, "listeners": f"PLAINTEXT://{HOST}:{self._port}"}
         settings["log.dirs"] = self.data_directory
-        self._connection.send((settings, list(self._orders.items()), dict(self._states)))
+        self._connection.send((settings, list(self._orders.items()), dict(self._states), self._ahead_s))
         kind, value = self._receive(START_TIMEOUT_S)
         if kind != "started":
             self._end_process()
@@ -182,6 +183,8 @@ class ProcessBroker(BrokerMethods):
                     self._ask("place_as", number, arguments[0])
                 return number
             if self.is_running:
+                if command == "turn":
+                    self._ahead_s += arguments[0]
                 try:
                     result = self._ask(command, *arguments)
                 except (EOFError, OSError):

@@ -110,6 +110,17 @@ def test_a_transaction_times_out_when_the_clock_is_turned(fencepost: Broker) -> 
     assert raised.value.args[0].code() == KafkaError._FENCED
 
 
+def test_the_clock_does_not_go_back_when_the_broker_restarts(fencepost: Broker) -> None:
+    client = producer_in_transaction(fencepost, "till-1", "orders", b"x")  # with a time-out of a minute
+    fencepost.advance(seconds=45)
+    fencepost.crash()
+    fencepost.restart()
+    assert fencepost.transaction("till-1").state == "Ongoing"
+    fencepost.advance(seconds=30)
+    assert fencepost.transaction("till-1").state == "CompleteAbort"
+    client.purge()
+
+
 def test_retention_deletes_records_when_the_clock_is_turned(fencepost: Broker) -> None:
     fencepost.topic("orders", configs={"retention.ms": 3_600_000, "segment.ms": 60_000})
     fencepost.produce("orders", "old")
@@ -427,6 +438,41 @@ def test_a_broker_that_has_crashed_says_so(fencepost: Broker) -> None:
     assert "does not answer" in fencepost.describe()
     fencepost.restart()
     fencepost.topic("orders")
+
+
+def test_what_is_asked_while_the_broker_crashes_is_answered(fencepost: Broker) -> None:
+    fault = fencepost.hold("EndTxn", optional=True)
+    answers: list[int] = []
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            answers.append(fault.fired)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for _ in range(20):
+        count = len(answers)
+        while len(answers) == count:
+            time.sleep(0.0001)
+        fencepost.crash()
+        fencepost.restart()
+    is_over.set()
+    asking.join()
+    assert set(answers) == {0}
+
+
+def test_a_clock_that_is_turned_when_the_broker_crashes_says_so(fencepost: Broker) -> None:
+    client = producer_in_transaction(fencepost, "till-1", "orders", b"x")
+    late = fencepost.delay("EndTxn", 30, on="request", count=1)
+    crash = fencepost.crash_after("EndTxn")
+    commit = committing(client)
+    late.wait_until_fired()
+    with pytest.raises(MisuseError, match=r"the broker does not run: call restart\(\)"):
+        fencepost.advance(seconds=40)
+    assert crash.fired == 1
+    fencepost.restart()
+    commit.join()
 
 
 def test_the_brokers_view_says_who_holds_what_and_which_request_came_last(fencepost: Broker) -> None:

@@ -71,9 +71,13 @@ def test_a_frozen_process_answers_nothing_until_it_goes_on(fencepost_process: Pr
     assert client.flush(10) == 0
 
 
-def test_the_clock_of_a_process_can_be_turned(fencepost_process: ProcessBroker) -> None:
+def test_the_clock_of_a_process_can_be_turned_and_does_not_go_back(fencepost_process: ProcessBroker) -> None:
     _client = producer_in_transaction(fencepost_process, "till-1", "orders", b"x")
-    fencepost_process.advance(minutes=2)
+    fencepost_process.advance(seconds=45)
+    fencepost_process.kill()
+    fencepost_process.restart()
+    assert fencepost_process.transaction("till-1").state == "Ongoing"
+    fencepost_process.advance(seconds=30)
     assert fencepost_process.transaction("till-1").state == "CompleteAbort"
 
 
