@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
@@ -49,6 +49,8 @@ from fencepost.broker.transaction.verification import TransactionVerifier
 
 if TYPE_CHECKING:
     import random
+
+    from fencepost.broker.network.authentication import ListenerAuthentication
 
 log = get_logger(__name__)
 
@@ -303,6 +305,7 @@ class Node:
         connection_quotas.settings_changed()
         broker_configs.on_changed.append(connection_quotas.settings_changed)
         cleanup.callback(connection_quotas.close)
+        authentications = await self._authenticate(bound_listeners, scram_credentials)
         for bound in bound_listeners:
             # A client gets the advertised address of the listener that it has connected to.
             seen = dataclasses.replace(services, host=bound.advertised.host, port=bound.advertised.port)
@@ -317,10 +320,26 @@ class Node:
                 sendfile_sockets=sendfile_sockets,
                 memory=network_memory,
                 loop=loop,
+                authentication=authentications.get(bound.listener.name),
             )
             self._servers.append(server)
             await server.start()
         cleanup.push_async_callback(self._stop_servers)
+
+    async def _authenticate(
+        self, bound_listeners: Sequence[BoundListener], scram_credentials: ScramCredentials
+    ) -> Mapping[str, ListenerAuthentication]:
+        """Open what the SASL listeners need; return the authentication of each by its name. Raises StartError."""
+        protected = [bound.listener for bound in bound_listeners if bound.listener.protocol.uses_sasl]
+        if not protected:
+            return {}
+        # Imported here: a broker without SASL needs none of it.
+        from fencepost.broker.network.sasl_listener import SaslListeners
+
+        loop = asyncio.get_running_loop()
+        listeners = SaslListeners(self.settings, self._store, scram_credentials, self._clock, loop)
+        self._cleanup.push_async_callback(listeners.close)
+        return {listener.name: await listeners.open(listener) for listener in protected}
 
     async def _authorize(self, services: Services) -> None:
         """Put the stored ACLs in force: from the first request on, clients need rights."""

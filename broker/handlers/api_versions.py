@@ -36,10 +36,7 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List all served APIs and the feature levels. INVALID_REQUEST for an unusable client software name."""
     version = context.api_version
-    if version >= FIRST_VERSION_WITH_SOFTWARE_NAME and not (
-        _SOFTWARE_NAME.fullmatch(request.client_software_name)
-        and _SOFTWARE_NAME.fullmatch(request.client_software_version)
-    ):
+    if not names_usable_software(request, version):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     features = context.services.features
     return ApiVersionsResponse(
@@ -54,6 +51,14 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
         finalized_features=[
             FinalizedFeatureKey(name, level, level) for name, level in features.levels.items() if level > 0
         ],
+    )
+
+
+def names_usable_software(request: ApiVersionsRequest, version: int) -> bool:
+    """Whether the client names its software as KIP-511 wants it, or its version does not name it."""
+    return version < FIRST_VERSION_WITH_SOFTWARE_NAME or bool(
+        _SOFTWARE_NAME.fullmatch(request.client_software_name)
+        and _SOFTWARE_NAME.fullmatch(request.client_software_version)
     )
 
 

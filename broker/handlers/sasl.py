@@ -1,9 +1,13 @@
-"""SaslHandshake and SaslAuthenticate, refused: all listeners are PLAINTEXT, without authentication.
+"""SaslHandshake and SaslAuthenticate of clients that are served: the listener is without SASL, or they have
+authenticated. Those of other clients do not get here: see `broker/network/authentication.py`.
 
-Source: KIP-152; Kafka's KafkaApis.handleSaslHandshakeRequest and handleSaslAuthenticateRequest.
+Source: KIP-152, KIP-368; Kafka's KafkaApis.handleSaslHandshakeRequest and handleSaslAuthenticateRequest.
 """
 
 from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
 
 from fencepost.broker.requests.api import RequestContext, api
 from fencepost.protocol.errors import ErrorCode
@@ -18,9 +22,18 @@ TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 
 @api(SaslHandshakeRequest, SaslHandshakeResponse)
-def handle_sasl_handshake(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """ILLEGAL_SASL_STATE: this connection needs no authentication."""
-    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+def handle_sasl_handshake(
+    context: RequestContext, request: SaslHandshakeRequest
+) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse]:
+    """Choose a mechanism and, once the client is known, authenticate again.
+
+    ILLEGAL_SASL_STATE: the listener is without SASL, or the client authenticated again less than a second before.
+    UNSUPPORTED_SASL_MECHANISM: with the mechanisms that are enabled.
+    """
+    authentication = context.connection.authentication
+    if authentication is None:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    return authentication.handshake_again(request, context.api_version)
 
 
 def sasl_authenticate_failed(
@@ -31,5 +44,9 @@ def sasl_authenticate_failed(
 
 @api(SaslAuthenticateRequest, SaslAuthenticateResponse, failed=sasl_authenticate_failed)
 def handle_sasl_authenticate(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """ILLEGAL_SASL_STATE: this connection needs no authentication."""
+    """Send a token of the mechanism that was chosen.
+
+    SASL_AUTHENTICATION_FAILED: the user, the password or the token is wrong.
+    ILLEGAL_SASL_STATE: no mechanism was chosen since the client authenticated, or the listener is without SASL.
+    """
     return sasl_authenticate_failed(request, ErrorCode.ILLEGAL_SASL_STATE, context.api_version, message=TOO_LATE)

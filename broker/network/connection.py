@@ -27,7 +27,7 @@ from fencepost.broker.network.connection_state import (
     ConnectionState,
     Hold,
 )
-from fencepost.broker.network.inbox import MIN_PIPELINED, Inbox
+from fencepost.broker.network.inbox import MIN_PIPELINED, MINIMUM_FRAME_BYTES, Inbox
 from fencepost.broker.network.outbox import ConnectionLimits, InFlight, Outbox
 from fencepost.broker.network.socket_sender import new_sender
 from fencepost.broker.requests.api import CloseConnection
@@ -37,6 +37,7 @@ from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.protocol.primitives import DecodeError
 
 if TYPE_CHECKING:
+    from fencepost.broker.network.authentication import Authentication
     from fencepost.broker.network.receive_buffer import BufferPool
     from fencepost.broker.network.socket_sender import SendfileSockets
     from fencepost.broker.requests.long_polls import LongPolls
@@ -76,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
     """The protocol object of one connection, and the user of the memory that all connections share.
 
     principal:       of the client; code that changes it clears the request cache, which keeps verdicts.
+    authentication:  of the client, on a SASL listener.
     request_cache:   the decoded requests that this client repeats.
     last_activity_s: loop time of the last event: bytes that arrived, or a reply.
     """
@@ -93,14 +95,16 @@ class Connection(asyncio.BufferedProtocol):
         pool: BufferPool,
         sendfile_sockets: SendfileSockets,
         loop: asyncio.AbstractEventLoop,
+        authentication: Authentication | None = None,
     ) -> None:
         self.connection_id = connection_id
         self.principal = ANONYMOUS
+        self.authentication = authentication
         self.client_host = ""
         self.client_port = 0
         self.last_activity_s = 0.0
         self.request_cache = RequestCache()
-        self._dispatcher = dispatcher
+        self._dispatcher = dispatcher if authentication is None else authentication
         self._owner = owner
         self._limits = limits
         self._max_in_flight = limits.fencepost_connection_max_in_flight
@@ -123,6 +127,11 @@ class Connection(asyncio.BufferedProtocol):
     def in_flight_count(self) -> int:
         """Requests that are not answered yet."""
         return len(self._outbox.in_flight)
+
+    @property
+    def client(self) -> str:
+        """The client's address and port, for the log."""
+        return f"{self.client_host}:{self.client_port}"
 
     @property
     def is_open(self) -> bool:
@@ -175,6 +184,27 @@ class Connection(asyncio.BufferedProtocol):
         """Read no further requests; close when everything in flight is answered."""
         self._step(self._handle, ConnectionEvent.DRAIN)
 
+    def bound_frames(self, minimum_bytes: int, maximum_bytes: int) -> None:
+        """Set the bounds of frames that are not started yet; no frame may be longer than on other connections."""
+        self._inbox.bound_frames(minimum_bytes, min(maximum_bytes, self._limits.socket_request_max_bytes))
+
+    def serve_by(self, dispatcher: RequestDispatcher) -> None:
+        """Start requests through another dispatcher, from the next frame on."""
+        self._dispatcher = dispatcher
+
+    def authenticated_as(self, principal: str, dispatcher: RequestDispatcher) -> None:
+        """Serve a client whose principal is known, from the next frame on."""
+        self.principal = principal
+        self.request_cache.clear()
+        self._inbox.bound_frames(MINIMUM_FRAME_BYTES, self._limits.socket_request_max_bytes)
+        self.serve_by(dispatcher)
+
+    def authentication_overdue(self, timeout_ms: int) -> None:
+        """Close the connection of a client that has not authenticated in time."""
+        if self.is_open:
+            self._owner.connection_refused(self, f"the client has not authenticated within {timeout_ms} ms")
+            self._step(self._handle, ConnectionEvent.OVERDUE)
+
     def abort(self) -> None:
         """Close at once."""
         self._handle(ConnectionEvent.ABORT)
@@ -195,6 +225,8 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=write_buffer_bytes)
         sender = new_sender(transport, self._sendfile_sockets, self._socket_writable)
         self._outbox = Outbox(sender, self, memory, limits, write_buffer_bytes)
+        if self.authentication is not None:
+            self.authentication.begin(self)
         if not self._owner.connection_opened(self):
             self.abort()
 
@@ -243,12 +275,14 @@ class Connection(asyncio.BufferedProtocol):
         self._handle(ConnectionEvent.ABORT)
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
+        if self.authentication is not None:
+            self.authentication.close()
         self.request_cache.clear()
         callbacks, self._close_callbacks = self._close_callbacks, {}
         forget = partial(self._memory.connection_closed, self)
         clean_ups: tuple[Callable[[], None], ...] = (self._inbox.close, self._outbox.close, forget, *callbacks)
         for clean_up in clean_ups:
-            CLOSE.attempt(clean_up, concerns=self._client)
+            CLOSE.attempt(clean_up, concerns=self.client)
         self._owner.connection_closed(self)
 
     # MemoryUser
@@ -334,13 +368,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # Unexpected exceptions
 
-    @property
-    def _client(self) -> str:
-        return f"{self.client_host}:{self.client_port}"
-
     def _failed(self, error: BaseException) -> None:
         """Close this connection, whose state is unknown after an unexpected exception; the others are served."""
-        SERVING.failed(error, concerns=self._client, on_failure=lambda _: self.abort())
+        SERVING.failed(error, concerns=self.client, on_failure=lambda _: self.abort())
 
     # Requests
 
@@ -383,12 +413,12 @@ class Connection(asyncio.BufferedProtocol):
     def _start_frames(self) -> None:
         """Start frames until no whole one is left or a hold keeps them back. A run of requests of one shape is started
         together, and in flight as one. Raises CloseConnection, DecodeError."""
-        inbox, outbox, dispatcher = self._inbox, self._outbox, self._dispatcher
+        inbox, outbox = self._inbox, self._outbox
         turn_count = self._max_in_flight  # may start before other connections have their turn
         look_count = turn_count  # where runs are short, the same frames are not compared again and again
         while turn_count > 0 and self._state is RUNNING:
             frames = inbox.equal_frames(min(look_count, turn_count)) if look_count else None
-            run = None if frames is None else dispatcher.dispatch_run(frames, self)
+            run = None if frames is None else self._dispatcher.dispatch_run(frames, self)
             if frames is not None and run is not None:
                 inbox.skip(run.requests_count * frames.frame_bytes)
                 turn_count -= run.requests_count
@@ -400,7 +430,7 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 turn_count -= 1
                 look_count = 0
-                outcome = dispatcher.dispatch(frame, self)
+                outcome = self._dispatcher.dispatch(frame, self)
             if isinstance(outcome, _PENDING_TYPES):
                 self._wait_for(outcome)
             elif outcome is not None:
@@ -450,7 +480,7 @@ class Connection(asyncio.BufferedProtocol):
     def _unanswered(self, error: BaseException) -> None:
         """Close the connection. The dispatcher answers failures; an error here means that there is no reply."""
         if not isinstance(error, CloseConnection):
-            SERVING.failed(error, concerns=self._client)
+            SERVING.failed(error, concerns=self.client)
         self._refuse(str(error))
 
     def _refuse(self, reason: str) -> None:

@@ -2,7 +2,8 @@
 
 A connection reads, and starts requests, in RUNNING only. Each reason to stop for a while is a `Hold`, and BLOCKED is
 the state while there is one. Code that delays requests adds a hold, and does nothing else.
-What ends a connection is a row: the end of an authentication's time, say, would be one more.
+What ends a connection is a row. A client that fails to authenticate gets its last reply by DRAIN: see
+`authentication.py`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class ConnectionEvent(Enum):
     RELEASED = "there is no hold any more"
     DRAIN = "the broker stops"
     ANSWERED = "no request is in flight"
+    OVERDUE = "the client has not authenticated in time"
     CLOSE = "a request cannot be answered, or the broker is done with the client"
     SENT = "no reply that is ready is unsent"
     ABORT = "the transport is gone, or has to go at once"
@@ -63,6 +65,7 @@ TABLE: Final[Mapping[ConnectionEvent, Sequence[ConnectionState]]] = {
     ConnectionEvent.RELEASED: (RUNNING,  RUNNING,  DRAINING, CLOSING, CLOSED),
     ConnectionEvent.DRAIN:    (DRAINING, DRAINING, DRAINING, CLOSING, CLOSED),
     ConnectionEvent.ANSWERED: (RUNNING,  BLOCKED,  CLOSING,  CLOSING, CLOSED),
+    ConnectionEvent.OVERDUE:  (CLOSING,  CLOSING,  CLOSING,  CLOSING, CLOSED),
     ConnectionEvent.CLOSE:    (CLOSING,  CLOSING,  CLOSING,  CLOSING, CLOSED),
     ConnectionEvent.SENT:     (RUNNING,  BLOCKED,  DRAINING, CLOSED,  CLOSED),
     ConnectionEvent.ABORT:    (CLOSED,   CLOSED,   CLOSED,   CLOSED,  CLOSED),

@@ -38,6 +38,7 @@ class Inbox:
     and has to call `release_if_idle` in the step in which bytes were received.
 
     maximum_frame_bytes: longest frame, without the length before it. The shortest has MINIMUM_FRAME_BYTES.
+                         `bound_frames` sets other bounds.
     buffer:       its own; None while all its bytes are in the pool's shared one, or it has none.
     wanted_bytes: of the arriving frame, with the length before it; 0 if none is arriving.
     has_memory:   whether memory is granted for the arriving frame, or for one that has arrived since `claim_memory`.
@@ -48,6 +49,7 @@ class Inbox:
         "_end",
         "_maximum_frame_bytes",
         "_memory",
+        "_minimum_frame_bytes",
         "_pool",
         "_reserved_bytes",
         "_small_fillings",
@@ -61,6 +63,7 @@ class Inbox:
         self._pool = pool
         self._memory = pool.memory
         self._maximum_frame_bytes = maximum_frame_bytes
+        self._minimum_frame_bytes = MINIMUM_FRAME_BYTES
         self.buffer: ReceiveBuffer | None = None
         self._capacity_bytes = SMALL_CAPACITY_BYTES  # of the next buffer: what was needed lately
         self._small_fillings = 0
@@ -69,6 +72,11 @@ class Inbox:
         self.wanted_bytes = 0
         self.has_memory = False
         self._reserved_bytes = 0  # granted, and no buffer taken for it yet
+
+    def bound_frames(self, minimum_bytes: int, maximum_bytes: int) -> None:
+        """Set the bounds of the frames that are not taken yet. minimum_bytes: at most MINIMUM_FRAME_BYTES."""
+        self._minimum_frame_bytes = minimum_bytes
+        self._maximum_frame_bytes = maximum_bytes
 
     def writable_memory(self) -> memoryview:
         """The memory to read into; never empty."""
@@ -141,7 +149,7 @@ class Inbox:
             return None
         buffer = self.buffer
         view = self._pool.shared.view if buffer is None else buffer.view
-        frame_end = start + read_frame_length(view, self._start, self._maximum_frame_bytes, MINIMUM_FRAME_BYTES)
+        frame_end = start + read_frame_length(view, self._start, self._maximum_frame_bytes, self._minimum_frame_bytes)
         if frame_end > arrived_end:
             self.wanted_bytes = frame_end - self._start
             return None

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fencepost.broker.config import Endpoint, Listener, Settings
 from fencepost.broker.config.listeners import ALL_INTERFACES
@@ -17,6 +17,9 @@ from fencepost.broker.network.network_memory import NetworkMemory
 from fencepost.broker.network.receive_buffer import BufferPool
 from fencepost.broker.network.socket_sender import SendfileSockets
 from fencepost.broker.quotas.connections import ConnectionQuotas
+
+if TYPE_CHECKING:
+    from fencepost.broker.network.authentication import ListenerAuthentication
 
 log = get_logger(__name__)
 
@@ -150,12 +153,14 @@ class Server:
         sendfile_sockets: SendfileSockets,
         memory: NetworkMemory,
         loop: asyncio.AbstractEventLoop,
+        authentication: ListenerAuthentication | None = None,
     ) -> None:
         self.bound = bound
         self._dispatcher = dispatcher
         self._settings = settings
         self._quotas = quotas
         self._loop = loop
+        self._authentication = authentication
         self._pool = BufferPool(memory=memory)
         self._sendfile_sockets = sendfile_sockets
         self._acceptor: Acceptor | None = None
@@ -220,6 +225,7 @@ class Server:
     def _new_connection(self) -> Connection:
         connection_id = self._next_connection_id
         self._next_connection_id += 1
+        authentication = self._authentication
         return Connection(
             connection_id,
             dispatcher=self._dispatcher,
@@ -228,6 +234,7 @@ class Server:
             pool=self._pool,
             sendfile_sockets=self._sendfile_sockets,
             loop=self._loop,
+            authentication=authentication and authentication.of_connection(self._dispatcher),
         )
 
     # ConnectionOwner

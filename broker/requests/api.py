@@ -8,7 +8,7 @@ connection. Slices of the frame (`records` fields) are valid until the handler h
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from importlib import import_module
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fencepost.broker.share.service import ShareService
     from fencepost.broker.transaction.service import TransactionService
     from fencepost.broker.transaction.verification import TransactionVerifier
+    from fencepost.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 
 HANDLERS: Final = "fencepost.broker.handlers"
 """The package of the handlers: each module declares the APIs of its family."""
@@ -175,6 +176,16 @@ def records_limit_bytes(services: Services, meter: RequestMeter | None, maximum_
     return max(0, limit_bytes)
 
 
+class ClientAuthentication(Protocol):
+    """The authentication of a client on a SASL listener, which has succeeded before."""
+
+    def handshake_again(
+        self, request: SaslHandshakeRequest, version: int
+    ) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse]:
+        """Let the client authenticate again, or refuse; returns what a handler may return. Raises CloseConnection."""
+        ...
+
+
 class ClientConnection(Protocol):
     """The connection of a request: its client's address and principal, and state that ends with it."""
 
@@ -184,6 +195,8 @@ class ClientConnection(Protocol):
     def client_host(self) -> str: ...
     @property
     def connection_id(self) -> int: ...
+    @property
+    def authentication(self) -> ClientAuthentication | None: ...
     def add_close_callback(self, callback: Callable[[], None]) -> None: ...
     def __hash__(self) -> int: ...
 
@@ -194,6 +207,7 @@ class NoConnection:
     principal = ANONYMOUS
     client_host = ""
     connection_id = 0
+    authentication = None
 
     def add_close_callback(self, callback: Callable[[], None]) -> None:
         """Drop the callback: it is never called."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.network.authentication import Authentication, ListenerAuthentication
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.network_memory import NetworkMemory
 from fencepost.broker.network.receive_buffer import BufferPool
@@ -132,6 +133,7 @@ class Client:
     long_polls: LongPolls = field(default_factory=LongPolls)
     memory: NetworkMemory = field(default_factory=NetworkMemory)
     transport: PlayedTransport = field(default_factory=PlayedTransport)
+    sasl: ListenerAuthentication | None = None
 
     def __post_init__(self) -> None:
         self.connection = Connection(
@@ -142,6 +144,7 @@ class Client:
             pool=BufferPool(memory=self.memory),
             sendfile_sockets=SendfileSockets(Descriptors(1_024), -1),
             loop=asyncio.get_running_loop(),
+            authentication=None if self.sasl is None else Authentication(self.sasl, self),
         )
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)

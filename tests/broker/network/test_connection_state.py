@@ -21,7 +21,7 @@ def expected_state(event: ConnectionEvent, state: ConnectionState) -> Connection
         return CLOSED
     if state is CLOSING:
         return CLOSED if event is Event.SENT else CLOSING
-    if event is Event.CLOSE:
+    if event in (Event.CLOSE, Event.OVERDUE):
         return CLOSING
     if state is DRAINING:
         return CLOSING if event is Event.ANSWERED else DRAINING
@@ -81,6 +81,13 @@ class World:
             for future in futures:
                 if not future.done():
                     future.set_result(None)
+        elif event is Event.OVERDUE:
+            if not futures[0].done():  # as for CLOSE
+                self.client.transport.is_stuck = True
+                futures[0].set_result([bytes(2_000)])
+                futures[1].set_result([b"second"])
+                await asyncio.sleep(0)
+            connection.authentication_overdue(10_000)
         elif event is Event.CLOSE and not futures[0].done():
             # The client does not take the first reply, so the second waits to be sent before the end.
             self.client.transport.is_stuck = True

@@ -39,6 +39,7 @@ class Peer:
     """The connection, as the dispatcher sees it."""
 
     principal = ANONYMOUS
+    authentication = None
     client_host = "192.0.2.1"
     connection_id = 42
 

@@ -1,0 +1,1 @@
+"""SASL: the authentication of clients by names with passwords, or by tokens."""

@@ -1,0 +1,52 @@
+"""The keys of the users of SCRAM, and made-up ones for users that do not exist. Pure."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from fencepost.broker.security.sasl.scram import Keys, MadeUpKeys, UserKeys, made_up_keys
+
+NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""Kafka's numbers of the mechanisms."""
+MODELS: Final = 1_000
+"""Users that others are modelled on."""
+DEFAULT_MODEL: Final = MadeUpKeys(4096, b"0" * 26, b"", b"")
+"""Where there is no user: what Kafka's tools make."""
+
+Credentials = Mapping[str, Mapping[Any, Keys]]
+"""By user and number of the mechanism."""
+
+
+class ScramUsers:
+    """Finds the keys of users for one mechanism.
+
+    credentials: returns those of all users; another object after each change.
+    secret:      of the cluster, for made-up keys.
+    """
+
+    def __init__(self, mechanism: str, credentials: Callable[[], Credentials], secret: bytes) -> None:
+        self._mechanism = mechanism
+        self._number = NUMBERS[mechanism]
+        self._credentials = credentials
+        self._secret = secret
+        self._modelled: Credentials | None = None
+        self._models: list[Keys] = [DEFAULT_MODEL]
+
+    def find(self, name: str) -> UserKeys:
+        """The keys of a user. All steps are the same for one that does not exist."""
+        credentials = self._credentials()
+        if credentials is not self._modelled:
+            self._renew_models(credentials)
+        choice = int.from_bytes(hmac.digest(self._secret, name.encode(), "sha256")[:8], "big")
+        model = self._models[choice % len(self._models)]
+        made_up = made_up_keys(self._mechanism, name, self._secret, model)
+        found = credentials.get(name, {}).get(self._number)
+        return UserKeys(made_up, exists=False) if found is None else UserKeys(found, exists=True)
+
+    def _renew_models(self, credentials: Credentials) -> None:
+        stored = (keys for _, kept in sorted(credentials.items()) if (keys := kept.get(self._number)) is not None)
+        self._models = list(islice(stored, MODELS)) or [DEFAULT_MODEL]
+        self._modelled = credentials
