@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from fencepost.broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
+from fencepost.broker.config.listeners import SecurityProtocol
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.handlers import Services
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
@@ -365,10 +366,16 @@ class Node:
                 "allow.everyone.if.no.acl.found=true, and add the ACLs",
             )
         services.gate = RightsGate(authorizer, Audit(self._clock, self._loggers), NEEDED_RIGHTS)
-        log.warning(
-            "clients_are_not_authenticated",
-            hint="the principal of all is User:ANONYMOUS; ACLs and super.users can tell them apart by host only",
-        )
+        open_listeners = [
+            listener.name for listener in parse_listeners(settings) if listener.protocol is SecurityProtocol.PLAINTEXT
+        ]
+        if open_listeners:
+            log.warning(
+                "clients_are_not_authenticated",
+                listeners=open_listeners,
+                hint="the principal of all of them is User:ANONYMOUS; ACLs and super.users can tell them apart by host "
+                "only",
+            )
 
     def _coordinate_transactions(
         self, topics: Topics, producer_ids: ProducerIds

@@ -11,7 +11,7 @@ logged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -37,12 +37,12 @@ from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.protocol.primitives import DecodeError
 
 if TYPE_CHECKING:
-    from fencepost.broker.network.authentication import Authentication
     from fencepost.broker.network.receive_buffer import BufferPool
     from fencepost.broker.network.socket_sender import SendfileSockets
     from fencepost.broker.requests.long_polls import LongPolls
     from fencepost.broker.requests.produce_runs import RunResult
     from fencepost.protocol.framing import EqualLengthFrames
+    from fencepost.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 
 SERVING = Place("serving of a connection", Policy.REPORT)
 CLOSE = Place("close of a connection", Policy.REPORT)
@@ -59,6 +59,16 @@ class RequestDispatcher(Protocol):
 
     def dispatch(self, frame: memoryview, connection: Connection) -> Outcome: ...
     def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> RunResult | None: ...
+
+
+class ConnectionAuthentication(RequestDispatcher, Protocol):
+    """Stands before the dispatcher of a connection until its client is known; `Authentication` is one."""
+
+    def begin(self, connection: Connection) -> None: ...
+    def handshake_again(
+        self, request: SaslHandshakeRequest, version: int
+    ) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse]: ...
+    def close(self) -> None: ...
 
 
 class ConnectionOwner(Protocol):
@@ -95,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         pool: BufferPool,
         sendfile_sockets: SendfileSockets,
         loop: asyncio.AbstractEventLoop,
-        authentication: Authentication | None = None,
+        authentication: ConnectionAuthentication | None = None,
     ) -> None:
         self.connection_id = connection_id
         self.principal = ANONYMOUS

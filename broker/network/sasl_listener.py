@@ -135,6 +135,12 @@ class SaslListeners:
                 f"listener.name.{listener.name.lower()}.plain.sasl.jaas.config, or in a file that "
                 "fencepost.plain.users.file names"
             )
+        if not (listener.protocol.uses_tls or listener.is_for_this_machine):
+            log.warning(
+                "passwords_in_clear_text",
+                listener=listener.name,
+                hint="PLAIN without TLS shows them to all who see the network: use SASL_SSL, or SCRAM",
+            )
         clear = ClearPasswords(users, secrets.token_bytes(32))
         passwords: Passwords = clear if not path else AllPasswords(clear, await self._users_file(path))
         return lambda: PlainExchange(passwords)

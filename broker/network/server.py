@@ -234,7 +234,7 @@ class Server:
             pool=self._pool,
             sendfile_sockets=self._sendfile_sockets,
             loop=self._loop,
-            authentication=authentication and authentication.of_connection(self._dispatcher),
+            authentication=None if authentication is None else authentication.of_connection(self._dispatcher),
         )
 
     # ConnectionOwner

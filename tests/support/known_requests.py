@@ -38,6 +38,7 @@ class ClientConnection:
     """A connection, as the dispatcher sees it."""
 
     principal = ANONYMOUS
+    authentication = None
     client_host = "192.0.2.1"
     connection_id = 1
 

@@ -103,8 +103,8 @@ class SaslClient:
     def __post_init__(self) -> None:
         self.client = Client(limits=self.socket_limits, sasl=listener(self.limits), answer=self._serve)
         self.connection = self.client.connection
-        assert self.connection.authentication is not None
-        self.authentication: Authentication = self.connection.authentication
+        assert isinstance(self.connection.authentication, Authentication)
+        self.authentication = self.connection.authentication
         self._read = 0
 
     def _serve(self, frame: memoryview) -> Any:

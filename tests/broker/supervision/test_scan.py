@@ -49,6 +49,7 @@ _FORGETS = "takes one entry out of a dictionary, which cannot fail"
 
 ALLOWED: dict[str, str] = {
     "fencepost.broker.cli.serve._serve": "a signal handler that sets an event or ends the process",
+    "fencepost.broker.network.authentication.Authentication._start": _REPLY,
     "fencepost.broker.network.dispatch.Dispatcher._start": _REPLY,
     "fencepost.broker.network.dispatch.Dispatcher._start_run": _REPLY,
     "fencepost.broker.network.dispatch._cancel_on_disconnect": _FORGETS,
@@ -63,6 +64,10 @@ ALLOWED: dict[str, str] = {
     "fencepost.broker.metadata.sqlite.SqliteMetadataStore._run": _AWAITED,
     "fencepost.broker.metadata.sqlite.SqliteMetadataStore._release": _AWAITED,
     "fencepost.broker.node._close_on_thread": _AWAITED,
+    "fencepost.broker.security.sasl.jwks.Jwks._read": _AWAITED,
+    "fencepost.broker.security.sasl.jwks.Jwks._refresh": "takes the reading that has ended off, which cannot fail",
+    "fencepost.broker.security.sasl.users_file.UsersFile.check": _AWAITED,
+    "fencepost.broker.security.sasl.users_file.UsersFile.open": _AWAITED,
     "fencepost.broker.share.share_partitions.ServedSharePartitions.get": _FORGETS,
     "fencepost.broker.transaction.completion.Completion._deliver_all": _AWAITED,
     "fencepost.broker.transaction.completion.Completion._deliver_in_slices": _AWAITED,
