@@ -8,6 +8,15 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
+IN_ANOTHER_PROCESS = """
+import sys
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": sys.argv[1], "client.id": "elsewhere"})
+producer.produce("orders", b"from elsewhere", partition=0)
+sys.exit(producer.flush(20))
+"""
+"""A program that appends a record to `orders` at the address that it is given."""
+
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50}
 
 

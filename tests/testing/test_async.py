@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -11,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from fencepost.testing.clock import TurnableLoop
 from fencepost.testing.errors import MisuseError
 from fencepost.testing.loop_broker import AsyncBroker
+from tests.testing.clients import IN_ANOTHER_PROCESS
 
 
 async def test_clients_and_broker_share_the_tests_loop(async_fencepost: AsyncBroker) -> None:
@@ -56,6 +58,16 @@ async def test_a_transaction_times_out_with_the_clock_of_the_loop(async_fencepos
     await slept
     assert await async_fencepost.transactions() == {"till-1": "CompleteAbort"}
     await producer.stop()
+
+
+async def test_clients_may_be_in_other_processes(async_fencepost: AsyncBroker) -> None:
+    delay = async_fencepost.delay("Produce", seconds=0.001, client_id="elsewhere")
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", IN_ANOTHER_PROCESS, async_fencepost.bootstrap_servers
+    )
+    assert await client.wait() == 0
+    assert [record.value for record in await async_fencepost.records("orders")] == [b"from elsewhere"]
+    assert delay.fired == 1
 
 
 async def test_faults_meet_requests_on_the_loop(async_fencepost: AsyncBroker) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +16,7 @@ from fencepost import Broker
 from fencepost.testing.errors import FaultNeverFiredError, MisuseError, RefusedError, WaitedInVainError
 from fencepost.testing.results import Partition
 from tests.testing.clients import (
+    IN_ANOTHER_PROCESS,
     committing,
     consumer,
     consumer_with_partitions,
@@ -33,6 +36,13 @@ def test_records_that_a_client_produces_are_read(fencepost: Broker) -> None:
     assert record.headers == (("trace", b"7"),)
     assert fencepost.records("orders", partition=0) == []
     assert fencepost.topics() == {"orders": 3}
+
+
+def test_clients_may_be_in_other_processes(fencepost: Broker) -> None:
+    delay = fencepost.delay("Produce", seconds=0.001, client_id="elsewhere")
+    subprocess.run([sys.executable, "-c", IN_ANOTHER_PROCESS, fencepost.bootstrap_servers], check=True)
+    assert [record.value for record in fencepost.records("orders")] == [b"from elsewhere"]
+    assert delay.fired == len(fencepost.requests("Produce", client_id="elsewhere")) == 1
 
 
 def test_records_of_the_helper_reach_a_client(fencepost: Broker) -> None:
