@@ -98,6 +98,7 @@ class ApacheKafka:
     advertised_port: what Metadata tells clients to connect to; another port than `port` when a recording proxy stands
                      in front.
     properties:      settings that override the ones below, under Kafka's names.
+    protocol:        of the listener for clients; its settings are among the properties.
     java_options:    of the virtual machine that the node runs in.
     """
 
@@ -107,6 +108,7 @@ class ApacheKafka:
     version: str = KAFKA_VERSION
     properties: Mapping[str, str] = field(default_factory=dict)
     java_options: Sequence[str] = ("-Xms256m", "-Xmx1g")
+    protocol: str = "PLAINTEXT"
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -174,10 +176,10 @@ class ApacheKafka:
             "process.roles": "broker,controller",
             "node.id": node_id,
             "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised_port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
+            "listeners": f"{self.protocol}://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"{self.protocol}://127.0.0.1:{advertised_port}",
+            "listener.security.protocol.map": f"{self.protocol}:{self.protocol},CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": self.protocol,
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.data_directory / "logs"),
             "offsets.topic.replication.factor": "1",

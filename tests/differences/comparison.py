@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.differences.connection import Login
 from tests.differences.exchange import NO_API, Exchange
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,9 +67,16 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 400 else f"{text[:400]}…"
 
 
-def answers_of(host: str, port: int, sequence: Callable[[Exchange], None], *, token: str | None = None) -> Answers:
+def answers_of(
+    host: str,
+    port: int,
+    sequence: Callable[[Exchange], None],
+    *,
+    token: str | None = None,
+    login: Login | None = None,
+) -> Answers:
     """Run one theme's sequence against a broker. Raises ValueError for a situation that comes twice."""
-    exchange = Exchange(host, port, token=token)
+    exchange = Exchange(host, port, token=token, login=login)
     try:
         sequence(exchange)
     finally:

@@ -10,15 +10,31 @@ import select
 import socket
 import struct
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fencepost.protocol.framing import request_frame
 from fencepost.protocol.headers import read_response_header, response_header_version
 from fencepost.protocol.messages import RESPONSES
+from fencepost.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from fencepost.protocol.schema import decode
 
 CLIENT_ID = "asker"
 TIMEOUT_S = 8.0
+
+
+AUTHENTICATE_VERSION = 2
+HANDSHAKE_VERSION = 1
+
+
+class Login(NamedTuple):
+    """What a client logs in with, by SASL PLAIN."""
+
+    user: str
+    password: str
+
+    @property
+    def token(self) -> bytes:
+        return f"\0{self.user}\0{self.password}".encode()
 
 
 class ConnectionClosedError(ConnectionError):
@@ -31,6 +47,15 @@ class Connection:
     def __init__(self, host: str, port: int) -> None:
         self._socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
         self._correlation_ids = itertools.count(1)
+
+    def log_in(self, login: Login) -> None:
+        """Authenticate. Raises ConnectionClosedError, and PermissionError with the broker's reason."""
+        self.send(SaslHandshakeRequest("PLAIN"), HANDSHAKE_VERSION)
+        self.receive(SaslHandshakeRequest.api_key, HANDSHAKE_VERSION)
+        self.send(SaslAuthenticateRequest(login.token), AUTHENTICATE_VERSION)
+        reply = self.receive(SaslAuthenticateRequest.api_key, AUTHENTICATE_VERSION)
+        if reply.error_code:
+            raise PermissionError(reply.error_message)
 
     def send(self, request: Any, version: int) -> None:
         self.send_bytes(request_frame(next(self._correlation_ids), CLIENT_ID, request, version))

@@ -27,7 +27,7 @@ from fencepost.protocol.messages.produce import PartitionProduceData, ProduceReq
 from fencepost.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from fencepost.protocol.record_batch import Record, build_batch
 from fencepost.protocol.schema import schema_of
-from tests.differences.connection import Connection, ConnectionClosedError
+from tests.differences.connection import Connection, ConnectionClosedError, Login
 from tests.differences.plain import Names, plain
 
 CLOSED = "the connection is closed"
@@ -84,11 +84,12 @@ class Exchange:
     answers: what was asked so far, in order.
     served:  lowest and highest version by API key, as the broker advertises them.
     token:   what no other exchange with the broker has; given where the hash of a name is to be the same each time.
+    login:   whose requests they are, where the broker lets nobody in without.
     """
 
-    def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
-        self._host, self._port = host, port
-        self._connection = Connection(host, port)
+    def __init__(self, host: str, port: int, *, token: str | None = None, login: Login | None = None) -> None:
+        self._host, self._port, self._login = host, port, login
+        self._connection = self._new_connection(login)
         self._token = token or secrets.token_hex(4)
         self._names = Names(self._token)
         self._pending: list[Pending] = []
@@ -105,10 +106,22 @@ class Exchange:
         for connection in self._others:
             connection.close()
 
-    def connect(self) -> Connection:
+    def connect(self, login: Login | None = None) -> Connection:
         """A further connection, on which requests can be asked; it ends with the exchange at the latest."""
-        connection = Connection(self._host, self._port)
+        connection = self._new_connection(login or self._login)
         self._others.append(connection)
+        return connection
+
+    def connect_as_nobody(self) -> Connection:
+        """A further connection that has not authenticated."""
+        connection = self._new_connection(None)
+        self._others.append(connection)
+        return connection
+
+    def _new_connection(self, login: Login | None) -> Connection:
+        connection = Connection(self._host, self._port)
+        if login is not None:
+            connection.log_in(login)
         return connection
 
     # Names
@@ -116,6 +129,10 @@ class Exchange:
     def name(self, base: str, version: int | None = None) -> str:
         """A name that no other run, and no other version, uses; answers show only its base."""
         return f"{base}-{self._token}" if version is None else f"{base}.v{version}-{self._token}"
+
+    def is_ours(self, name: str | None) -> bool:
+        """Whether it is the name of something that this run has made."""
+        return name is not None and self._token in name
 
     def plain_text(self, text: str) -> str:
         """A text as answers show it."""
@@ -142,11 +159,13 @@ class Exchange:
         *,
         retry: Sequence[ErrorCode] = (),
         connection: Connection | None = None,
+        only: Callable[[Any], None] | None = None,
     ) -> Any:
         """Send a request and write down the reply; returns it, or None without one, which ends a given connection.
 
         retry:      errors that only mean that something else is not finished, beside NOT_YET.
         connection: from `connect`, where it matters which one it is.
+        only:       takes out of the reply what other runs have left on the broker.
         """
         try:
             reply = self.call(request, version, retry=retry, connection=connection)
@@ -160,6 +179,8 @@ class Exchange:
             return None
         if isinstance(reply, ListGroupsResponse):  # what other runs have left on the broker is not asked about
             reply.groups = [group for group in reply.groups if self._token in group.group_id]
+        if only is not None:
+            only(reply)
         self._write_down(situation, request.api_key, version, plain(reply, self._names, situation))
         return reply
 
@@ -314,7 +335,7 @@ class Exchange:
 
     def _reconnect(self) -> None:
         self._connection.close()
-        self._connection = Connection(self._host, self._port)
+        self._connection = self._new_connection(self._login)
 
     def _write_down(self, situation: str, api_key: int, version: int, reply: Any) -> None:
         self.answers.append(Answer(situation, api_key, version, reply))

@@ -52,6 +52,9 @@ COUNTED = {"ShareGroupHeartbeatTopicPartitions.partitions", "ShareGroupDescribeT
 HASHED = "Kafka keeps them in a hash table"
 APART = "Kafka answers refused ones apart from the others"
 UNORDERED: dict[str, tuple[str, str]] = {
+    "DescribeAclsResponse.resources": ("", HASHED),
+    "DescribeAclsResource.acls": ("", HASHED),
+    "DeleteAclsFilterResult.matching_acls": ("", HASHED),
     "AlterClientQuotasResponse.entries": ("", HASHED),
     "AlterReplicaLogDirsResponse.results": ("topic_name", HASHED),
     "AlterReplicaLogDirTopicResult.partitions": ("partition_index", HASHED),
