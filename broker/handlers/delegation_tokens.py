@@ -1,11 +1,14 @@
-"""The APIs of delegation tokens, refused: no connection here is authenticated.
+"""The APIs of delegation tokens, refused: there are none here.
 
-Source: KIP-48; Kafka's KafkaApis.allowTokenRequests, which refuses plain connections before anything else.
+Source: KIP-48; Kafka's KafkaApis.allowTokenRequests, which refuses connections without authentication before anything
+else, and its answers where tokens are not configured.
 """
 
 from __future__ import annotations
 
 from fencepost.broker.requests.api import RequestContext, api
+from fencepost.broker.security.acls import AclOperation, AclResource
+from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
@@ -18,8 +21,11 @@ from fencepost.protocol.messages.delegation_tokens import (
     RenewDelegationTokenResponse,
 )
 
-ANONYMOUS_TYPE, ANONYMOUS = "User", "ANONYMOUS"
 NO_TIMESTAMP_MS = -1
+
+
+def _is_anonymous(context: RequestContext) -> bool:
+    return context.connection.principal == ANONYMOUS
 
 
 def create_delegation_token_failed(
@@ -27,10 +33,6 @@ def create_delegation_token_failed(
 ) -> CreateDelegationTokenResponse:
     return CreateDelegationTokenResponse(
         error_code=error,
-        principal_type=ANONYMOUS_TYPE,
-        principal_name=ANONYMOUS,
-        token_requester_principal_type=ANONYMOUS_TYPE,
-        token_requester_principal_name=ANONYMOUS,
         issue_timestamp_ms=NO_TIMESTAMP_MS,
         expiry_timestamp_ms=NO_TIMESTAMP_MS,
         max_timestamp_ms=NO_TIMESTAMP_MS,
@@ -41,15 +43,28 @@ def create_delegation_token_failed(
 def handle_create_delegation_token(
     context: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
-    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated."""
-    refused = create_delegation_token_failed(
-        request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version
-    )
+    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without authentication; DELEGATION_TOKEN_AUTHORIZATION_FAILED for another
+    owner, without the right to make tokens for that one; else DELEGATION_TOKEN_AUTH_DISABLED."""
+    requester = owner = context.connection.principal.split(":", 1)
     if request.owner_principal_name and request.owner_principal_type is not None:
-        # The owner of the token, if it is not the requester (KIP-373).
-        refused.principal_type = request.owner_principal_type
-        refused.principal_name = request.owner_principal_name
+        owner = [request.owner_principal_type, request.owner_principal_name]  # KIP-373
+    if _is_anonymous(context):
+        error = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    elif owner != requester and not _may_make_tokens_for(context, ":".join(owner)):
+        error = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+    else:
+        return CreateDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, *owner, *requester)
+    refused = create_delegation_token_failed(request, error, context.api_version)
+    refused.principal_type, refused.principal_name = owner
+    refused.token_requester_principal_type, refused.token_requester_principal_name = requester
     return refused
+
+
+def _may_make_tokens_for(context: RequestContext, owner: str) -> bool:
+    gate = context.services.gate
+    if gate is None:
+        return True
+    return gate.may(context, "CreateDelegationToken", AclOperation.CREATE_TOKENS, AclResource.USER, owner)
 
 
 def renew_delegation_token_failed(
@@ -62,7 +77,9 @@ def renew_delegation_token_failed(
 def handle_renew_delegation_token(
     context: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
-    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated."""
+    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without authentication, else DELEGATION_TOKEN_AUTH_DISABLED."""
+    if not _is_anonymous(context):
+        return RenewDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     return renew_delegation_token_failed(request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version)
 
 
@@ -76,7 +93,9 @@ def expire_delegation_token_failed(
 def handle_expire_delegation_token(
     context: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
-    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated."""
+    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without authentication, else DELEGATION_TOKEN_AUTH_DISABLED."""
+    if not _is_anonymous(context):
+        return ExpireDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     return expire_delegation_token_failed(request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version)
 
 
@@ -87,5 +106,7 @@ def handle_expire_delegation_token(
 def handle_describe_delegation_token(
     context: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
-    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated."""
+    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without authentication, else DELEGATION_TOKEN_AUTH_DISABLED."""
+    if not _is_anonymous(context):
+        return DescribeDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)

@@ -315,6 +315,8 @@ class _Fetch:
         # A session has partitions that the request does not name.
         if gate is not None and self._plan.is_outside_sessions and gate.is_kept(self.context):
             return self._locate(wanted)
+        if self._is_follower and not self._may_read(wanted.topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # whatever it asks for
         name = wanted.topic
         if self._plan.uses_topic_ids:
             topic = self._services.topics.metadata.get_by_id(wanted.topic_id)

@@ -28,7 +28,7 @@ FIRST_BATCH_LEAVE = 3  # KIP-345
 
 
 def join_group_failed(request: JoinGroupRequest, error: ErrorCode, version: int) -> JoinGroupResponse:
-    return _join_group_response(refuse_join(error, request.member_id), version)
+    return _join_group_response(refuse_join(error), version)
 
 
 def _join_group_response(response: JoinGroupResponse, version: int) -> JoinGroupResponse:

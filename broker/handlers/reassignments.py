@@ -107,7 +107,19 @@ def alter_partition_reassignments_failed(
     request: AlterPartitionReassignmentsRequest, error: ErrorCode, version: int
 ) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change, error_code=error, error_message=None
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=error,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                topic.name,
+                [
+                    ReassignablePartitionResponse(partition.partition_index, error, None)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
     )
 
 

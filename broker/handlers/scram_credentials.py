@@ -43,7 +43,9 @@ Change = tuple[tuple[str, ScramMechanism], Credential | None]
 def describe_user_scram_credentials_failed(
     request: DescribeUserScramCredentialsRequest, error: ErrorCode, version: int
 ) -> DescribeUserScramCredentialsResponse:
-    return DescribeUserScramCredentialsResponse(error_code=error, error_message=None)
+    # Kafka names no user in these results, of which there is one for each.
+    nameless = [DescribeUserScramCredentialsResult(error_code=error, error_message=None) for _ in request.users or ()]
+    return DescribeUserScramCredentialsResponse(error_code=error, error_message=None, results=nameless)
 
 
 @api(

@@ -195,6 +195,16 @@ def _has_transactional_batch(request: Any) -> bool:
     return False
 
 
+def _sync_group(rights: Rights, context: RequestContext, request: Any) -> Refusal | None:
+    """A request that does not name its protocol, as it must, is refused for that, whatever it may do."""
+    if context.api_version >= SYNC_NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        return None
+    return _lacks(rights, Needed(READ, GROUP, request.group_id))
+
+
+SYNC_NAMES_PROTOCOL = 5  # KIP-559
+
+
 def _single_coordinator(rights: Rights, context: RequestContext, request: Any) -> Refusal | None:
     if context.api_version >= FIRST_COORDINATORS_VERSION:
         return None
@@ -266,9 +276,18 @@ def _itself(item: Any) -> Any:
     return item
 
 
+def _deleted_name(context: RequestContext, request: Any, name: str) -> Needed | Unknown:
+    """That a topic does not exist is said to those who may describe it, whether they may delete it or not."""
+    services = context.services
+    is_missing = services.topics.metadata.get(name) is None
+    if is_missing and services.gate is not None and services.gate.rights_of(context).may(DESCRIBE, TOPIC, name):
+        return UNKNOWN
+    return Needed(DELETE, TOPIC, name)
+
+
 def _deleted_topic(context: RequestContext, request: Any, item: Any) -> Needed | Unknown:
     if item.name is not None:
-        return UNKNOWN if item.topic_id != ZERO_UUID else Needed(DELETE, TOPIC, item.name)
+        return UNKNOWN if item.topic_id != ZERO_UUID else _deleted_name(context, request, item.name)
     topic = context.services.topics.metadata.get_by_id(item.topic_id)
     return UNKNOWN if topic is None else Needed(DELETE, TOPIC, topic.name)
 
@@ -556,7 +575,7 @@ def _share_offsets(rights: Rights, context: RequestContext, request: Any, respon
                 topic.topic_id = ZERO_UUID
                 topic.partitions = [
                     DescribeShareGroupOffsetsResponsePartition(
-                        partition.partition_index, error_code=error, error_message=MESSAGES[error]
+                        partition.partition_index, start_offset=-1, error_code=error, error_message=MESSAGES[error]
                     )
                     for partition in topic.partitions
                 ]
@@ -590,17 +609,25 @@ NEEDED_RIGHTS: Final[Mapping[int, Row | None]] = {
         lambda rights, context, request: (
             _lacks(rights, Needed(DESCRIBE, GROUP, request.group_id)) if context.api_version < 8 else None
         ),
-        (Items("groups", "groups", named(DESCRIBE, GROUP, "group_id"), versions=(8, 99)),),
+        (Items("groups", "groups", named(DESCRIBE, GROUP, "group_id"), in_order=True, versions=(8, 99)),),
         finish=_fetched_offsets,
     ),
     ApiKey.FIND_COORDINATOR: Row(
         _single_coordinator,
-        (Items("coordinator_keys", "coordinators", _coordinator, versions=(FIRST_COORDINATORS_VERSION, 99)),),
+        (
+            Items(
+                "coordinator_keys",
+                "coordinators",
+                _coordinator,
+                in_order=True,
+                versions=(FIRST_COORDINATORS_VERSION, 99),
+            ),
+        ),
     ),
     ApiKey.JOIN_GROUP: Row(whole(READ, GROUP, "group_id")),
     ApiKey.HEARTBEAT: Row(whole(READ, GROUP, "group_id")),
     ApiKey.LEAVE_GROUP: Row(whole(READ, GROUP, "group_id")),
-    ApiKey.SYNC_GROUP: Row(whole(READ, GROUP, "group_id")),
+    ApiKey.SYNC_GROUP: Row(_sync_group),
     ApiKey.DESCRIBE_GROUPS: Row(
         items=(Items("groups", "groups", named(DESCRIBE, GROUP), are_first=True),), finish=_group_bits
     ),
@@ -622,7 +649,7 @@ NEEDED_RIGHTS: Final[Mapping[int, Row | None]] = {
     ),
     ApiKey.DELETE_TOPICS: Row(
         items=(
-            Items("topic_names", "responses", named(DELETE, TOPIC), instead=DELETE, key_of=_itself, versions=(0, 5)),
+            Items("topic_names", "responses", _deleted_name, instead=DELETE, key_of=_itself, versions=(0, 5)),
             Items(
                 _TOPICS,
                 "responses",
@@ -658,8 +685,8 @@ NEEDED_RIGHTS: Final[Mapping[int, Row | None]] = {
     ApiKey.DESCRIBE_LOG_DIRS: Row(cluster(DESCRIBE)),
     ApiKey.SASL_AUTHENTICATE: None,
     ApiKey.CREATE_PARTITIONS: Row(items=(Items(_TOPICS, "results", named(ALTER, TOPIC, "name"), key_of=_name),)),
-    # Connections without authentication may not use tokens at all: the handlers refuse them.
-    ApiKey.CREATE_DELEGATION_TOKEN: None,
+    ApiKey.CREATE_DELEGATION_TOKEN: None,  # CREATE_TOKENS for another owner: `broker.handlers.delegation_tokens`
+    # There are no tokens: the handlers refuse these to everybody.
     ApiKey.RENEW_DELEGATION_TOKEN: None,
     ApiKey.EXPIRE_DELEGATION_TOKEN: None,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: None,
@@ -681,10 +708,10 @@ NEEDED_RIGHTS: Final[Mapping[int, Row | None]] = {
     ApiKey.DESCRIBE_QUORUM: Row(cluster(DESCRIBE)),
     ApiKey.UPDATE_FEATURES: Row(cluster(ALTER)),
     ApiKey.DESCRIBE_CLUSTER: Row(finish=_finish_cluster),
-    ApiKey.DESCRIBE_PRODUCERS: Row(items=(Items(_TOPICS, _TOPICS, named(READ, TOPIC, "name")),)),
+    ApiKey.DESCRIBE_PRODUCERS: Row(items=(Items(_TOPICS, _TOPICS, named(READ, TOPIC, "name"), in_order=True),)),
     ApiKey.UNREGISTER_BROKER: Row(cluster(ALTER)),
     ApiKey.DESCRIBE_TRANSACTIONS: Row(
-        items=(Items("transactional_ids", "transaction_states", named(DESCRIBE, TRANSACTIONAL_ID)),),
+        items=(Items("transactional_ids", "transaction_states", named(DESCRIBE, TRANSACTIONAL_ID), in_order=True),),
         finish=_described_transactions,
     ),
     ApiKey.LIST_TRANSACTIONS: Row(finish=only("transaction_states", TRANSACTIONAL_ID, "transactional_id")),
@@ -712,15 +739,31 @@ NEEDED_RIGHTS: Final[Mapping[int, Row | None]] = {
         finish=groups_without_hidden_topics(_streams_topics),
     ),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Row(
-        items=(Items("groups", "groups", named(DESCRIBE, GROUP, "group_id"), are_first=True),), finish=_share_offsets
+        items=(Items("groups", "groups", named(DESCRIBE, GROUP, "group_id"), in_order=True),), finish=_share_offsets
     ),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Row(
         whole(READ, GROUP, "group_id"),
-        (Items(_TOPICS, "responses", named(READ, TOPIC, "topic_name"), refused=_share_offsets_not_altered),),
+        (
+            Items(
+                _TOPICS,
+                "responses",
+                named(READ, TOPIC, "topic_name"),
+                refused=_share_offsets_not_altered,
+                asks_always=True,
+            ),
+        ),
     ),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Row(
         whole(DELETE, GROUP, "group_id"),
-        (Items(_TOPICS, "responses", named(READ, TOPIC, "topic_name"), refused=_share_offsets_not_deleted),),
+        (
+            Items(
+                _TOPICS,
+                "responses",
+                named(READ, TOPIC, "topic_name"),
+                refused=_share_offsets_not_deleted,
+                asks_always=True,
+            ),
+        ),
     ),
 }
 """By API key; None for an API that needs nothing, or that asks itself."""

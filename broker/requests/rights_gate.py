@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import isawaitable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
@@ -18,6 +19,7 @@ from fencepost.broker.requests.api import CloseConnection, SlicedResponse, Usual
 from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
 from fencepost.broker.security.audit import NotingRights
 from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
 from fencepost.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -85,7 +87,9 @@ class Items(NamedTuple):
     instead:    a right on the cluster that allows all of them.
     refused:    makes the answer to a refused item: (rights, context, item, error); else `failed` of the API does.
     message:    in place of Kafka's usual one.
-    are_first:  whether the refused items come first in the response.
+    are_first:  whether the refused items come first in the response; else they come last.
+    in_order:   whether the response has the items in the order of the request.
+    asks_always: whether the handler is asked even if no item is allowed, as it may refuse the request as a whole.
     key_of:     for an API that refuses, with INVALID_REQUEST, items of which there are several with one key: these
                 are left to its handler.
     versions:   the first and the last that have these items.
@@ -98,6 +102,8 @@ class Items(NamedTuple):
     refused: Callable[[Rights, RequestContext, Any, ErrorCode], Any] | None = None
     message: str | None = None
     are_first: bool = False
+    in_order: bool = False
+    asks_always: bool = False
     key_of: Callable[[Any], Any] | None = None
     versions: tuple[int, int] = (0, 99)
 
@@ -124,6 +130,7 @@ class Part(NamedTuple):
     allowed:  the request of the allowed items; None if the handler is not needed.
     answered: the response's field for `refused`. lacking: the rights that the client lacks, for the audit log.
     is_kept:  whether the verdict holds for requests that repeat this one, until a rule changes.
+    places:   of the refused items among all items, where the response has them in order.
     """
 
     allowed: Any
@@ -133,6 +140,7 @@ class Part(NamedTuple):
     are_first: bool = False
     is_kept: bool = True
     finish: Finish | None = None
+    places: Sequence[int] = ()
 
 
 class RestrictedRequest:
@@ -159,7 +167,9 @@ class RestrictedRequest:
                 raise CloseConnection(f"Produce with acks=0 was refused: {whole.lacking.error.name}")
             if whole.response is not None:
                 return whole.response
-            return api.failed(self._request, whole.lacking.error, context.api_version)
+            response = api.failed(self._request, whole.lacking.error, context.api_version)
+            explain(response, _reason(self._rights, whole.lacking))
+            return response
         assert part is not None, "one of the two is given"
         for lacking in part.lacking:
             self._audit.refused(self._rights, api.name, lacking)
@@ -193,7 +203,10 @@ class RestrictedRequest:
             yield from part.finish(self._rights, context, self._request, response)
         if part.refused and not getattr(response, "error_code", 0):
             answers = getattr(response, part.answered)
-            if part.are_first:
+            if part.places:
+                for place, refused in sorted(zip(part.places, part.refused, strict=True), key=itemgetter(0)):
+                    answers.insert(place, refused)
+            elif part.are_first:
                 setattr(response, part.answered, [*part.refused, *answers])
             else:
                 answers += part.refused
@@ -286,7 +299,8 @@ def split(items: Items, rights: Rights, api: Api, context: RequestContext, reque
     allowed, is_kept = [], True
     lacking: dict[Needed, None] = {}
     refused: dict[ErrorCode, list[Any]] = {}
-    for item in requested:
+    places: dict[ErrorCode, list[int]] = {}
+    for place, item in enumerate(requested):
         if repeated and items.key_of is not None and items.key_of(item) in repeated:
             allowed.append(item)
             continue
@@ -299,6 +313,7 @@ def split(items: Items, rights: Rights, api: Api, context: RequestContext, reque
         else:
             lacking[needed] = None
             refused.setdefault(needed.error, []).append(item)
+            places.setdefault(needed.error, []).append(place)
     if not refused:
         return Part(request, is_kept=is_kept)
     answers: list[Any] = []
@@ -309,10 +324,33 @@ def split(items: Items, rights: Rights, api: Api, context: RequestContext, reque
             failed = api.failed(_with(request, items.requested, of_error), error, context.api_version)
             answers += getattr(failed, items.answered)
         for answer in answers:
-            if not getattr(answer, "error_message", "none"):
-                answer.error_message = items.message or MESSAGES[error]
-    allowed_request = _with(request, items.requested, allowed) if allowed else None
-    return Part(allowed_request, items.answered, answers, list(lacking), items.are_first)
+            explain(answer, items.message or MESSAGES[error])
+    allowed_request = _with(request, items.requested, allowed) if allowed or items.asks_always else None
+    part = Part(allowed_request, items.answered, answers, list(lacking), items.are_first)
+    return (
+        part._replace(places=[place for of_error in places.values() for place in of_error]) if items.in_order else part
+    )
+
+
+def _reason(rights: Rights, lacking: Needed) -> str:
+    """What a client reads. Of the cluster, whose operations are many, the one that is lacking is named."""
+    if lacking.resource is not AclResource.CLUSTER:
+        return MESSAGES[lacking.error]
+    return f"{rights.principal.partition(':')[2]} needs {lacking.operation.name} on the cluster"
+
+
+def explain(answer: Any, message: str) -> None:
+    """Put a message beside every error code that has room for one, at any depth."""
+    schema = struct_schema_of(type(answer))
+    for field in schema.fields:
+        content = getattr(answer, field.name)
+        if field.name == "error_message":
+            if not content and answer.error_code:
+                answer.error_message = message
+        elif isinstance(content, list):
+            for element in content:
+                if hasattr(type(element), SCHEMA_ATTRIBUTE):
+                    explain(element, message)
 
 
 def _with(request: Any, name: str, items: list[Any]) -> Any:

@@ -6,6 +6,7 @@
     python -m tests.differences --record                     renews these recordings; Fencepost is not asked
     python -m tests.differences --fencepost HOST:PORT --kafka HOST:PORT
     python -m tests.differences --seeds 1-100 [THEME ...]    sequences made up from seeds; one seed shows them whole
+    python -m tests.differences --secured [...]              the themes of brokers with SASL PLAIN and ACLs
 
 Ends with 1 when something deviates that docs/differences-from-kafka.md does not declare.
 """
@@ -17,8 +18,9 @@ import contextlib
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from fencepost.soak.free_port import free_port
@@ -34,11 +36,14 @@ from tests.differences.comparison import (
     story,
     until_first,
 )
+from tests.differences.connection import Login
 from tests.differences.declared import undeclared
 from tests.differences.exchange import Exchange
 from tests.differences.fencepost import SETTINGS, running_fencepost
 from tests.differences.random_sequences import GENERATED, recording_name
 from tests.differences.random_sequences import sequence as generated_sequence
+from tests.differences.secured import SECURED, SECURED_GENERATED
+from tests.differences.secured.sides import ADMIN, PROTOCOL, SECURED_FENCEPOST, SECURED_KAFKA
 from tests.differences.sequences import SEQUENCES
 
 Address = tuple[str, int]
@@ -54,12 +59,34 @@ class Comparison(NamedTuple):
 
     token:              see `Exchange`.
     depends_on_answers: whether what is asked next depends on what was answered: then only the first deviation counts.
+    login:              of the sequence's own connection, where the brokers are secured.
     """
 
     name: str
     sequence: Callable[[Exchange], None]
     token: str | None = None
     depends_on_answers: bool = False
+    login: Login | None = None
+
+
+def secured_comparisons(themes: Sequence[str], seeds: Sequence[int]) -> list[Comparison]:
+    """As `comparisons`, of secured brokers."""
+    if not seeds:
+        return [Comparison(f"secured/{theme}", SECURED[theme], login=ADMIN) for theme in themes or SECURED]
+
+    def generated(theme: str, seed: int) -> Callable[[Exchange], None]:
+        return lambda exchange: SECURED_GENERATED[theme](exchange, Random(f"{theme} {seed}"))
+
+    return [
+        Comparison(
+            f"secured/{theme}-{seed}",
+            generated(theme, seed),
+            depends_on_answers=True,
+            login=ADMIN,
+        )
+        for theme in themes or SECURED_GENERATED
+        for seed in seeds
+    ]
 
 
 def comparisons(themes: Sequence[str], seeds: Sequence[int]) -> list[Comparison]:
@@ -89,35 +116,44 @@ def seeds_in(text: str) -> range:
 
 def asked(broker: Address, comparison: Comparison) -> Answers:
     host, port = broker
-    return answers_of(host, port, comparison.sequence, token=comparison.token)
+    return answers_of(host, port, comparison.sequence, token=comparison.token, login=comparison.login)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    themes_help = f"of {', '.join(SEQUENCES)}; with --seeds of {', '.join(GENERATED)}; all when none is named"
+    themes_help = (
+        f"of {', '.join(SEQUENCES)}; with --seeds of {', '.join(GENERATED)}; with --secured of {', '.join(SECURED)}; "
+        f"with both of {', '.join(SECURED_GENERATED)}; all when none is named"
+    )
     parser.add_argument("themes", nargs="*", metavar="THEME", help=themes_help)
     parser.add_argument("--seeds", type=seeds_in, default=(), metavar="FIRST-LAST", help="ask what these seeds make up")
+    parser.add_argument("--secured", action="store_true", help="ask brokers with authentication and ACLs")
     parser.add_argument("--fencepost", type=address, metavar="HOST:PORT", help="a running Fencepost, started fresh")
     parser.add_argument("--kafka", type=address, metavar="HOST:PORT", help="a running Apache Kafka 4.3, started fresh")
     parser.add_argument("--recorded", action="store_true", help="take Kafka's answers from the recordings")
     parser.add_argument("--record", action="store_true", help="ask Kafka only and renew the recordings")
     parser.add_argument("--all", action="store_true", help="show declared differences, too")
     options = parser.parse_args(arguments)
-    known = GENERATED if options.seeds else SEQUENCES
+    if options.secured:
+        known: Container[str] = SECURED_GENERATED if options.seeds else SECURED
+    else:
+        known = GENERATED if options.seeds else SEQUENCES
     unknown = [theme for theme in options.themes if theme not in known]
     if unknown:
         parser.error(f"no such theme: {', '.join(unknown)}")
-    running = comparisons(options.themes, options.seeds)
+    running = (secured_comparisons if options.secured else comparisons)(options.themes, options.seeds)
     with contextlib.ExitStack() as stack:
         kafka: Address | None = None
         if not options.recorded:
-            kafka = options.kafka or _started_kafka(stack)
+            kafka = options.kafka or _started_kafka(stack, is_secured=options.secured)
         if options.record:
             assert kafka is not None
             for comparison in running:
                 print(f"wrote {save(comparison.name, asked(kafka, comparison))}")
             return 0
-        fencepost = options.fencepost or stack.enter_context(running_fencepost())
+        fencepost = options.fencepost or stack.enter_context(
+            running_fencepost(PROTOCOL, SECURED_FENCEPOST) if options.secured else running_fencepost()
+        )
         deviations: list[Deviation] = []
         for comparison in running:
             expected = load(comparison.name) if kafka is None else asked(kafka, comparison)
@@ -137,10 +173,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if left else 0
 
 
-def _started_kafka(stack: contextlib.ExitStack) -> Address:
+def _started_kafka(stack: contextlib.ExitStack, *, is_secured: bool) -> Address:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-kafka-"))
     port = free_port()
-    stack.enter_context(ApacheKafka(Path(folder), port, properties=SETTINGS))
+    kafka = ApacheKafka(Path(folder), port, properties=SETTINGS)
+    if is_secured:
+        kafka = ApacheKafka(Path(folder), port, properties={**SETTINGS, **SECURED_KAFKA}, protocol=PROTOCOL)
+    stack.enter_context(kafka)
     return "127.0.0.1", port
 
 

@@ -89,6 +89,10 @@ DECLARED: tuple[Declared, ...] = (
     Declared("transactions-never-begun", "transactions", "list: open for *", "transaction_states*"),
     Declared("errors-end-the-wait", "fetch", "when: an error ends the wait"),
     Declared("leader-hints", "fetch", "as a* follower", "*current_leader"),
+    Declared("leader-hints", "secured/*", "*Fetch of a follower*", "*current_leader"),
+    Declared(
+        "ids-of-hidden-topics", "secured/*", "*AlterShareGroupOffsets*", "responses.*.topic_id", ANYTHING, (NOTHING,)
+    ),
     Declared("flush", "*", "*", "*configs.flush.messages.*"),
     Declared("eligible-leader-replicas", "*", "*", "*configs.min.insync.replicas*"),
     Declared("eligible-leader-replicas", "configs", "describe: all brokers", "results..configs"),

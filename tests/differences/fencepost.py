@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.differences.comparison import ROOT
@@ -22,8 +22,13 @@ SETTINGS = {
 
 
 @contextlib.contextmanager
-def running_fencepost() -> Iterator[tuple[str, int]]:
-    """Host and port of a broker that ends with the context. Raises RuntimeError when it does not start."""
+def running_fencepost(
+    protocol: str = "PLAINTEXT", security: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, int]]:
+    """Host and port of a broker that ends with the context. Raises RuntimeError when it does not start.
+
+    protocol, security: of its listener, and the settings that belong to it.
+    """
     with tempfile.TemporaryDirectory(prefix="fencepost-diff-") as folder:
         command = [
             sys.executable,
@@ -31,11 +36,11 @@ def running_fencepost() -> Iterator[tuple[str, int]]:
             "fencepost",
             "serve",
             "--listener",
-            "127.0.0.1:0",
+            f"{protocol}://127.0.0.1:0",
             "--data-dir",
             f"{folder}/data",
         ]
-        for name, value in SETTINGS.items():
+        for name, value in {**SETTINGS, **(security or {})}.items():
             command += ["--set", f"{name}={value}"]
         with (Path(folder) / "log").open("wb") as log:
             process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log)

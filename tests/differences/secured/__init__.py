@@ -4,11 +4,15 @@ settings of `tests.differences.secured.sides`."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 from tests.differences.exchange import Exchange
-from tests.differences.secured import rights, single_rights
+from tests.differences.secured import random_acls, rights, single_rights
 
 SECURED: dict[str, Callable[[Exchange], None]] = {
     "rights": rights.run,
     "single_rights": single_rights.run,
 }
+SECURED_GENERATED: dict[str, Callable[[Exchange, Random], None]] = {"acls": random_acls.run}
+SECURED_SEEDS: dict[str, tuple[int, ...]] = {"acls": (1, 2, 3)}
+"""As `RECORDED_SEEDS` of `tests.differences.random_sequences`."""

@@ -1,14 +1,16 @@
 """A request of every API that needs rights, about any things: what is asked under every set of rules.
 
-A request leaves things as they are where it can: members are unknown, producers are nobody's, changes are only validated.
-What cannot be had otherwise comes last, under CHANGING.
+A request leaves things as they are where it can: members are unknown, producers are nobody's, changes are only
+validated. What cannot be had otherwise comes last, under CHANGING.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages import (
     acls,
     alter_configs,
@@ -41,7 +43,12 @@ from fencepost.protocol.messages import (
     transaction_admin,
     transactions,
 )
-from fencepost.protocol.messages.delegation_tokens import CreateDelegationTokenRequest, DescribeDelegationTokenRequest
+from fencepost.protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from fencepost.protocol.streams_topology import StreamsSubtopology
 from tests.differences.exchange import Exchange, batch
 
@@ -82,23 +89,28 @@ class Question(NamedTuple):
     request:  made from things.
     versions: the first and the last in which it is meant.
     lists:    names in the reply that other runs have left on the broker: the list's field, and that of the name.
-    silence:  whether nothing is answered where all is well.
+    sorts:    what Kafka gives in the order of a hash table, in the same way.
+    retry:    errors that Kafka gives until it has done what it was asked for.
     """
 
     request: Callable[[Things], Any]
     versions: tuple[int, int] = (0, 99)
     lists: tuple[str, str] | None = None
+    sorts: tuple[str, str] | None = None
+    retry: tuple[ErrorCode, ...] = ()
 
-    def only_ours(self, exchange: Exchange) -> Callable[[Any], None] | None:
-        """Takes out of a reply what other runs have left."""
-        if self.lists is None:
-            return None
-        listed, name = self.lists
+    def comparable(self, exchange: Exchange) -> Callable[[Any], None]:
+        """Takes out of a reply what depends on the run."""
 
-        def take_out(reply: Any) -> None:
-            setattr(reply, listed, [one for one in getattr(reply, listed) if exchange.is_ours(getattr(one, name))])
+        def settle(reply: Any) -> None:
+            if self.lists is not None:
+                listed, name = self.lists
+                setattr(reply, listed, [one for one in getattr(reply, listed) if exchange.is_ours(getattr(one, name))])
+            if self.sorts is not None:
+                sorted_, name = self.sorts
+                getattr(reply, sorted_).sort(key=attrgetter(name))
 
-        return take_out
+        return settle
 
 
 def _produced(things: Things, *, transactional: bool = False) -> Any:
@@ -315,7 +327,9 @@ QUESTIONS: Final[dict[str, Question]] = {
     "DescribeCluster": Question(
         lambda things: cluster.DescribeClusterRequest(include_cluster_authorized_operations=True)
     ),
-    "DescribeTopicPartitions": Question(_topics_of(cluster.DescribeTopicPartitionsRequest, cluster.TopicRequest)),
+    "DescribeTopicPartitions": Question(
+        _topics_of(cluster.DescribeTopicPartitionsRequest, cluster.TopicRequest), sorts=("topics", "name")
+    ),
     "DescribeTopicPartitions of all": Question(
         lambda things: cluster.DescribeTopicPartitionsRequest([]), lists=("topics", "name")
     ),
@@ -342,9 +356,7 @@ QUESTIONS: Final[dict[str, Question]] = {
         )
     ),
     "DescribeProducers": Question(
-        lambda things: producers.DescribeProducersRequest(
-            [producers.TopicRequest(name, [0]) for name in things.names]
-        )
+        lambda things: producers.DescribeProducersRequest([producers.TopicRequest(name, [0]) for name in things.names])
     ),
     "DeleteRecords": Question(
         lambda things: delete_records.DeleteRecordsRequest(
@@ -366,14 +378,16 @@ QUESTIONS: Final[dict[str, Question]] = {
         (1, 99),
     ),
     "FindCoordinator of a share partition": Question(
-        lambda things: coordinators.FindCoordinatorRequest(
-            "", 2, [f"{things.group}:AAAAAAAAAAAAAAAAAAAAAQ:0"]
-        ),
+        lambda things: coordinators.FindCoordinatorRequest("", 2, [f"{things.group}:AAAAAAAAAAAAAAAAAAAAAQ:0"]),
         (6, 99),
     ),
     "JoinGroup": Question(
         lambda things: group_membership.JoinGroupRequest(
-            things.group, 10_000, 10_000, MEMBER, protocol_type="consumer",
+            things.group,
+            10_000,
+            10_000,
+            MEMBER,
+            protocol_type="consumer",
             protocols=[group_membership.JoinGroupRequestProtocol("range", b"")],
         )
     ),
@@ -430,13 +444,12 @@ QUESTIONS: Final[dict[str, Question]] = {
         lambda things: transactions.InitProducerIdRequest(things.transactional_id, 60_000, NOBODY, 0), (3, 99)
     ),
     "InitProducerId for two phases": Question(
-        lambda things: transactions.InitProducerIdRequest(
-            things.transactional_id, 60_000, NOBODY, 0, enable2_pc=True
-        ),
+        lambda things: transactions.InitProducerIdRequest(things.transactional_id, 60_000, NOBODY, 0, enable2_pc=True),
         (6, 99),
     ),
     "InitProducerId without an id": Question(lambda things: transactions.InitProducerIdRequest(None, 60_000)),
-    "AddPartitionsToTxn": Question(_added_partitions),
+    "AddPartitionsToTxn": Question(_added_partitions, (0, 3)),
+    "AddPartitionsToTxn of a broker": Question(_added_partitions, (4, 99)),
     "AddOffsetsToTxn": Question(
         lambda things: transactions.AddOffsetsToTxnRequest(things.transactional_id, NOBODY, 0, things.group)
     ),
@@ -444,11 +457,7 @@ QUESTIONS: Final[dict[str, Question]] = {
     "EndTxn": Question(lambda things: transactions.EndTxnRequest(things.transactional_id, NOBODY, 0, committed=True)),
     "WriteTxnMarkers": Question(
         lambda things: markers.WriteTxnMarkersRequest(
-            [
-                markers.WritableTxnMarker(
-                    NOBODY, 0, topics=[markers.WritableTxnMarkerTopic("no-such-topic", [0])]
-                )
-            ]
+            [markers.WritableTxnMarker(NOBODY, 0, topics=[markers.WritableTxnMarkerTopic("no-such-topic", [0])])]
         )
     ),
     "DescribeTransactions": Question(
@@ -504,9 +513,7 @@ QUESTIONS: Final[dict[str, Question]] = {
             [scram_credentials.ScramCredentialDeletion("nobody", 1)]
         )
     ),
-    "DescribeAcls": Question(
-        lambda things: acls.DescribeAclsRequest(2, things.names[0], 3, "User:nobody", None, 1, 1)
-    ),
+    "DescribeAcls": Question(lambda things: acls.DescribeAclsRequest(2, things.names[0], 3, "User:nobody", None, 1, 1)),
     "CreateAcls of nonsense": Question(
         lambda things: acls.CreateAclsRequest([acls.AclCreation(4, "not-the-cluster", 3, "User:nobody", "*", 3, 3)])
     ),
@@ -552,6 +559,11 @@ QUESTIONS: Final[dict[str, Question]] = {
     ),
     "ListPartitionReassignments": Question(lambda things: reassignments.ListPartitionReassignmentsRequest()),
     "CreateDelegationToken": Question(lambda things: CreateDelegationTokenRequest()),
+    "CreateDelegationToken for another": Question(
+        lambda things: CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="bob"), (3, 99)
+    ),
+    "RenewDelegationToken": Question(lambda things: RenewDelegationTokenRequest(b"token")),
+    "ExpireDelegationToken": Question(lambda things: ExpireDelegationTokenRequest(b"token")),
     "DescribeDelegationToken": Question(lambda things: DescribeDelegationTokenRequest()),
 }
 """They leave what they name as it is, but for records, and offsets of 5."""
@@ -563,6 +575,7 @@ CHANGING: Final[dict[str, Question]] = {
             allow_auto_topic_creation=True,
         ),
         (4, 99),
+        retry=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,),
     ),
     "OffsetDelete": Question(
         lambda things: group_offsets.OffsetDeleteRequest(

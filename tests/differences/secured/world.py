@@ -35,7 +35,6 @@ OPERATIONS: Final = {
     "TWO_PHASE_COMMIT": 15,
 }
 KINDS: Final = {"topic": TOPICS, "group": GROUPS, "cluster": CLUSTER, "transactional id": TRANSACTIONAL_IDS}
-NO_SUCH_ID: Final = bytes([7]) * 16
 TIMEOUT_MS: Final = 60_000
 
 
@@ -62,6 +61,7 @@ class SecuredWorld:
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self._connections: dict[Login, Connection] = {}
+        self._kept = ""
         exchange.find_coordinator(exchange.name("any"), GROUP)
         exchange.find_coordinator(exchange.name("any"), TRANSACTION)
         # Nobody is to be producer 0, which would be left out where it is the default.
@@ -83,8 +83,13 @@ class SecuredWorld:
     # Things
 
     def things(self, *bases: str, version: int | None = None) -> Things:
-        """Of each name a topic with a record, a group with an offset, and a transactional id."""
+        """Of each name a topic with a record, a group with offsets, and a transactional id.
+
+        The group has an offset of a topic that nobody deletes: Kafka keeps a group without offsets for a while.
+        """
         exchange, made = self.exchange, Things([], [], [])
+        if not self._kept:
+            self._kept = exchange.create_topic("kept")
         for base in bases:
             name = exchange.create_topic(base, version=version)
             exchange.fill(name, batch(1))
@@ -92,7 +97,10 @@ class SecuredWorld:
             committed = OffsetCommitRequest(
                 group_id=name,
                 generation_id_or_member_epoch=-1,
-                topics=[OffsetCommitRequestTopic(name, partitions=[OffsetCommitRequestPartition(0, 1)])],
+                topics=[
+                    OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(0, 1)])
+                    for topic in (name, self._kept)
+                ],
             )
             exchange.call(committed, 9)
             made.groups.append(name)
@@ -102,9 +110,9 @@ class SecuredWorld:
 
     def missing(self, base: str = "missing", version: int | None = None) -> Things:
         """A topic, a group and a transactional id that do not exist."""
-        name = self.exchange.name(base, version)
-        self.exchange.remember(NO_SUCH_ID, "the id of nothing")
-        return Things([(name, NO_SUCH_ID)], [name], [name])
+        name, topic_id = self.exchange.name(base, version), base.encode().ljust(16, b"\x07")
+        self.exchange.remember(topic_id, f"the id that {base} does not have")
+        return Things([(name, topic_id)], [name], [name])
 
     # Questions
 
@@ -116,8 +124,9 @@ class SecuredWorld:
         connection = self._connections.get(login)
         if connection is None:
             connection = self._connections[login] = self.exchange.connect(login)
-        only = None if question is None else question.only_ours(self.exchange)
-        reply = self.exchange.ask(situation, request, version, connection=connection, only=only)
+        only = None if question is None else question.comparable(self.exchange)
+        retry = () if question is None else question.retry
+        reply = self.exchange.ask(situation, request, version, connection=connection, only=only, retry=retry)
         if reply is None:
             self._connections.pop(login).close()
         return reply
@@ -134,5 +143,3 @@ def together(*parts: Things) -> Things:
         for all_of_kind, more in zip(joined, part, strict=True):
             all_of_kind += more
     return joined
-
-
