@@ -53,8 +53,10 @@ def handle_create_delegation_token(
     elif owner != requester and not _may_make_tokens_for(context, ":".join(owner)):
         error = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
     else:
-        return CreateDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, *owner, *requester)
-    refused = create_delegation_token_failed(request, error, context.api_version)
+        error = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    refused = CreateDelegationTokenResponse(error)
+    if error is not ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED:
+        refused = create_delegation_token_failed(request, error, context.api_version)
     refused.principal_type, refused.principal_name = owner
     refused.token_requester_principal_type, refused.token_requester_principal_name = requester
     return refused

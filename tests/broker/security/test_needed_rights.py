@@ -47,6 +47,7 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.messages import client_quotas as quotas
 from fencepost.protocol.messages import cluster as clusters
+from fencepost.protocol.messages import delegation_tokens as tokens
 from fencepost.protocol.messages import group_offsets as offsets
 from fencepost.protocol.messages import metadata as metadatas
 from fencepost.protocol.messages import topics as topic_messages
@@ -215,7 +216,11 @@ CASES = {
     "JoinGroup": case(
         group_membership.JoinGroupRequest("g", session_timeout_ms=1, protocol_type="consumer"), G30, OF_GROUP[READ]
     ),
-    "SyncGroup": case(group_membership.SyncGroupRequest("g", 1, "m"), G30, OF_GROUP[READ]),
+    "SyncGroup": case(
+        group_membership.SyncGroupRequest("g", 1, "m", protocol_type="consumer", protocol_name="range"),
+        G30,
+        OF_GROUP[READ],
+    ),
     "Heartbeat": case(group_membership.HeartbeatRequest("g", 1, "m"), G30, OF_GROUP[READ]),
     "LeaveGroup": case(group_membership.LeaveGroupRequest("g", "m"), G30, OF_GROUP[READ]),
     "DescribeGroups": case(group_admin.DescribeGroupsRequest(["g"]), G30, OF_GROUP[DESCRIBE]),
@@ -487,8 +492,8 @@ CASES = {
             "g", [share_offsets.DeleteShareGroupOffsetsRequestTopic("hidden")]
         ),
         G30,
+        OF_TOPIC[READ],  # without which a group that does not exist is named as what is missing
         OF_GROUP[DELETE],
-        OF_TOPIC[READ],
     ),
 }
 WITHOUT_A_CASE = {
@@ -497,7 +502,7 @@ WITHOUT_A_CASE = {
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.DESCRIBE_CLUSTER,
-    # They are refused to all clients that have not authenticated.
+    # There are no tokens.
     ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
@@ -894,6 +899,70 @@ async def test_reads_of_partitions_refuse_hidden_and_missing_topics_alike(broker
         -1, [leader_epochs.OffsetForLeaderTopic(name, [leader_epochs.OffsetForLeaderPartition(0)]) for name in names]
     )
     assert by_name((await broker.alice.call(epochs)).topics, "topic") == expected
+
+
+@pytest.mark.parametrize("first", ["seen", "hidden"])
+async def test_refused_items_are_answered_where_they_were_asked_for(broker: SecuredBroker, first: str) -> None:
+    names = [first, *(name for name in ("seen", "hidden", "missing") if name != first)]
+    await broker.allow(READ_SEEN, rule(READ, GROUP, "seen"), rule(WRITE, TXN, "seen"))
+    described = producers.DescribeProducersRequest([producers.TopicRequest(name, [0]) for name in names])
+    assert [topic.name for topic in (await broker.alice.call(described)).topics] == names
+    for key_type in (0, 1):
+        found = await broker.alice.call(coordinators.FindCoordinatorRequest("", key_type, names))
+        assert [one.key for one in found.coordinators] == names
+    transactions_described = await broker.alice.call(transaction_admin.DescribeTransactionsRequest(names))
+    assert [one.transactional_id for one in transactions_described.transaction_states] == names
+    groups = [offsets.OffsetFetchRequestGroup(name, topics=None) for name in names]
+    fetched_groups = (await broker.alice.call(offsets.OffsetFetchRequest(groups=groups), 9)).groups
+    assert [one.group_id for one in fetched_groups] == names
+
+
+async def test_a_refusal_for_want_of_a_right_on_the_cluster_says_which(broker: SecuredBroker) -> None:
+    refused = await broker.alice.call(quorum.UnregisterBrokerRequest(99))
+    assert refused.error_message == "alice needs ALTER on the cluster"
+    elected = await broker.alice.call(CASES["ElectLeaders"].request(broker))
+    assert elected.replica_election_results[0].partition_result[0].error_message == refused.error_message
+
+
+async def test_a_follower_without_its_right_cannot_tell_an_unknown_id(broker: SecuredBroker) -> None:
+    topic = fetch.FetchTopic("", UNKNOWN_ID, [fetch.FetchPartition(0, partition_max_bytes=100)])
+    asked = fetch.FetchRequest(replica_id=1, replica_state=fetch.ReplicaState(replica_id=1), topics=[topic])
+    assert errors_in(await broker.alice.call(asked)) == {T29}
+
+
+@pytest.mark.parametrize("version", [5, 6])
+async def test_a_missing_topic_is_named_as_missing_to_those_who_may_describe_it(
+    broker: SecuredBroker, version: int
+) -> None:
+    await broker.allow(rule(DESCRIBE, TOPIC, "missing"), READ_SEEN)
+    names = ["missing", "seen", "hidden"]
+    asked = topic_messages.DeleteTopicsRequest([topic_messages.DeleteTopicState(name) for name in names], names)
+    found = (await broker.alice.call(asked, version)).responses
+    assert {one.name: one.error_code for one in found} == {
+        "missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "seen": T29,
+        "hidden": T29,
+    }
+
+
+async def test_tokens_are_disabled_for_clients_that_have_authenticated(broker: SecuredBroker) -> None:
+    own = await broker.alice.call(tokens.CreateDelegationTokenRequest())
+    assert (own.error_code, own.principal_name) == (ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "alice")
+    for_bob = tokens.CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="bob")
+    refused = await broker.alice.call(for_bob)
+    assert (refused.error_code, refused.principal_name, refused.token_requester_principal_name) == (
+        ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        "bob",
+        "alice",
+    )
+    await broker.allow(rule(AclOperation.CREATE_TOKENS, AclResource.USER, "User:bob"))
+    assert (await broker.alice.call(for_bob)).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    for request in (
+        tokens.RenewDelegationTokenRequest(b"x"),
+        tokens.ExpireDelegationTokenRequest(b"x"),
+        tokens.DescribeDelegationTokenRequest(),
+    ):
+        assert errors_in(await broker.alice.call(request)) == {ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED}
 
 
 async def test_members_subscribe_by_pattern_to_topics_that_they_may_see(broker: SecuredBroker) -> None:

@@ -535,7 +535,7 @@ QUESTIONS: Final[dict[str, Question]] = {
         )
     ),
     "DescribeQuorum": Question(
-        lambda things: quorum.DescribeQuorumRequest([quorum.TopicData("no-such-topic", [quorum.PartitionData(0)])])
+        lambda things: quorum.DescribeQuorumRequest([quorum.DescribeQuorumTopic("no-such-topic", [quorum.PartitionData(0)])])
     ),
     "UnregisterBroker": Question(lambda things: quorum.UnregisterBrokerRequest(NO_SUCH_BROKER)),
     "UpdateFeatures": Question(

@@ -138,8 +138,8 @@ class SecuredWorld:
 
 def together(*parts: Things) -> Things:
     """All of them, in this order."""
-    joined = Things([], [], [])
-    for part in parts:
-        for all_of_kind, more in zip(joined, part, strict=True):
-            all_of_kind += more
-    return joined
+    return Things(
+        [topic for part in parts for topic in part.topics],
+        [group for part in parts for group in part.groups],
+        [transactional_id for part in parts for transactional_id in part.transactional_ids],
+    )
