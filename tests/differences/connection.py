@@ -12,6 +12,7 @@ import struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.framing import request_frame
 from fencepost.protocol.headers import read_response_header, response_header_version
 from fencepost.protocol.messages import RESPONSES
@@ -51,9 +52,9 @@ class Connection:
     def log_in(self, login: Login) -> None:
         """Authenticate. Raises ConnectionClosedError, and PermissionError with the broker's reason."""
         self.send(SaslHandshakeRequest("PLAIN"), HANDSHAKE_VERSION)
-        self.receive(SaslHandshakeRequest.api_key, HANDSHAKE_VERSION)
+        self.receive(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION)
         self.send(SaslAuthenticateRequest(login.token), AUTHENTICATE_VERSION)
-        reply = self.receive(SaslAuthenticateRequest.api_key, AUTHENTICATE_VERSION)
+        reply = self.receive(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION)
         if reply.error_code:
             raise PermissionError(reply.error_message)
 

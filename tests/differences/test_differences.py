@@ -12,7 +12,7 @@ from fencepost.protocol.messages.fetch import FetchableTopicResponse, FetchRespo
 from fencepost.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from tests.differences import __main__ as diff_kafka
 from tests.differences import comparison
-from tests.differences.__main__ import comparisons, seeds_in
+from tests.differences.__main__ import comparisons, secured_comparisons, seeds_in
 from tests.differences.comparison import (
     NOTHING,
     RECORDINGS,
@@ -30,6 +30,7 @@ from tests.differences.declared import DECLARED, Declared, obsolete, undeclared
 from tests.differences.exchange import error_codes
 from tests.differences.plain import FREE, UNORDERED, Names, plain
 from tests.differences.random_sequences import GENERATED, RECORDED_SEEDS, recording_name
+from tests.differences.secured import SECURED_SEEDS
 from tests.differences.sequences import SEQUENCES
 
 METADATA = 3
@@ -141,6 +142,14 @@ def test_the_seeds_that_are_kept_have_a_recording_and_no_others() -> None:
     kept = {f"generated/{path.stem}" for path in (RECORDINGS / "generated").iterdir()}
     assert RECORDED_SEEDS.keys() == GENERATED.keys()
     assert kept == {recording_name(theme, seed) for theme, seeds in RECORDED_SEEDS.items() for seed in seeds}
+
+
+def test_every_theme_of_secured_brokers_and_its_seeds_have_a_recording_and_no_others() -> None:
+    kept = {f"secured/{path.stem}" for path in (RECORDINGS / "secured").iterdir()}
+    asked = secured_comparisons([], ())
+    for theme, seeds in SECURED_SEEDS.items():
+        asked += secured_comparisons([theme], seeds)
+    assert kept == {one.name for one in asked}
 
 
 def test_behind_the_first_situation_that_deviates_nothing_counts() -> None:

@@ -33,14 +33,18 @@ class BrokerProcess:
     file_size_limit_bytes: no file of the process may grow beyond it, as on a full disk; None for no limit. Its output
         goes through a pipe, so that it is not hit by the limit.
     descriptor_limit: how many files and connections the process may have open; None for as many as this one.
+    protocol: of its listener.
     `output` holds everything the process wrote, over all its starts.
     """
 
-    def __init__(self, data_directory: Path, *, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, data_directory: Path, *, settings: Mapping[str, str] | None = None, protocol: str = "PLAINTEXT"
+    ) -> None:
         self.file_size_limit_bytes: int | None = None
         self.descriptor_limit: int | None = None
         self.data_directory = data_directory
         self.settings = dict(settings or {})
+        self.protocol = protocol
         self.host = "127.0.0.1"
         self.port = free_port()
         self._log_path = data_directory.parent / f"{data_directory.name}.broker.log"
@@ -69,7 +73,7 @@ class BrokerProcess:
         command = [
             sys.executable,
             *("-m", "fencepost", "serve"),
-            *("--listener", f"{self.host}:{self.port}"),
+            *("--listener", f"{self.protocol}://{self.host}:{self.port}"),
             *("--data-dir", str(self.data_directory)),
         ]
         for name, value in self.settings.items():

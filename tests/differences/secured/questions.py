@@ -535,7 +535,9 @@ QUESTIONS: Final[dict[str, Question]] = {
         )
     ),
     "DescribeQuorum": Question(
-        lambda things: quorum.DescribeQuorumRequest([quorum.DescribeQuorumTopic("no-such-topic", [quorum.PartitionData(0)])])
+        lambda things: quorum.DescribeQuorumRequest(
+            [quorum.DescribeQuorumTopic("no-such-topic", [quorum.DescribeQuorumPartition(0)])]
+        )
     ),
     "UnregisterBroker": Question(lambda things: quorum.UnregisterBrokerRequest(NO_SUCH_BROKER)),
     "UpdateFeatures": Question(
