@@ -300,6 +300,8 @@ class Broker(BrokerMethods):
             await prepare(node)
         started.set_result(node.addresses)
         if await self._end == "stop":
+            if self._inside is not None:
+                self._inside.watch.is_stopping = True
             await node.stop()
         else:
             silence_this_thread()

@@ -77,6 +77,7 @@ async def serve(connection: Connection) -> None:
     reader = threading.Thread(target=_read, args=(connection, inside, loop, end), daemon=True)
     reader.start()
     await end
+    inside.watch.is_stopping = True
     await node.stop()
 
 

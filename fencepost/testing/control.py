@@ -57,7 +57,7 @@ class Inside:
         from fencepost.testing.dispatcher import WatchedDispatcher
 
         watched = WatchedDispatcher(inner, services, self.watch, loop)
-        self.watch.has_crashed = False
+        self.watch.has_crashed = self.watch.is_stopping = False
         self._dispatchers = [watched]
         return watched
 

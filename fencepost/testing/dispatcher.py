@@ -46,6 +46,7 @@ class Watch:
 
     crash:       ends the broker at once, as kill -9 does; called in the step in which a fault fires.
     has_crashed: whether a fault has; no request is answered then.
+    is_stopping: whether the broker is being stopped.
     disk:        of the broker that runs.
     """
 
@@ -54,6 +55,7 @@ class Watch:
         self.log = RequestLog()
         self.crash: Callable[[], None] = lambda: None
         self.has_crashed = False
+        self.is_stopping = False
         self.disk: UnsyncedDisk | None = None
         self.connections: dict[int, tuple[Connection, str | None]] = {}
 
@@ -197,7 +199,7 @@ class WatchedDispatcher:
 
     def _at_reply(self, seen: SeenRequest, reply: ReplyFrame) -> ReplyFrame | asyncio.Future[ReplyFrame]:
         """Return a reply that is ready, or what a fault makes of it. Raises CloseConnection."""
-        if self._cut_off is not None and self._cut_off[0] is seen:
+        if self._is_to_be_lost(seen):
             self._crash_without_unsynced()  # nothing that it has appended was to be synced
             raise CloseConnection("the broker has crashed")
         fault = self._watch.faults.first(seen, "reply")
@@ -244,7 +246,7 @@ class WatchedDispatcher:
         assert disk is not None, "the broker runs"
 
         def is_about_request(files: Sequence[LogFile]) -> bool:
-            if not any(self._is_written(seen, file) for file in files):
+            if not any(self._is_written(seen, file) for file in files) or not self._is_to_be_lost(seen):
                 return False
             self._crash_without_unsynced()
             return True
@@ -255,6 +257,16 @@ class WatchedDispatcher:
     def _is_written(self, seen: SeenRequest, file: LogFile) -> bool:
         topic, _, partition = os.path.basename(os.path.dirname(file.path)).rpartition("-")
         return partition.isdigit() and is_written(seen.api_key, seen.partitions, topic, int(partition))
+
+    def _is_to_be_lost(self, seen: SeenRequest) -> bool:
+        """Whether a crash waits for a request, by a fault that has not been removed meanwhile, of a broker that is not
+        being stopped."""
+        if self._cut_off is None or self._cut_off[0] is not seen:
+            return False
+        if self._cut_off[1].is_removed or self._watch.is_stopping:
+            self._spare(seen)
+            return False
+        return True
 
     def _spare(self, seen: SeenRequest) -> None:
         """Let the broker go on whose crash waits for a request that has ended otherwise."""

@@ -352,6 +352,21 @@ def test_a_crash_before_an_offset_is_durable_loses_it(fencepost: Broker) -> None
     client.close()
 
 
+@pytest.mark.fencepost(settings={"group.initial.rebalance.delay.ms": 60_000})
+def test_a_broker_that_is_stopped_does_not_crash_at_a_request_that_waits(
+    fencepost: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    fencepost.topic("orders")
+    fault = fencepost.crash_after("JoinGroup", durable=False, after=1, optional=True)
+    client = consumer(fencepost, "billing", "orders")
+    while len(fencepost.requests("JoinGroup")) < 2:  # the first gets its member id
+        client.poll(0.01)
+    fencepost.restart()
+    assert fault.fired == 0
+    assert "unclean_stop_found" not in caplog.text
+    client.close()
+
+
 def test_a_request_that_appends_nothing_crashes_the_broker_before_its_reply(fencepost: Broker) -> None:
     client = producer(fencepost)
     fault = fencepost.crash_after("Metadata", durable=False)
