@@ -112,7 +112,7 @@ class Node:
         self._descriptors = Descriptors(descriptor_limit())
         self._disk = local_disk(self._descriptors) if disk is None else disk
         self._is_disk_local = disk is None
-        self._store = self._sqlite_store() if store is None else store
+        self._store = sqlite_store(self.data_directory, self._disk) if store is None else store
         self._bind = bind
         self._randomness = randomness
         self._placement = placement
@@ -397,22 +397,6 @@ class Node:
         self._cleanup.push_async_callback(verifier.close)
         return transactions, verifier
 
-    def _sqlite_store(self) -> SqliteMetadataStore:
-        path = os.path.join(self.data_directory, FILE_NAME)
-
-        def require_no_partitions() -> None:
-            found = partition_directories(self._disk.list(self.data_directory))
-            if found:
-                raise StorageError(
-                    f"{path} is missing or empty, but {self.data_directory} holds {len(found)} partitions, such as "
-                    f"{found[0]}: it says which topics they belong to. Restore it from a backup; without one, start "
-                    "with another data directory and keep this one"
-                )
-
-        return SqliteMetadataStore(
-            path, before_founding=require_no_partitions, on_restoring={BLOCK_KEY: above_reserved_blocks}
-        )
-
     async def _stop_servers(self) -> None:
         drain_s = self.settings.fencepost_shutdown_drain_ms / 1000
         stopping = asyncio.gather(*(server.stop(drain_s) for server in self._servers))
@@ -468,6 +452,24 @@ def _watch_features(features: Features, transactions: TransactionService) -> Non
 
     changed()
     features.on_changed.append(changed)
+
+
+def sqlite_store(data_directory: str, disk: Disk) -> SqliteMetadataStore:
+    """The metadata store in a data directory. It is not founded beside partitions that it would not know."""
+    path = os.path.join(data_directory, FILE_NAME)
+
+    def require_no_partitions() -> None:
+        found = partition_directories(disk.list(data_directory))
+        if found:
+            raise StorageError(
+                f"{path} is missing or empty, but {data_directory} holds {len(found)} partitions, such as {found[0]}: "
+                "it says which topics they belong to. Restore it from a backup; without one, start with another data "
+                "directory and keep this one"
+            )
+
+    return SqliteMetadataStore(
+        path, before_founding=require_no_partitions, on_restoring={BLOCK_KEY: above_reserved_blocks}
+    )
 
 
 async def _close_on_thread(disk: LocalDisk) -> None:

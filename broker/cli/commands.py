@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "groups": "Show groups of all kinds and lag, reset offsets.",
     "transactions": "Show transactions and producers, abort transactions.",
     "acls": "Add, list and remove access control lists (ACLs).",
+    "users": "Add, list and remove users with passwords (SCRAM, PLAIN).",
     "log": "Check, show and repair a stopped broker's data directory.",
     "history": "Check histories of client operations.",
     "soak": "Transact while processes are killed and frozen.",
