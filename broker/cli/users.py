@@ -142,7 +142,7 @@ def set_user(
 @bootstrap_option
 @json_option
 def list_users(data_directory: str | None, users_file: str | None, bootstrap: str, as_json: bool) -> None:
-    """Show the users, and how they may log in; no password can be shown."""
+    """Show the users, and how they may log in."""
     _check_place(data_directory, users_file, ())
     if users_file is not None:
         rows = [_row(name, "PLAIN", None) for name in sorted(_read_file(users_file))]

@@ -217,7 +217,11 @@ class AuthenticationSettings:
         STRING, "", "The issuer (`iss`) that a token must have. Unset: any.", scope=MECHANISM
     )
     sasl_oauthbearer_scope_claim_name: str = declare(
-        STRING, "scope", "The claim of a token that holds its scope.", scope=MECHANISM
+        STRING,
+        "scope",
+        "The claim of a token that holds its scope. No right follows from it, as in Kafka.",
+        has_effect=False,
+        scope=MECHANISM,
     )
     sasl_oauthbearer_sub_claim_name: str = declare(
         STRING, "sub", "The claim of a token that holds the name of the user.", scope=MECHANISM

@@ -31,14 +31,9 @@ def test_every_default_is_a_value_that_the_setting_takes(name: str) -> None:
 
 PROTECTED_LISTENERS = (
     "ssl.",
-    "sasl.",
-    "connection.failed.",
-    "connections.max.reauth.",
-    "fencepost.authentication.",
-    "fencepost.plain.",
-    "fencepost.sasl.",
+    "sasl.mechanism.inter.",
 )
-"""Settings of listeners with TLS or SASL, which are refused."""
+"""Settings of listeners with TLS, which are refused, and of connections between nodes."""
 
 
 @pytest.mark.parametrize(
