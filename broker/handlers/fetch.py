@@ -279,6 +279,7 @@ class _Fetch:
             is_lazy=True,
         )
         if found.error is not ErrorCode.NONE:
+            log.failed_fetches_count += 1
             self._has_error = True
             partition.answer = _failed_partition(wanted.partition, found.error)
             return
@@ -347,6 +348,8 @@ class _Fetch:
         return [(partition, partition.log) for partition in self._partitions if partition.log is not None]
 
     def response(self) -> FetchAnswer:
+        if self._services.observer is not None:
+            self._count_sent()
         if self._meter is not None and not self._meter.charge_fetch(self._records_bytes):
             # Over its quota, the client gets nothing, and the session does not change.
             session = self._plan.session
@@ -377,6 +380,13 @@ class _Fetch:
             session_id=selection.session_id,
             responses=_by_topic(selection.included, uses_topic_ids=self._plan.uses_topic_ids),
         )
+
+    def _count_sent(self) -> None:
+        """Count on each log that it was fetched from, and how much: for metrics."""
+        for partition, log in self.found:
+            log.fetches_count += 1
+            if isinstance(partition.answer, LogRead):
+                log.fetched_bytes += len(_records_of(partition.answer))
 
     @property
     def _records_bytes(self) -> int:

@@ -23,12 +23,14 @@ class LogSegments:
     """At least one segment; only the last, the active one, is appended to.
 
     departures_count: how often segments were removed or replaced.
+    departed_bytes:   by how much that, and nothing else, has made the log smaller.
     """
 
-    __slots__ = ("_base_offsets", "_segments", "active", "departures_count", "sealed_bytes")
+    __slots__ = ("_base_offsets", "_segments", "active", "departed_bytes", "departures_count", "sealed_bytes")
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.departures_count = 0
+        self.departed_bytes = 0
         self.replace_all(segments)
 
     def replace_all(self, segments: Sequence[Segment]) -> None:
@@ -70,11 +72,13 @@ class LogSegments:
         segment = self._segments.pop(0)
         del self._base_offsets[0]
         self.sealed_bytes -= segment.size_bytes
+        self.departed_bytes += segment.size_bytes
         return segment
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
         """Replace sealed neighbours by a cleaned segment."""
         new.batches.known_epochs = old[0].batches.known_epochs
+        self.departed_bytes += sum(segment.size_bytes for segment in old) - new.size_bytes
         slot = self._segments.index(old[0])
         self._segments[slot : slot + len(old)] = [new]
         self.replace_all(self._segments)

@@ -128,6 +128,24 @@ class ActiveProducer(NamedTuple):
     current_transaction_first_offset: int
 
 
+class LogTraffic(NamedTuple):
+    """What went through a log since it was opened.
+
+    appended_count: offsets that were given, as in Kafka's MessagesInPerSec: of records and markers.
+    refused_count:  batches that were not appended; rejected_bytes: of those that were too large.
+    fetches_count, fetched_bytes: counted only while requests are observed.
+    """
+
+    appended_count: int = 0
+    appended_bytes: int = 0
+    refused_count: int = 0
+    rejected_bytes: int = 0
+    corrupt_batches_count: int = 0
+    fetches_count: int = 0
+    fetched_bytes: int = 0
+    failed_fetches_count: int = 0
+
+
 class MarkerObserver(Protocol):
     """Called with every marker, in log order, in the step that appends it."""
 

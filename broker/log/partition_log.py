@@ -39,6 +39,7 @@ from fencepost.broker.log.log_types import (
     EpochEndOffset,
     Isolation,
     LogRead,
+    LogTraffic,
     MarkerObserver,
     RecordError,
     TimestampedOffset,
@@ -54,6 +55,7 @@ from fencepost.broker.log.segment_batches import NO_RECORDS
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.log.time_search import Search, find_first, find_latest
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
+from fencepost.broker.log.unreadable_log import is_unreadable
 from fencepost.broker.log.verification import ANSWERED_AT_ONCE, VerificationGuard
 from fencepost.broker.log.waiters import ALREADY_DURABLE, Watchers
 from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError
@@ -61,6 +63,7 @@ from fencepost.protocol.batch_run import BatchRun, BatchShape
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.record import PlainRecord
 from fencepost.protocol.record_batch import (
+    HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
     MARKER_BYTES,
     BatchHeader,
@@ -90,6 +93,7 @@ log = get_logger(__name__)
 APPEND = Place("append to a log", Policy.FAIL_PARTITION)
 
 TO_HIGH_WATERMARK = -1
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 class PartitionLog:
@@ -104,6 +108,7 @@ class PartitionLog:
     offline_reason:     why the log was given up, after a failed write or because it could not be recovered; else None.
     segment_opened_ms:  when the active segment was begun.
     observer:           is notified of every marker, in the step that appends it.
+    traffic:            counts since the log was opened, for metrics.
 
     Its parts know nothing of the log, or get it with each call: no cycle keeps a deleted log in memory.
     durability:    what the next sync takes, the waiters for it, and the recovery point.
@@ -114,6 +119,13 @@ class PartitionLog:
     observer: MarkerObserver | None = None
     _rules: AppendRules | None = None
     _form: BatchShape | None = None  # of the run that was appended last, for the next is mostly like it
+    # Counts of `traffic`, on the instance from the first on: most partitions have none of most of them.
+    refused_count = 0
+    rejected_bytes = 0
+    corrupt_batches_count = 0
+    fetches_count = 0
+    fetched_bytes = 0
+    failed_fetches_count = 0
 
     def __init__(
         self,
@@ -146,6 +158,8 @@ class PartitionLog:
         self.segments = segments
         self.segment_opened_ms = now_ms
         self.files = files
+        self._opened_end_offset = end_offset
+        self._opened_bytes = 0 if is_unreadable(segments.first) else segments.size_bytes
         self.durability = LogDurability(files, end_offset=end_offset, recovery_point=recovery_point, now_ms=now_ms)
         self.reports = LogReports(topic_partition, files.directory)
         self.producer_work = ProducerWork(topic_partition, files, producers)
@@ -164,6 +178,23 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         return self.segments.size_bytes
+
+    @property
+    def traffic(self) -> LogTraffic:
+        segments = self.segments
+        appended_bytes = 0
+        if not is_unreadable(segments.first):
+            appended_bytes = segments.size_bytes + segments.departed_bytes - self._opened_bytes
+        return LogTraffic(
+            self.log_end_offset - self._opened_end_offset,
+            appended_bytes,
+            self.refused_count,
+            self.rejected_bytes,
+            self.corrupt_batches_count,
+            self.fetches_count,
+            self.fetched_bytes,
+            self.failed_fetches_count,
+        )
 
     # Append
 
@@ -197,6 +228,7 @@ class PartitionLog:
         if header is None:
             read = read_client_batch(batch)
             if isinstance(read, AppendResult):
+                self._count_refused(read.error, len(batch))
                 return read
             header = read
         if checked is None or checked.rules is not rules:
@@ -206,6 +238,7 @@ class PartitionLog:
         if isinstance(prepared, AppendResult):
             if guard is ANSWERED_AT_ONCE:
                 self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
+            self._count_refused(prepared.error, len(batch))
             return prepared
         header, rest = prepared
         size_bytes = header.batch_length + LENGTH_OVERHEAD_BYTES
@@ -470,6 +503,13 @@ class PartitionLog:
             if end_offset - self.durability.flush_offset >= rules.flush_interval_messages:
                 self.flush_soon()
 
+    def _count_refused(self, error: ErrorCode, batch_bytes: int) -> None:
+        self.refused_count += 1
+        if error is ErrorCode.CORRUPT_MESSAGE:
+            self.corrupt_batches_count += 1
+        elif error in _TOO_LARGE:
+            self.rejected_bytes += batch_bytes
+
     def _refused_result(self, header: BatchHeader, verdict: Duplicate | ErrorCode) -> AppendResult:
         if isinstance(verdict, Duplicate):
             return AppendResult(
@@ -480,6 +520,7 @@ class PartitionLog:
                 self.log_start_offset,
                 is_duplicate=True,
             )
+        self._count_refused(verdict, 0)
         log.info(
             "batch_refused",
             topic=self.topic_partition.topic,
@@ -585,6 +626,18 @@ class PartitionLog:
             except CorruptTransactionIndexError as error:
                 usable_transaction_index(self.files, list(self.segments), error.segment)
 
+    def header_at(self, offset: int) -> BatchHeader | None:
+        """Read the header of the batch that holds an offset, below the log's end; None if there is none.
+
+        Raises StorageError; DamagedLogError where a batch on the way to it cannot be read.
+        """
+        self._require_online()
+        if not self.log_start_offset <= offset < self.log_end_offset:
+            return None
+        segment, found = self.segments.read(offset, 0, self.log_end_offset, minimum_one_batch=False)
+        header = segment.batches.log.read(found.end_position, HEADER_BYTES)
+        return read_header(header) if len(header) == HEADER_BYTES else None
+
     def offset_for_timestamp(self, timestamp_ms: int, *, isolation: Isolation) -> Search[TimestampedOffset | None]:
         """Look for the first record whose timestamp is `timestamp_ms` or later; None when there is none below the
         bound.
@@ -631,6 +684,18 @@ class PartitionLog:
         return self._epochs.end_offset_for(epoch, self.leader_epoch, self.log_end_offset)
 
     # Producers
+
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """The first offset and the producer id of each open transaction, the earliest first."""
+        return self._producers.open_transactions()
+
+    @property
+    def has_open_transaction(self) -> bool:
+        return self._producers.first_open_offset is not None
+
+    def producer(self, producer_id: int) -> ActiveProducer | None:
+        """One producer, as DescribeProducers shows it; None if the partition does not remember it."""
+        return next(self._producers.active_producers((producer_id,)), None)
 
     def begin_verification(
         self,

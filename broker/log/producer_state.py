@@ -467,6 +467,10 @@ class ProducerState:
                     producers.pop(producer_id, None)
         self.verifications.expire(now_ms, expiration_ms)
 
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """Return the first offset and the producer id of each open transaction, the earliest first."""
+        return list(self._open_transactions.items())
+
     def producer_ids(self) -> list[int]:
         """Return all producer ids, in the order of their first writes."""
         return list(self._producers)

@@ -17,7 +17,7 @@ from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.quotas.client_quotas import ClientQuotas
-from fencepost.broker.requests.api import UsualAnswer
+from fencepost.broker.requests.api import RequestObserver, UsualAnswer
 from fencepost.broker.requests.long_polls import LongPoll, PendingReply, ReplyFrame
 from fencepost.broker.requests.produce_runs import ProduceRun, RunResult, append_run
 from fencepost.broker.requests.routes import Route
@@ -102,6 +102,8 @@ class Dispatcher:
     ) -> ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply:
         """Start a decoded request. As `dispatch`."""
         services, quotas, api = self._services, self._quotas, route.api
+        if services.observer is not None:
+            services.observer.begun(api, context, request)
         if quotas is not None and quotas.is_active:
             produced_bytes = len(frame) if api.key == PRODUCE else 0
             context.meter = quotas.meter(context.client_id, produced_bytes=produced_bytes, mute=connection.mute)
@@ -126,6 +128,8 @@ class Dispatcher:
             return started.result
         if context.meter is not None:
             context.meter.pause_timing()
+        if services.observer is not None:
+            services.observer.waits(context)
         if route.carries_records and context.needs_frame:
             connection.keep_frame_until(started)
         if context.blocks_connection:
@@ -164,6 +168,9 @@ class Dispatcher:
         assert cached is not None, "the run repeats it"
         if quotas is not None and quotas.is_active:
             context.meter = quotas.meter(context.client_id, produced_bytes=0, mute=connection.mute)
+        observer = self._services.observer
+        if observer is not None:
+            observer.begun(cached.route.api, context, cached.request)
         run = append_run(context, cached, frames)
         if run is None:
             return None
@@ -171,10 +178,22 @@ class Dispatcher:
         if meter is not None:
             meter.charge_produced(run.requests_count * (frames.frame_bytes - LENGTH_BYTES))
             throttle_ms = meter.finish()
-        started = eager.start(self._answer_run(run, throttle_ms), self._loop)
-        if self._services.observer is not None:
-            self._services.observer.answered(cached.route.api, context, run.requests_count)
+        work = self._answer_run(run, throttle_ms)
+        if observer is not None:
+            work = self._answer_observed_run(work, run, context, observer)
+        started = eager.start(work, self._loop)
+        if observer is not None and not isinstance(started, eager.Finished):
+            observer.waits(context)
         return RunResult(run.requests_count, started.result if isinstance(started, eager.Finished) else started)
+
+    @staticmethod
+    async def _answer_observed_run(
+        work: Awaitable[ReplyFrame], run: ProduceRun, context: RequestContext, observer: RequestObserver
+    ) -> ReplyFrame:
+        assert context.cached is not None, "the run repeats it"
+        replies = await work
+        observer.answered(context.cached.route.api, context, run.requests_count, run)
+        return replies
 
     async def _answer_run(self, run: ProduceRun, throttle_ms: int) -> ReplyFrame:
         try:
@@ -204,6 +223,8 @@ class Dispatcher:
         pending.begin()
         if context.meter is not None:
             context.meter.pause_timing()
+        if self._services.observer is not None:
+            self._services.observer.waits(context)
         return pending
 
     def _route(self, api_key: int, api_version: int) -> Route:
@@ -237,7 +258,7 @@ class Dispatcher:
             return self._failed(route, context, request, error)
 
     async def _encode_in_slices(self, route: Route, response: Any, context: RequestContext) -> ReplyFrame:
-        throttle_ms = self._finish(route, context)
+        throttle_ms = self._finish(route, context, response)
         if throttle_ms:
             response.throttle_time_ms = throttle_ms
         steps = response_frame_in_slices(context.correlation_id, response, context.api_version)
@@ -250,7 +271,7 @@ class Dispatcher:
         """Write a usual reply, in the form of earlier ones to the same request if there is one."""
         throttle_ms = 0
         if context.meter is not None or self._services.observer is not None:
-            throttle_ms = self._finish(route, context)
+            throttle_ms = self._finish(route, context, answer)
         cached = context.cached
         if cached is not None and cached.form is not None:
             reply: ReplyFrame = cached.form.write(context.correlation_id, answer.values, throttle_ms, answer.records)
@@ -263,7 +284,7 @@ class Dispatcher:
     def _encode(self, route: Route, response: Any, context: RequestContext) -> ReplyFrame:
         if type(response) is UsualAnswer:
             return self._encode_usual(route, response, context)
-        throttle_ms = self._finish(route, context)
+        throttle_ms = self._finish(route, context, response)
         reply = None
         if response is not None:
             if throttle_ms and hasattr(response, "throttle_time_ms"):
@@ -284,14 +305,14 @@ class Dispatcher:
             context.cached.form = ReplyForm(response, route.version, route.answer_paths)
         return reply
 
-    def _finish(self, route: Route, context: RequestContext) -> int:
+    def _finish(self, route: Route, context: RequestContext, answer: Any) -> int:
         """Charge the request and tell the observer; return for how long the client is throttled, in ms."""
         if context.is_observed:
             return 0  # the reply could not be encoded, and this is the error's
         context.is_observed = True
         throttle_ms = 0 if context.meter is None else context.meter.finish()
         if self._services.observer is not None:
-            self._services.observer.answered(route.api, context, 1)
+            self._services.observer.answered(route.api, context, 1, answer)
         return throttle_ms
 
     def _failed(self, route: Route, context: RequestContext, request: Any, error: Exception) -> ReplyFrame:

@@ -116,12 +116,24 @@ async def build_in_slices(steps: SlicedWork[Any]) -> SlicedResponse:
 
 
 class RequestObserver(Protocol):
-    """Sees every reply: for metrics and a request log."""
+    """Sees every request and its answer: for metrics and a request log. Its methods raise nothing."""
 
-    def answered(self, api: Api, context: RequestContext, requests_count: int) -> None:
-        """Note that a reply was written, or that a request without a reply is done.
+    def begun(self, api: Api, context: RequestContext, request: Any) -> None:
+        """Note that a request begins. What it finds out is in `context.observation` until the answer.
+
+        Requests that were to be carried out together may begin once more, one by one.
+        """
+        ...
+
+    def waits(self, context: RequestContext) -> None:
+        """Note that the request waits: its handler was not done in its first step."""
+        ...
+
+    def answered(self, api: Api, context: RequestContext, requests_count: int, answer: Any) -> None:
+        """Note that a reply is about to be encoded, or that a request without a reply is done.
 
         requests_count: above 1 where requests of one client were carried out together; `context` is of the first.
+        answer: the response or `UsualAnswer`; None without a reply; the `ProduceRun` of requests carried out together.
         """
         ...
 
@@ -221,7 +233,8 @@ class RequestContext:
     blocks_connection: whether no other request of the connection may start until this one is answered.
     meter:  while a quota applies to the client.
     cached: the earlier request that this one repeats.
-    is_observed: whether the request is charged, and the observer has seen it.
+    is_observed: whether the request is charged, and the observer has seen its answer.
+    observation: of the observer, where there is one: what it knows of the request.
     """
 
     __slots__ = (
@@ -234,8 +247,10 @@ class RequestContext:
         "is_observed",
         "meter",
         "needs_frame",
+        "observation",
         "services",
     )
+    observation: Any
 
     def __init__(
         self,

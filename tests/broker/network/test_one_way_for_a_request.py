@@ -715,7 +715,14 @@ class Observer:
     def __init__(self) -> None:
         self.seen: list[tuple[str, int, int]] = []
 
-    def answered(self, api: Api, context: RequestContext, requests_count: int) -> None:
+    def begun(self, api: Api, context: RequestContext, request: Any) -> None:
+        context.observation = api.name
+
+    def waits(self, context: RequestContext) -> None:
+        assert context.observation, "it has begun"
+
+    def answered(self, api: Api, context: RequestContext, requests_count: int, answer: Any) -> None:
+        assert context.observation == api.name
         self.seen.append((api.name, context.correlation_id, requests_count))
 
     @property
