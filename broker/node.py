@@ -51,6 +51,7 @@ from fencepost.broker.transaction.verification import TransactionVerifier
 if TYPE_CHECKING:
     import random
 
+    from fencepost.broker.http.service import HttpService
     from fencepost.broker.network.authentication import ListenerAuthentication
 
 log = get_logger(__name__)
@@ -124,6 +125,7 @@ class Node:
         self._services: Services | None = None
         self._shares: LazyShareService | None = None
         self._servers: list[Server] = []
+        self._http: HttpService | None = None
         self._cleanup = AsyncExitStack()
 
     @property
@@ -146,6 +148,11 @@ class Node:
     def advertised_addresses(self) -> list[Endpoint]:
         """The address that each listener advertises to its clients."""
         return [server.bound.advertised for server in self._servers]
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """Host and port of the HTTP listener, if there is one."""
+        return None if self._http is None else self._http.address
 
     @property
     def connection_count(self) -> int:
@@ -215,6 +222,7 @@ class Node:
             bound = self._bind(listener, settings)
             cleanup.callback(bound.close)
             bound_listeners.append(bound)
+        http = self._http = await self._listen_to_http() if settings.fencepost_http_listener else None
 
         if self._is_disk_local:
             make_data_directory(self.data_directory)
@@ -291,6 +299,8 @@ class Node:
         )
         if settings.authorizer_class_name:
             await self._authorize(services)
+        if http is not None:
+            http.observe(services)
         self._services = services
         self._sweep_regularly(logs)
 
@@ -326,6 +336,22 @@ class Node:
             self._servers.append(server)
             await server.start()
         cleanup.push_async_callback(self._stop_servers)
+        if http is not None:
+            http.serve(services, self._servers, network_memory)
+
+    async def _listen_to_http(self) -> HttpService:
+        """Answer probes from now on; whatever fails later, they say so. Raises StartError."""
+        # Imported here: most brokers have no HTTP listener, and no need of its library.
+        try:
+            from fencepost.broker.http.service import HttpService
+        except ModuleNotFoundError as error:
+            raise StartError(
+                f"fencepost.http.listener needs the package {error.name}: pip install 'fencepost[http]'"
+            ) from None
+        http = HttpService(self.settings, lambda: self.failure)
+        self._cleanup.callback(http.close)
+        await http.accept()
+        return http
 
     async def _authenticate(
         self, bound_listeners: Sequence[BoundListener], scram_credentials: ScramCredentials

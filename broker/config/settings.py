@@ -17,6 +17,7 @@ from fencepost.broker.config.table import (
     SECTIONS,
     ConnectionSettings,
     GroupSettings,
+    HttpSettings,
     LogSettings,
     ServerSettings,
     ShareGroupSettings,
@@ -101,6 +102,7 @@ class Settings(
     TopicSettings,
     AuthenticationSettings,
     EncryptionSettings,
+    HttpSettings,
     ConnectionSettings,
     ServerSettings,
 ):

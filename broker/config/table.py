@@ -673,11 +673,45 @@ class ShareGroupSettings:
     share_coordinator_load_buffer_size: int = accepted(INT, 5_242_880, "loading reads 4 MiB at a time", at_least(1))
 
 
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class HttpSettings:
+    """HTTP listener: metrics and health"""
+
+    fencepost_http_listener: str | None = declare(
+        STRING,
+        None,
+        "Where the HTTP listener is: `host:port`, such as `127.0.0.1:9644`; port 0 takes a free one. It serves "
+        "`/metrics`, `/healthz`, `/readyz`, `/livez` and `/v1/…`, see [monitoring.md](monitoring.md). Unset: there is "
+        "none. It needs `pip install 'fencepost[http]'`.",
+    )
+    fencepost_http_token_file: str | None = declare(
+        STRING,
+        None,
+        "A file of tokens for HTTP clients, a line for each: `name:role:sha256`, with the role `viewer` (may read) or "
+        "`operator` (may change, too) and the SHA-256 of the token in hex. Clients send the token as `Authorization: "
+        "Bearer …`. Every change needs one; on a listener that other machines reach, all but the health paths do.",
+    )
+    fencepost_http_host_names: tuple[str, ...] = declare(
+        LIST,
+        (),
+        "Further names by which HTTP clients know this broker, such as that of a Kubernetes Service. A request with "
+        "another name in its Host header is refused; addresses are accepted, as is the name of this machine.",
+    )
+    fencepost_metrics_max_partitions: int = declare(
+        INT,
+        5_000,
+        "With more partitions than this, metrics for each partition are left out; with more committed offsets, the "
+        "lags of groups are.",
+        at_least(0),
+    )
+
+
 SECTIONS: tuple[type, ...] = (
     ServerSettings,
     ConnectionSettings,
     EncryptionSettings,
     AuthenticationSettings,
+    HttpSettings,
     TopicSettings,
     LogSettings,
     TransactionSettings,

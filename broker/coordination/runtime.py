@@ -51,6 +51,7 @@ __all__ = [
     "CoordinatorRefusal",
     "CoordinatorRuntime",
     "Decision",
+    "LoadTimes",
     "Parked",
     "PartitionState",
     "RecordOrigin",
@@ -119,6 +120,20 @@ class CoordinatorPartition(Generic[S]):
         return partition_log.high_watermark >= partition_log.log_end_offset
 
 
+@dataclass(slots=True)
+class LoadTimes:
+    """How long the loads of partitions took, in seconds."""
+
+    count: int = 0
+    total_s: float = 0.0
+    longest_s: float = 0.0
+
+    def add(self, duration_s: float) -> None:
+        self.count += 1
+        self.total_s += duration_s
+        self.longest_s = max(self.longest_s, duration_s)
+
+
 class CoordinatorRefusal(Exception):  # noqa: N818  # an expected answer of a coordinator, not an error
     """Error code for a request to a partition that is loading, offline or not owned.
 
@@ -162,6 +177,7 @@ class CoordinatorRuntime(Generic[S]):
         self._applied = applied
         self._only_latest_count = only_latest_count
         self._decides_purely = decides_purely
+        self.load_times = LoadTimes()
         self._reloads = ReloadPolicy()
         self._pauses_s: dict[int, float] = {}  # before loads that follow a failure
         self._partitions: dict[int, CoordinatorPartition[S]] = {}
@@ -172,6 +188,10 @@ class CoordinatorRuntime(Generic[S]):
 
     def partitions(self) -> Iterable[CoordinatorPartition[S]]:
         return self._partitions.values()
+
+    def offline_partitions(self) -> list[int]:
+        """The partitions that answer no request until the next start."""
+        return [one.index for one in self._partitions.values() if one.state is PartitionState.OFFLINE]
 
     def partition(self, index: int) -> CoordinatorPartition[S]:
         """The active partition. Raises CoordinatorRefusal: NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
@@ -487,13 +507,15 @@ class CoordinatorRuntime(Generic[S]):
             partition.shard.loaded(self._clock.now_ms())
             partition.log.observer = _MarkerObserver(self, partition)
             partition.state = PartitionState.ACTIVE
+        duration_s = time.perf_counter() - began_at_s
+        self.load_times.add(duration_s)
         if replay.record_count:
             log.info(
                 "coordinator_partition_loaded",
                 coordinator=self.name,
                 partition=partition.index,
                 records=replay.record_count,
-                duration_ms=round((time.perf_counter() - began_at_s) * 1000, 3),
+                duration_ms=round(duration_s * 1000, 3),
             )
         if self._applied is not None:
             self._applied(partition)

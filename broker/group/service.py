@@ -6,7 +6,7 @@ It routes each request to the shard of its group, loads the shards, and removes 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property, partial
 from heapq import merge
@@ -20,6 +20,7 @@ from fencepost.broker.coordination.runtime import (
     CoordinatorRefusal,
     CoordinatorRuntime,
     Decision,
+    LoadTimes,
     PartitionState,
     partition_for_key,
 )
@@ -31,7 +32,7 @@ from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes, Rep
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.group.offsets.decisions import OffsetSearch
 from fencepost.broker.group.refusals import HeartbeatRefusal
-from fencepost.broker.group.shard import GroupShard
+from fencepost.broker.group.shard import GroupShard, GroupSummary
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
@@ -487,6 +488,30 @@ class GroupService:
         if len(present) != len(partitions) or not all(map(is_, present, partitions)):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return groups
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a partition of `__consumer_offsets` does not answer requests yet."""
+        return any(partition.is_loading for partition in self._runtime.partitions())
+
+    @property
+    def offline_partitions(self) -> list[int]:
+        """Partitions of `__consumer_offsets` that answer no request any more, after a failure."""
+        return self._runtime.offline_partitions()
+
+    @property
+    def load_times(self) -> LoadTimes:
+        return self._runtime.load_times
+
+    def summaries(self) -> Iterator[GroupSummary]:
+        """Summarize all groups of the partitions that answer requests; the caller may pause between any two."""
+        for partition in list(self._runtime.partitions()):
+            if partition.state is PartitionState.ACTIVE:
+                yield from partition.shard.summaries()
+
+    def summary(self, group_id: str) -> GroupSummary | None:
+        """Summarize one group; None if it is unknown. Raises CoordinatorRefusal."""
+        return self._runtime.partition(self._partition_index(group_id)).shard.summary(group_id)
 
     async def describe_group(self, group_id: str) -> DescribedGroup | HeartbeatRefusal:
         """Describe a classic group. Refuses: GROUP_ID_NOT_FOUND, and the coordinator's errors."""

@@ -8,10 +8,10 @@ Source: Kafka's GroupCoordinatorShard, GroupMetadataManager and OffsetMetadataMa
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup, ClassicState
@@ -38,6 +38,7 @@ from fencepost.broker.group.offsets.committed import OffsetStore
 from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES, OffsetDecisions
 from fencepost.broker.group.offsets.expiry import expired_offsets
 from fencepost.broker.group.offsets.records import (
+    OffsetAndMetadata,
     OffsetCommitted,
     decode_key,
     decode_offset,
@@ -81,6 +82,16 @@ MAX_DEADLINES_PER_DECISION = 500
 MAX_MEMBERS_PER_DEADLINE_DECISION = 2_000
 """Approximate bound on the members of the groups in one deadline decision: each group may begin a generation."""
 _SWEEP = DeadlineKey(DeadlineKind.SWEEP)
+
+
+class GroupSummary(NamedTuple):
+    """A group of any kind, with the offsets that it has committed."""
+
+    group_id: str
+    kind: str
+    state: str
+    members_count: int
+    committed: Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class GroupShard:
@@ -297,6 +308,21 @@ class GroupShard:
                     group_state=group.state_name,
                     group_type=group.group_type,
                 )
+
+    def summaries(self) -> Iterator[GroupSummary]:
+        """Summarize each group; what is yielded later may be of a later state."""
+        for group_id in self._group_ids():
+            found = self.summary(group_id)
+            if found is not None:
+                yield found
+
+    def summary(self, group_id: str) -> GroupSummary | None:
+        """Summarize one group; None if it is unknown."""
+        group = self._group(group_id)
+        if group is None:
+            return None
+        committed = self._offsets.committed(group_id)
+        return GroupSummary(group_id, group.group_type, group.state_name, len(group.members), committed)
 
     def describe_group(self, group_id: str) -> DescribedGroup | HeartbeatRefusal:
         """Describe a classic group; metadata and assignments only if it is stable.

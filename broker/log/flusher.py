@@ -48,8 +48,18 @@ class Syncable(Protocol):
         ...
 
 
+class SyncObserver(Protocol):
+    """Sees when syncs begin and end, for metrics. Its methods raise nothing."""
+
+    def sync_began(self, logs: Sequence[Syncable]) -> None: ...
+
+    def sync_ended(self, *, is_failed: bool) -> None: ...
+
+
 class Flusher:
-    """Syncs the logs of one log directory."""
+    """Syncs the logs of one log directory. observer: None unless metrics are served."""
+
+    observer: SyncObserver | None = None
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -121,6 +131,8 @@ class Flusher:
             files.extend(work.files)
             directories.update(dict.fromkeys(work.directories))
         self.sync_count += 1
+        if self.observer is not None:
+            self.observer.sync_began([log_to_sync for log_to_sync, _ in self._syncing])
         try:
             sync = asyncio.ensure_future(self._disk.sync(files, tuple(directories)))
             sync.add_done_callback(self._ended)
@@ -135,6 +147,8 @@ class Flusher:
     @SYNC.catches_itself
     def _end(self, error: StorageError | None) -> None:
         """Report the result to each log, also when one of them raises; then start the next sync."""
+        if self.observer is not None:
+            self.observer.sync_ended(is_failed=error is not None)
         syncing, self._syncing = self._syncing, []
         for log_to_sync, work in syncing:
             try:

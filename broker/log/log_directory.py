@@ -127,6 +127,10 @@ class LogDirectory:
     def path(self) -> str:
         return self._path
 
+    @property
+    def flusher(self) -> Flusher:
+        return self._flusher
+
     def volume(self) -> Volume:
         """Return the file system of the directory. Raises StorageError."""
         return self._disk.volume(self._path)

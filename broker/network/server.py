@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from fencepost.broker.config import Endpoint, Listener, Settings
@@ -175,6 +175,15 @@ class Server:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    @property
+    def accepted_count(self) -> int:
+        """Connections since the start, also those that were refused."""
+        return self._next_connection_id - 1
+
+    @property
+    def connections(self) -> Iterable[Connection]:
+        return self._connections.values()
 
     async def start(self) -> None:
         """Start to listen."""

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.internal_topic import InternalTopicLoader
@@ -19,6 +19,7 @@ from fencepost.broker.coordination.runtime import (
     CoordinatorRefusal,
     CoordinatorRuntime,
     Decision,
+    LoadTimes,
     PartitionState,
     partition_for_key,
 )
@@ -43,7 +44,7 @@ from fencepost.broker.transaction.metadata import (
 )
 from fencepost.broker.transaction.names import is_matched, parse_expirations
 from fencepost.broker.transaction.producer_ids import ProducerIds
-from fencepost.broker.transaction.shard import ProducerReply, TransactionLimits, TransactionShard
+from fencepost.broker.transaction.shard import ForcedEnd, ProducerReply, TransactionLimits, TransactionShard
 from fencepost.broker.transaction.state_machine import CONCURRENT, TransactionVersion
 from fencepost.protocol.errors import ErrorCode
 
@@ -57,6 +58,17 @@ AnswerT = TypeVar("AnswerT")
 TransactionPartition = CoordinatorPartition[TransactionShard]
 
 
+class TransactionObserver(Protocol):
+    """Sees transactions end, for metrics. It raises nothing."""
+
+    def completed(self, prepared: TransactionMetadata, forced: ForcedEnd | None) -> None:
+        """Note that all markers of a transaction are written, and its Complete record.
+
+        forced: why the coordinator aborted it; None if its client ended it, or if that was before a restart.
+        """
+        ...
+
+
 class TransactionService:
     """The coordinator of all transactional ids whose partition of `__transaction_state` is hosted here.
 
@@ -64,7 +76,10 @@ class TransactionService:
     from is durable. A request that meets a transaction whose markers are being written waits for it, up to
     `add.partitions.to.txn.retry.backoff.max.ms`, before it gets CONCURRENT_TRANSACTIONS: clients retry that error only
     after a pause that is much longer than the markers take.
+    observer: sees each transaction that is complete; None unless metrics are served.
     """
+
+    observer: TransactionObserver | None = None
 
     def __init__(
         self,
@@ -380,6 +395,32 @@ class TransactionService:
 
     # Views for administrators
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether a partition of `__transaction_state` does not answer requests yet."""
+        return any(partition.is_loading for partition in self._runtime.partitions())
+
+    @property
+    def offline_partitions(self) -> list[int]:
+        """Partitions of `__transaction_state` that answer no request any more, after a failure."""
+        return self._runtime.offline_partitions()
+
+    @property
+    def load_times(self) -> LoadTimes:
+        return self._runtime.load_times
+
+    def known(self) -> list[TransactionMetadata]:
+        """Return all transactions of the partitions that answer requests."""
+        found: list[TransactionMetadata] = []
+        for partition in self._runtime.partitions():
+            if partition.state is PartitionState.ACTIVE:
+                found += partition.shard.transactions.values()
+        return found
+
+    def completing(self, transactional_id: str) -> bool:
+        """Whether the markers of a transaction are being written."""
+        return transactional_id in self._completions
+
     def find(self, transactional_id: str) -> TransactionMetadata | ErrorCode:
         """Return one transaction. Refuses: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and a coordinator's errors."""
         if not transactional_id:
@@ -440,7 +481,11 @@ class TransactionService:
         if self._completions.get(transactional_id) is not completion:
             return
         del self._completions[transactional_id]
+        forced_ends = completion.partition.shard.forced_ends
+        forced = forced_ends.pop(transactional_id, None) if forced_ends else None
         refusal = completion.refusal
+        if self.observer is not None and refusal is None:
+            self.observer.completed(completion.transaction, forced)
         if refusal is None and not self._coordinator_reload.refusal_count:
             return
         coordinator_partition = TopicPartition(TRANSACTION_STATE_TOPIC, completion.partition_index)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -66,6 +67,13 @@ DEADLINE_RECORDS_BYTES = 16_384
 """Bound of one decision on time-outs and expiry; later turns of the event loop decide the rest."""
 
 _UNKNOWN_ID: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class ForcedEnd(Enum):
+    """Why the coordinator aborted a transaction whose client did not ask for it."""
+
+    TIMED_OUT = "timed_out"
+    FENCED = "fenced"
 
 
 class ProducerReply(NamedTuple):
@@ -124,6 +132,7 @@ class TransactionShard:
         self.prepared_without_completion: dict[
             str, None
         ] = {}  # prepared, and not yet taken by the service; in log order
+        self.forced_ends: dict[str, ForcedEnd] = {}  # of aborts whose markers are being written
         self._limits = limits
         self._take_producer_id = take_producer_id
         self._deadlines: Deadlines[str] = Deadlines()  # time-outs of open transactions, expiry of the others
@@ -171,14 +180,8 @@ class TransactionShard:
             records = self._abort_records(metadata, now_ms)
             if records is None:
                 return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            note = partial(
-                log.info,
-                "transaction_fenced",
-                transactional_id=transactional_id,
-                producer_id=metadata.producer_id,
-                producer_epoch=metadata.producer_epoch,
-            )
-            return Decision(ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS), records, settle=note)
+            settle = partial(self._fenced, metadata)
+            return Decision(ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS), records, settle=settle)
         if expected is not None and expected == metadata.previous_producer:
             # The reply to an earlier request was lost: return the same producer again, not the next one.
             producer, previous_producer_id = metadata.producer, metadata.previous_producer_id
@@ -211,6 +214,19 @@ class TransactionShard:
         )
         reply = ProducerReply(NO_ERROR, *successor, ongoing=metadata.producer)
         return Decision(reply, [metadata_record(kept)], settle=note)
+
+    def _fenced(self, metadata: TransactionMetadata) -> None:
+        self._note_forced_end(metadata, ForcedEnd.FENCED)
+        log.info(
+            "transaction_fenced",
+            transactional_id=metadata.transactional_id,
+            producer_id=metadata.producer_id,
+            producer_epoch=metadata.producer_epoch,
+        )
+
+    def _note_forced_end(self, metadata: TransactionMetadata, end: ForcedEnd) -> None:
+        if metadata.partitions:  # without partitions it is complete at once
+            self.forced_ends[metadata.transactional_id] = end
 
     def decide_add_partitions(
         self,
@@ -394,6 +410,7 @@ class TransactionShard:
                 self._deadlines.set(transactional_id, retry_ms)
         self._pace.settled(self._deadlines, now_ms)
         for metadata in timed_out:
+            self._note_forced_end(metadata, ForcedEnd.TIMED_OUT)
             log.info(
                 "transaction_timed_out",
                 transactional_id=metadata.transactional_id,
@@ -508,6 +525,7 @@ class TransactionShard:
     def _forget(self, transactional_id: str) -> None:
         self.transactions.pop(transactional_id, None)
         self.prepared_without_completion.pop(transactional_id, None)
+        self.forced_ends.pop(transactional_id, None)
         self._deadlines.clear(transactional_id)
 
 

@@ -1,0 +1,29 @@
+"""All families that a scrape shows, in order."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.broker.http.broker_families import (
+    CLUSTER_FAMILIES,
+    CONNECTION_FAMILIES,
+    MACHINE_FAMILIES,
+    REQUEST_FAMILIES,
+)
+from fencepost.broker.http.family import Family
+from fencepost.broker.http.group_families import GROUP_FAMILIES
+from fencepost.broker.http.topic_families import PARTITION_FAMILIES, TRAFFIC_FAMILIES
+from fencepost.broker.http.transaction_families import TRANSACTION_FAMILIES
+
+SECTIONS: Final = {
+    "Requests": REQUEST_FAMILIES,
+    "Topics": TRAFFIC_FAMILIES,
+    "Partitions": PARTITION_FAMILIES,
+    "Transactions": TRANSACTION_FAMILIES,
+    "Groups": GROUP_FAMILIES,
+    "Connections": CONNECTION_FAMILIES,
+    "Cluster": CLUSTER_FAMILIES,
+    "Disk, event loop and process": MACHINE_FAMILIES,
+}
+"""By title, for the page about them."""
+FAMILIES: Final[tuple[Family, ...]] = tuple(family for section in SECTIONS.values() for family in section)

@@ -1,0 +1,135 @@
+"""The HTTP listener: its socket, its connections, and what happens to a request before and after its route."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import chain
+from typing import Final
+
+from fencepost.broker.config import Listener, Settings
+from fencepost.broker.config.listeners import ALL_INTERFACES, parse_endpoint
+from fencepost.broker.http.access import Access, AccessDeniedError, Token, TokenFileError, read_tokens
+from fencepost.broker.http.connection import HttpConnection
+from fencepost.broker.http.exchange import BadRequestError, HttpRequest, HttpResponse, error_response
+from fencepost.broker.http.node_view import NodeView
+from fencepost.broker.http.routes import find_route
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
+from fencepost.broker.network.server import Acceptor, SocketListener, StartError
+
+log = get_logger(__name__)
+
+NAME: Final = "HTTP"
+MAXIMUM_CONNECTIONS: Final = 32
+
+
+def parse_http_listener(settings: Settings) -> Listener:
+    """The listener of `fencepost.http.listener`. Raises StartError."""
+    text = settings.fencepost_http_listener or ""
+    try:
+        name, host, port = parse_endpoint(f"{NAME}://{text}")
+    except ValueError:
+        raise StartError(
+            f"fencepost.http.listener: expected HOST:PORT, such as 127.0.0.1:9644 or [::1]:9644; got {text!r}"
+        ) from None
+    return Listener(name, host, port, None)
+
+
+def _access(settings: Settings, host: str) -> Access:
+    tokens: tuple[Token, ...] = ()
+    if settings.fencepost_http_token_file:
+        try:
+            tokens = read_tokens(settings.fencepost_http_token_file)
+        except TokenFileError as error:
+            raise StartError(f"fencepost.http.token.file: {error}") from None
+    access = Access(host, tokens, settings.fencepost_http_host_names)
+    if not access.is_local and not tokens:
+        raise StartError(
+            f"fencepost.http.listener: {host or 'every interface'} is reached from other machines, so clients need "
+            "tokens: name a file of them in fencepost.http.token.file, or listen on 127.0.0.1"
+        )
+    return access
+
+
+class HttpListener:
+    """Bound to its port when it is made, before the broker does anything else; `accept` begins to serve.
+
+    Until `serve` names a node, it says that the broker is starting. Raises StartError.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        listener = parse_http_listener(settings)
+        self._access = _access(settings, listener.host)
+        self._bound = SocketListener(listener, settings)
+        self._backlog = settings.socket_listen_backlog_size
+        self._acceptor: Acceptor | None = None
+        self._connections: dict[HttpConnection, None] = {}
+        self._turns = PerTurnLimiter(1)
+        self._view: Callable[[], NodeView | None] = lambda: None
+        self.host, self.port = self._bound.address.host, self._bound.address.port
+
+    async def accept(self) -> None:
+        """Start to accept connections."""
+        loop = asyncio.get_running_loop()
+        self._acceptor = await loop.create_server(
+            lambda: HttpConnection(self, self._respond, self._turns, loop),
+            sock=self._bound.socket,
+            backlog=self._backlog,
+        )
+        log.info("http_listening", host=self.host, port=self.port)
+        if not self._access.is_local:
+            log.warning(
+                "http_is_not_encrypted",
+                host=self.host or next(iter(ALL_INTERFACES - {""})),
+                hint="tokens cross the network in clear text; put a TLS proxy in front of it, or listen on 127.0.0.1",
+            )
+
+    def serve(self, view: Callable[[], NodeView | None]) -> None:
+        """Answer from a node, which `view` returns; None while it is not there."""
+        self._view = view
+
+    def close(self) -> None:
+        """Close the port and all connections."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self._bound.close()
+        for connection in list(self._connections):
+            connection.abort()
+
+    # HttpConnectionOwner
+
+    def http_connection_opened(self, connection: HttpConnection) -> bool:
+        if len(self._connections) >= MAXIMUM_CONNECTIONS:
+            idle = next((one for one in self._connections if one.is_idle), None)
+            if idle is None:
+                return False
+            del self._connections[idle]
+            idle.abort()
+        self._connections[connection] = None
+        return True
+
+    def http_connection_closed(self, connection: HttpConnection) -> None:
+        self._connections.pop(connection, None)
+
+    # Requests
+
+    async def _respond(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request; raises nothing but what ends the task."""
+        try:
+            self._access.check(request)
+            response = await find_route(request)(self._view(), request)
+            # An exception of the first step can still be answered.
+            response.pieces = chain((next(response.pieces, ""),), response.pieces)
+        except BadRequestError as error:
+            return error_response(error.status, str(error))
+        except AccessDeniedError as error:
+            log.info("http_request_refused", client=request.client_host, status=error.status, reason=str(error))
+            response = error_response(error.status, str(error))
+            if error.status == 401:
+                response.headers = {"WWW-Authenticate": "Bearer"}
+            return response
+        except Exception:
+            log.exception("http_request_failed", method=request.method, path="/" + "/".join(request.path))
+            return error_response(500, "the broker failed to answer; its log has the reason")
+        return response

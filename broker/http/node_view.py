@@ -1,0 +1,47 @@
+"""What the HTTP listener sees of the node: its parts, and what is observed only while there is an HTTP listener."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fencepost.broker.config import Settings
+    from fencepost.broker.http.connection_rates import CreationRates
+    from fencepost.broker.http.loop_delay import LoopDelay
+    from fencepost.broker.http.producer_clients import ProducerClients
+    from fencepost.broker.http.request_metrics import RequestMetrics
+    from fencepost.broker.http.storage_metrics import DepartedTraffic, SyncMetrics
+    from fencepost.broker.http.transaction_metrics import TransactionMetrics
+    from fencepost.broker.log.partition_log import PartitionLog
+    from fencepost.broker.network.network_memory import NetworkMemory
+    from fencepost.broker.network.server import Server
+    from fencepost.broker.requests.api import Services
+
+
+@dataclass(slots=True)
+class NodeView:
+    """The parts of a node that is started.
+
+    started_ms: wall time of the start. failure: returns why the node stopped, if it did.
+    """
+
+    services: Services
+    settings: Settings
+    servers: Sequence[Server]
+    network_memory: NetworkMemory
+    requests: RequestMetrics
+    clients: ProducerClients
+    syncs: SyncMetrics
+    departed: DepartedTraffic
+    transactions: TransactionMetrics
+    loop_delay: LoopDelay
+    creation_rates: CreationRates
+    started_ms: int
+    data_directory: str
+    failure: Callable[[], str | None]
+
+    def logs(self) -> Iterable[PartitionLog]:
+        """The open logs of this node."""
+        return self.services.topics.directory.logs()

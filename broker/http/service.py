@@ -1,0 +1,94 @@
+"""The HTTP listener of a node: it is bound first, answers while the node starts, and observes the node from then on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from fencepost.broker.config import Settings
+from fencepost.broker.http.connection_rates import CreationRates
+from fencepost.broker.http.listener import HttpListener
+from fencepost.broker.http.loop_delay import LoopDelay
+from fencepost.broker.http.node_view import NodeView
+from fencepost.broker.http.producer_clients import ProducerClients
+from fencepost.broker.http.request_metrics import RequestMetrics
+from fencepost.broker.http.storage_metrics import DepartedTraffic, SyncMetrics
+from fencepost.broker.http.transaction_metrics import TransactionMetrics
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.network.network_memory import NetworkMemory
+from fencepost.broker.network.server import Server
+from fencepost.broker.requests.api import Services
+
+
+class HttpService:
+    """Made before the node's parts; `accept`, then `observe` with them, then `serve`. Raises StartError."""
+
+    def __init__(self, settings: Settings, failure: Callable[[], str | None]) -> None:
+        self._settings = settings
+        self._failure = failure
+        self._listener = HttpListener(settings)
+        self._view: NodeView | None = None
+        self._observed: tuple[RequestMetrics, ProducerClients] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return self._listener.host, self._listener.port
+
+    async def accept(self) -> None:
+        """Answer requests: until `serve`, that the broker is starting."""
+        await self._listener.accept()
+
+    def observe(self, services: Services) -> None:
+        """Count the requests that these services, and copies that are made of them from now on, are used for."""
+        clients = ProducerClients(services.clock)
+        requests = RequestMetrics(clients)
+        services.observer = requests
+        self._observed = requests, clients
+
+    def serve(self, services: Services, servers: Sequence[Server], network_memory: NetworkMemory) -> None:
+        """Answer from a node that has started."""
+        assert self._observed is not None, "the node's requests are observed before it serves them"
+        requests, clients = self._observed
+        topics, transactions = services.topics, TransactionMetrics(services.clock)
+        syncs = SyncMetrics()
+        departed = DepartedTraffic(topics.directory, syncs)
+        rates = CreationRates(servers)
+
+        def deleted(topic: TopicMetadata) -> None:
+            departed.topic_deleted(topic)
+            requests.topic_deleted(topic.name, topic.topic_id)
+
+        def minute_over() -> None:
+            requests.turn()
+            rates.turn()
+
+        topics.on_deleted.append(deleted)
+        topics.directory.flusher.observer = syncs
+        services.transactions.observer = transactions
+        loop_delay = LoopDelay(asyncio.get_running_loop(), minute_over)
+        loop_delay.start()
+        self._view = NodeView(
+            services=services,
+            settings=self._settings,
+            servers=servers,
+            network_memory=network_memory,
+            requests=requests,
+            clients=clients,
+            syncs=syncs,
+            departed=departed,
+            transactions=transactions,
+            loop_delay=loop_delay,
+            creation_rates=rates,
+            started_ms=services.clock.now_ms(),
+            data_directory=topics.directory.path,
+            failure=self._failure,
+        )
+        self._listener.serve(lambda: self._view)
+
+    def close(self) -> None:
+        """Close the port and stop observing."""
+        self._listener.close()
+        if self._view is not None:
+            self._view.loop_delay.close()
+            self._view = None

@@ -1,0 +1,62 @@
+"""Counts of syncs, and the traffic of logs that are not there any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from fencepost.broker.http.histogram import Histogram
+from fencepost.broker.log.flusher import Syncable
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.log_types import LogTraffic
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.metadata.image import TopicMetadata
+
+
+class SyncMetrics:
+    """How long syncs take, and how much they make durable; the observer of the flusher, which runs one at a time."""
+
+    def __init__(self) -> None:
+        self.durations = Histogram()
+        self.synced_bytes = 0
+        self.failed_count = 0
+        self._began_s = 0.0
+        self._syncing_bytes = 0
+        self._synced: dict[PartitionLog, int] = {}  # what of each log's appended bytes is in a sync, or behind one
+
+    def sync_began(self, logs: Sequence[Syncable]) -> None:
+        self._began_s = time.perf_counter()
+        self._syncing_bytes = 0
+        for log in logs:
+            if isinstance(log, PartitionLog) and not log.is_deleted:
+                appended_bytes = log.traffic.appended_bytes
+                self._syncing_bytes += max(0, appended_bytes - self._synced.get(log, 0))
+                self._synced[log] = appended_bytes
+
+    def sync_ended(self, *, is_failed: bool) -> None:
+        self.durations.add(time.perf_counter() - self._began_s)
+        if is_failed:
+            self.failed_count += 1
+        else:
+            self.synced_bytes += self._syncing_bytes
+
+    def forget(self, log: PartitionLog) -> None:
+        """Drop a log that is deleted or served elsewhere."""
+        self._synced.pop(log, None)
+
+
+class DepartedTraffic:
+    """The traffic of the logs of deleted topics: counts over all topics must not fall when one is deleted."""
+
+    def __init__(self, directory: LogDirectory, syncs: SyncMetrics) -> None:
+        self.total = LogTraffic()
+        self._directory = directory
+        self._syncs = syncs
+
+    def topic_deleted(self, topic: TopicMetadata) -> None:
+        """Take over the counts of a topic whose logs are about to be deleted."""
+        for topic_partition in topic.partitions():
+            log = self._directory.get(topic_partition)
+            if log is not None:
+                self.total = LogTraffic(*map(sum, zip(self.total, log.traffic, strict=True)))
+                self._syncs.forget(log)
