@@ -12,7 +12,6 @@ from fencepost.broker.log.log_types import LogTraffic
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.transaction.metadata import TransactionMetadata
-from fencepost.broker.transaction.state_machine import ONGOING
 
 STEP: Final = 100
 """Logs, groups or transactions that are looked at in one step."""
@@ -113,7 +112,7 @@ class Scrape:
         if self._undecided is None:
             found = {}
             for count, one in enumerate((yield from self.transactions()), 1):
-                if one.state is ONGOING or one.state.is_prepared:
+                if one.state.is_open or one.state.is_prepared:
                     found[one.producer_id] = one
                 if count % STEP == 0:
                     yield

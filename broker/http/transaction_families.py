@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -15,13 +14,13 @@ COUNTER, GAUGE, HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 
 def _by_state(scrape: Scrape) -> Samples:
-    counts: Counter[TransactionState] = Counter()
+    counts = dict.fromkeys((state.display_name for state in TransactionState), 0)
     for count, one in enumerate((yield from scrape.transactions()), 1):
-        counts[one.state] += 1
+        counts[one.state.display_name] += 1
         if count % STEP == 0:
             yield None
-    for state in TransactionState:
-        yield Sample(f'state="{state.display_name}"', counts[state])
+    for name, number in counts.items():
+        yield Sample(f'state="{name}"', number)
 
 
 def _ended(scrape: Scrape) -> Samples:
