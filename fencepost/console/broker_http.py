@@ -1,0 +1,95 @@
+"""The broker's HTTP port, which knows what Kafka's protocol does not say: who is behind a producer id.
+
+Optional. Without it, or with a broker that is not Fencepost, pages say what they cannot show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fencepost.console.stuck import Client
+
+TIMEOUT_S: Final = 3.0
+LONGEST_ANSWER_BYTES: Final = 8 << 20
+NOT_GIVEN: Final = "start the console with --broker-http to see which client that is"
+
+
+class HttpFailedError(Exception):
+    """The HTTP port did not answer, or not with JSON; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class FoundClient:
+    """The client behind a producer id, or why it is not known."""
+
+    client: Client | None
+    missing: str = ""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The token goes to the address that the operator named, and nowhere else."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class BrokerHttp:
+    """url: `http://127.0.0.1:9644`, or None for none. token: sent as a bearer token."""
+
+    def __init__(self, url: str | None, token: str | None = None) -> None:
+        self.url = url.rstrip("/") if url else None
+        self._token = token
+        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    async def get(self, path: str) -> Any:
+        """The JSON at a path. Raises HttpFailedError."""
+        if self.url is None:
+            raise HttpFailedError(NOT_GIVEN)
+        return await asyncio.to_thread(self._get, f"{self.url}{path}")
+
+    def _get(self, address: str) -> Any:
+        headers = {"Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(address, headers=headers)
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+                return json.loads(answer.read(LONGEST_ANSWER_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise HttpFailedError(f"the broker's HTTP port answered {error.code} {error.reason}") from None
+        except (OSError, ValueError) as error:
+            raise HttpFailedError(f"the broker's HTTP port does not answer: {error}") from None
+
+    async def client_of(self, producer_id: int) -> FoundClient:
+        """The client behind a producer id."""
+        try:
+            found = await self.get(f"/v1/producers/{producer_id}")
+        except HttpFailedError as error:
+            return FoundClient(None, str(error))
+        client = read_client(found.get("client")) if isinstance(found, dict) else None
+        if client is None:
+            return FoundClient(None, "the broker has not seen it since its start")
+        return FoundClient(client)
+
+
+def read_client(found: Any) -> Client | None:
+    """Read a client as the HTTP port describes it; None where it describes none."""
+    if not isinstance(found, dict) or not found:
+        return None
+    host, port = str(found.get("address") or ""), found.get("port")
+    software = f"{found.get('software_name') or ''} {found.get('software_version') or ''}".strip()
+    is_connected, last_seen_ms = found.get("is_connected"), found.get("last_seen_ms")
+    return Client(
+        address=f"{host}:{port}" if host and port else host,
+        client_id=str(found.get("client_id") or ""),
+        software=software,
+        principal=str(found.get("principal") or ""),
+        is_connected=is_connected if isinstance(is_connected, bool) else None,
+        last_seen_ms=last_seen_ms if isinstance(last_seen_ms, int) else -1,
+    )

@@ -1,0 +1,198 @@
+"""A whole cluster as one user sees it: a connection per broker, and the way to a coordinator or a leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from fencepost.console.kafka.connection import Connection, Security
+from fencepost.console.kafka.errors import ClusterError, LogInNeededError, UnreachableError, check
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+
+class CoordinatorKind(IntEnum):
+    """What a coordinator is asked for, with the number that FindCoordinator has for it."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+@dataclass(frozen=True)
+class Node:
+    """Address of a broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition of a topic. leader: -1 for none; error: Kafka's code, 0 for none."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    error: int
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic with its partitions in order."""
+
+    name: str
+    is_internal: bool
+    partitions: tuple[Partition, ...]
+    error: int = 0
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The brokers and topics, as one broker knew them at one time."""
+
+    cluster_id: str
+    controller: int
+    nodes: Mapping[int, Node]
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+
+
+class Cluster:
+    """A client of a cluster, for one user. Connections are made when they are first needed."""
+
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], security: Security) -> None:
+        self._bootstrap = bootstrap
+        self._security = security
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._opening: dict[tuple[str, int], asyncio.Lock] = {}
+        self._nodes: dict[int, Node] = {}
+
+    @property
+    def user(self) -> str | None:
+        """Who is logged in; None where nobody has to."""
+        credentials = self._security.credentials
+        return None if credentials is None else credentials.user
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self._bootstrap)
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def view(self, names: Iterable[str] | None = None) -> ClusterView:
+        """The brokers and these topics, all of them for None. Raises ClusterError; LogInNeededError."""
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        try:
+            reply = await self.send(request)
+        except UnreachableError:
+            if self._security.credentials is None:
+                mechanisms = await self._offered_mechanisms()
+                if mechanisms:
+                    raise LogInNeededError(mechanisms) from None
+            raise
+        nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in reply.brokers}
+        self._nodes.update(nodes)
+        found = {topic.name: _topic(topic) for topic in reply.topics if topic.name is not None}
+        return ClusterView(reply.cluster_id or "", reply.controller_id, nodes, dict(sorted(found.items())))
+
+    async def send(self, request: Any, node_id: int | None = None) -> Any:
+        """Send a request to a broker, to any for None, and return the reply. Raises ClusterError."""
+        if node_id is None:
+            return await (await self._any()).send(request)
+        node = await self._node(node_id)
+        connection = await self._connection(node.host, node.port)
+        return await connection.send(request)
+
+    async def send_to_all(self, request: Any) -> dict[int, Any]:
+        """Send a request to every broker; by node id the reply, or the ClusterError."""
+        view = await self.view(())
+        replies = await asyncio.gather(*(self._attempt(request, node_id) for node_id in view.nodes))
+        return dict(zip(view.nodes, replies, strict=True))
+
+    async def _attempt(self, request: Any, node_id: int) -> Any:
+        try:
+            return await self.send(request, node_id)
+        except ClusterError as error:
+            return error
+
+    async def serves(self, key: ApiKey) -> bool:
+        """Whether the cluster has an API at all."""
+        return key in (await self._any()).apis
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        """Node id of the coordinator of a group or a transactional id. Raises ClusterError."""
+        connection = await self._any()
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+        reply = await connection.send(request)
+        found = reply.coordinators[0] if reply.coordinators else reply
+        check(found.error_code, found.error_message)
+        self._nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
+        node_id: int = found.node_id
+        return node_id
+
+    async def send_to_coordinator(self, kind: CoordinatorKind, key: str, request: Any) -> Any:
+        """Send a request to the coordinator of a group or a transactional id. Raises ClusterError."""
+        return await self.send(request, await self.coordinator(kind, key))
+
+    async def _node(self, node_id: int) -> Node:
+        if node_id not in self._nodes:
+            await self.view(())
+        if node_id not in self._nodes:
+            raise UnreachableError(f"the cluster has no broker {node_id}" if node_id >= 0 else "there is no leader")
+        return self._nodes[node_id]
+
+    async def _any(self) -> Connection:
+        for connection in self._connections.values():
+            if not connection.is_closed:
+                return connection
+        failure: ClusterError | None = None
+        for host, port in self._bootstrap:
+            try:
+                return await self._connection(host, port)
+            except UnreachableError as error:
+                failure = error
+        raise failure or UnreachableError("no broker is known")
+
+    async def _connection(self, host: str, port: int) -> Connection:
+        address = host, port
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or connection.is_closed:
+                connection = self._connections[address] = await Connection.open(host, port, self._security)
+            return connection
+
+    async def _offered_mechanisms(self) -> tuple[str, ...]:
+        for host, port in self._bootstrap:
+            try:
+                connection = await Connection.open(host, port, Security(tls=self._security.tls))
+            except ClusterError:
+                continue
+            return await connection.offered_mechanisms()
+        return ()
+
+
+def _topic(topic: Any) -> Topic:
+    partitions = (
+        Partition(
+            one.partition_index,
+            one.leader_id,
+            one.leader_epoch,
+            tuple(one.replica_nodes),
+            tuple(one.isr_nodes),
+            one.error_code,
+        )
+        for one in topic.partitions
+    )
+    ordered = tuple(sorted(partitions, key=lambda one: one.index))
+    return Topic(topic.name, topic.is_internal, ordered, topic.error_code)

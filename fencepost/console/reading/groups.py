@@ -1,0 +1,252 @@
+"""Groups of all kinds: states, members, committed offsets, lag."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fencepost.console.kafka.cluster import Cluster
+from fencepost.console.kafka.errors import ClusterError, check, error_name
+from fencepost.console.lag import Lag, lag_of, total
+from fencepost.console.reading.topics import PartitionState, Place
+from fencepost.protocol.consumer_protocol import decode_assignment
+from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
+from fencepost.protocol.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
+from fencepost.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest
+from fencepost.protocol.messages.share_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest
+from fencepost.protocol.primitives import DecodeError
+
+GROUPS_PER_REQUEST: Final = 200
+SHARE = "share"
+
+
+@dataclass(frozen=True)
+class ListedGroup:
+    """A group, its kind (classic, consumer, share, streams) and the broker that coordinates it."""
+
+    group_id: str
+    kind: str
+    state: str
+    coordinator: int
+
+
+@dataclass
+class GroupList:
+    """The groups that this user may see. errors: by node id, why it could not be asked."""
+
+    listed: list[ListedGroup] = field(default_factory=list)
+    errors: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a group. assigned: its partitions, or the tasks of a streams group, as text."""
+
+    member_id: str
+    instance_id: str
+    client_id: str
+    host: str
+    epoch: int | None
+    assigned: tuple[str, ...]
+
+
+@dataclass
+class GroupLag:
+    """A committed offset and what it means. who: the client id of the member that has the partition."""
+
+    topic: str
+    partition: int
+    committed: int
+    lag: Lag
+    high_watermark: int | None
+    last_stable_offset: int | None
+    metadata: str = ""
+    who: str = ""
+
+
+@dataclass
+class GroupState:
+    """A group with everything that is known of it."""
+
+    group: ListedGroup
+    epoch: int | None = None
+    assignor: str = ""
+    members: list[Member] = field(default_factory=list)
+    offsets: list[GroupLag] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def lag(self) -> Lag:
+        return total(one.lag for one in self.offsets)
+
+
+async def list_groups(cluster: Cluster) -> GroupList:
+    """Ask all brokers."""
+    found = GroupList()
+    for node_id, reply in (await cluster.send_to_all(ListGroupsRequest())).items():
+        if isinstance(reply, ClusterError):
+            found.errors[node_id] = str(reply)
+        elif reply.error_code:
+            found.errors[node_id] = error_name(reply.error_code)
+        else:
+            found.listed.extend(
+                # Brokers before KIP-848 have classic groups only, and do not say so.
+                ListedGroup(one.group_id, (one.group_type or "classic").lower(), one.group_state, node_id)
+                for one in reply.groups
+            )
+    found.listed.sort(key=lambda one: one.group_id)
+    return found
+
+
+Committed = Mapping[Place, tuple[int, str]]
+"""By place, the committed offset and its metadata."""
+
+
+async def read_committed(cluster: Cluster, groups: Sequence[ListedGroup]) -> dict[str, Committed]:
+    """By group id, the committed offsets; groups that could not be asked are left out."""
+    by_node: dict[int, list[str]] = defaultdict(list)
+    for group in groups:
+        if group.kind != SHARE:
+            by_node[group.coordinator].append(group.group_id)
+    answers = await asyncio.gather(
+        *(
+            _fetch_offsets(cluster, node_id, ids[first : first + GROUPS_PER_REQUEST])
+            for node_id, ids in by_node.items()
+            for first in range(0, len(ids), GROUPS_PER_REQUEST)
+        )
+    )
+    found: dict[str, Committed] = {}
+    for answer in answers:
+        found.update(answer)
+    return found
+
+
+async def _fetch_offsets(cluster: Cluster, node_id: int, ids: list[str]) -> dict[str, Committed]:
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in ids])
+    try:
+        reply = await cluster.send(request, node_id)
+    except ClusterError:
+        return {}
+    return {
+        group.group_id: {
+            (topic.name, one.partition_index): (one.committed_offset, one.metadata or "")
+            for topic in group.topics
+            for one in topic.partitions
+            if not one.error_code and one.committed_offset >= 0
+        }
+        for group in reply.groups
+        if not group.error_code
+    }
+
+
+def lags_of(committed: Committed, partitions: Mapping[Place, PartitionState]) -> list[GroupLag]:
+    """The lag of each committed offset, in the order of topics and partitions."""
+    found = []
+    for (topic, index), (offset, metadata) in sorted(committed.items()):
+        partition = partitions.get((topic, index))
+        high = partition.high_watermark if partition else None
+        stable = partition.last_stable_offset if partition else None
+        found.append(GroupLag(topic, index, offset, lag_of(offset, high, stable), high, stable, metadata))
+    return found
+
+
+async def describe_group(cluster: Cluster, group: ListedGroup) -> GroupState:
+    """Describe a group by the API of its kind. Raises ClusterError."""
+    state = GroupState(group)
+    match group.kind:
+        case "consumer":
+            reply = await cluster.send(ConsumerGroupDescribeRequest(group_ids=[group.group_id]), group.coordinator)
+            found = reply.groups[0]
+            state.members = [_consumer_member(one) for one in found.members]
+        case "share":
+            reply = await cluster.send(ShareGroupDescribeRequest(group_ids=[group.group_id]), group.coordinator)
+            found = reply.groups[0]
+            state.members = [_share_member(one) for one in found.members]
+        case "streams":
+            reply = await cluster.send(StreamsGroupDescribeRequest(group_ids=[group.group_id]), group.coordinator)
+            found = reply.groups[0]
+            state.members = [_streams_member(one) for one in found.members]
+        case _:
+            reply = await cluster.send(DescribeGroupsRequest(groups=[group.group_id]), group.coordinator)
+            found = reply.groups[0]
+            check(found.error_code, found.error_message)
+            state.assignor = found.protocol_data
+            state.members = [_classic_member(one) for one in found.members]
+            return state
+    check(found.error_code, found.error_message)
+    state.epoch = found.group_epoch
+    state.assignor = getattr(found, "assignor_name", "")
+    return state
+
+
+def _places(topic_partitions: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(f"{one.topic_name}-{index}" for one in topic_partitions for index in one.partitions)
+
+
+def _consumer_member(one: Any) -> Member:
+    assigned = _places(one.assignment.topic_partitions)
+    return Member(one.member_id, one.instance_id or "", one.client_id, one.client_host, one.member_epoch, assigned)
+
+
+def _share_member(one: Any) -> Member:
+    return Member(
+        one.member_id, "", one.client_id, one.client_host, one.member_epoch, _places(one.assignment.topic_partitions)
+    )
+
+
+def _streams_member(one: Any) -> Member:
+    assigned = tuple(
+        f"{kind} {task.subtopology_id}_{index}"
+        for kind, tasks in (
+            ("active", one.assignment.active_tasks),
+            ("standby", one.assignment.standby_tasks),
+            ("warm-up", one.assignment.warmup_tasks),
+        )
+        for task in tasks
+        for index in task.partitions
+    )
+    return Member(one.member_id, one.instance_id or "", one.client_id, one.client_host, one.member_epoch, assigned)
+
+
+def _classic_member(one: Any) -> Member:
+    assigned: tuple[str, ...] = ()
+    if one.member_assignment:
+        try:
+            decoded = decode_assignment(one.member_assignment)
+            assigned = tuple(
+                f"{topic.topic}-{index}" for topic in decoded.assigned_partitions for index in topic.partitions
+            )
+        except DecodeError:
+            assigned = ("an assignment of its own format",)  # not every classic group is one of consumers
+    return Member(one.member_id, one.group_instance_id or "", one.client_id, one.client_host, None, assigned)
+
+
+async def read_share_offsets(
+    cluster: Cluster, group: ListedGroup, partitions: Mapping[Place, PartitionState]
+) -> list[GroupLag]:
+    """Start offsets of a share group's partitions; its lag is the broker's. Raises ClusterError."""
+    request = DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group.group_id, topics=None)]
+    )
+    reply = await cluster.send(request, group.coordinator)
+    found = []
+    for described in reply.groups:
+        check(described.error_code, described.error_message)
+        for topic in described.topics:
+            for one in topic.partitions:
+                if one.error_code:
+                    continue
+                partition = partitions.get((topic.topic_name, one.partition_index))
+                high = partition.high_watermark if partition else None
+                stable = partition.last_stable_offset if partition else None
+                lag = lag_of(one.start_offset, high, stable)
+                found.append(GroupLag(topic.topic_name, one.partition_index, one.start_offset, lag, high, stable))
+    return sorted(found, key=lambda one: (one.topic, one.partition))

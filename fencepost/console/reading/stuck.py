@@ -1,0 +1,100 @@
+"""The facts about a partition whose last stable offset may be stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fencepost.console.broker_http import BrokerHttp
+from fencepost.console.kafka.cluster import Cluster
+from fencepost.console.kafka.errors import ClusterError
+from fencepost.console.lag import lag_of
+from fencepost.console.reading.groups import list_groups, read_committed
+from fencepost.console.reading.records import read_range
+from fencepost.console.reading.topics import PartitionState, read_partition
+from fencepost.console.reading.transactions import coordinator_view_of, open_transactions, read_producers
+from fencepost.console.record_marks import Mark, Outcomes
+from fencepost.console.stuck import Facts, OpenTransaction, WaitingGroup
+
+MOST_BATCHES_BEHIND = 5_000
+
+
+async def read_facts(cluster: Cluster, http: BrokerHttp, topic: str, index: int) -> Facts:
+    """Gather all that can be learnt. Raises ClusterError if the partition does not exist."""
+    now_ms = int(time.time() * 1000)
+    partition = await read_partition(cluster, topic, index)
+    if partition.error is not None:
+        return Facts(topic, index, now_ms, partition_error=partition.error)
+    producers = await read_producers(cluster, [(partition.leader, [(topic, index)])])
+    opened = open_transactions(producers.producers)
+    facts = Facts(
+        topic,
+        index,
+        now_ms,
+        log_start_offset=partition.start or 0,
+        high_watermark=partition.high_watermark or 0,
+        last_stable_offset=partition.last_stable_offset or 0,
+        open=opened,
+        partition_error=next(iter(producers.errors.values()), None),
+    )
+    if not opened or not partition.behind or facts.partition_error:
+        return facts
+    holder = opened[0]
+    (known, error), client, waiting, counts = await asyncio.gather(
+        coordinator_view_of(cluster, holder.producer_id),
+        http.client_of(holder.producer_id),
+        _waiting_groups(cluster, partition),
+        _count_behind(cluster, partition, opened),
+    )
+    return Facts(
+        topic,
+        index,
+        now_ms,
+        log_start_offset=facts.log_start_offset,
+        high_watermark=facts.high_watermark,
+        last_stable_offset=facts.last_stable_offset,
+        open=opened,
+        coordinator=known,
+        coordinator_error=error,
+        client=client.client,
+        client_missing=client.missing,
+        waiting=waiting,
+        own_records=counts[0],
+        committed_behind=counts[1],
+    )
+
+
+async def _waiting_groups(cluster: Cluster, partition: PartitionState) -> list[WaitingGroup]:
+    place = partition.topic, partition.index
+    groups = await list_groups(cluster)
+    committed = await read_committed(cluster, groups.listed)
+    found = []
+    for group_id, offsets in committed.items():
+        if place in offsets:
+            lag = lag_of(offsets[place][0], partition.high_watermark, partition.last_stable_offset)
+            if lag.blocked:
+                found.append(WaitingGroup(group_id, lag))
+    return sorted(found, key=lambda one: (-(one.lag.blocked or 0), one.group_id))
+
+
+async def _count_behind(
+    cluster: Cluster, partition: PartitionState, opened: list[OpenTransaction]
+) -> tuple[int | None, int | None]:
+    """Behind the last stable offset: records of its holder, and committed ones of others. None if not all was read."""
+    stable, end = partition.last_stable_offset or 0, partition.high_watermark or 0
+    try:
+        found = await read_range(cluster, partition, stable, end, most_batches=MOST_BATCHES_BEHIND)
+    except ClusterError:
+        return None, None
+    if not found.is_whole:
+        return None, None
+    outcomes = Outcomes(found.batches, (), {one.producer_id: one.first_offset for one in opened}, stable)
+    own = committed = 0
+    for batch in found.batches:
+        header = batch.header
+        mark = outcomes.of(header, header.last_offset)
+        if mark is Mark.OPEN and header.producer_id == opened[0].producer_id:
+            own += header.records_count
+        elif mark in (Mark.COMMITTED, Mark.PLAIN):
+            committed += header.records_count
+    return own, committed

@@ -1,0 +1,205 @@
+"""Topics and partitions: offsets, sizes, what is offline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fencepost.console.kafka.cluster import Cluster, ClusterView, Topic
+from fencepost.console.kafka.errors import ClusterError, RefusedError, error_name
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.log_dirs import DescribeLogDirsRequest
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+UNCOMMITTED, COMMITTED = 0, 1
+PARTITIONS_PER_REQUEST: Final = 2_000
+
+Place = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+
+@dataclass
+class PartitionState:
+    """Where a partition stands. Offsets are None where they could not be read; `error` says why."""
+
+    topic: str
+    index: int
+    leader: int
+    leader_epoch: int
+    start: int | None = None
+    high_watermark: int | None = None
+    last_stable_offset: int | None = None
+    size_bytes: int | None = None
+    error: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def records(self) -> int | None:
+        """How many offsets it holds: it has at most that number of records."""
+        return None if self.start is None or self.high_watermark is None else self.high_watermark - self.start
+
+    @property
+    def behind(self) -> int:
+        """How far the last stable offset is behind the high watermark."""
+        if self.high_watermark is None or self.last_stable_offset is None:
+            return 0
+        return max(0, self.high_watermark - self.last_stable_offset)
+
+
+@dataclass
+class TopicState:
+    """A topic with all its partitions."""
+
+    name: str
+    is_internal: bool
+    partitions: list[PartitionState] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def records(self) -> int:
+        return sum(partition.records or 0 for partition in self.partitions)
+
+    @property
+    def size_bytes(self) -> int | None:
+        known = [partition.size_bytes for partition in self.partitions if partition.size_bytes is not None]
+        return sum(known) if known else None
+
+    @property
+    def behind(self) -> int:
+        return sum(partition.behind for partition in self.partitions)
+
+    @property
+    def offline(self) -> list[PartitionState]:
+        return [partition for partition in self.partitions if partition.error is not None]
+
+
+async def read_topics(cluster: Cluster, view: ClusterView, *, with_sizes: bool = True) -> list[TopicState]:
+    """The state of all topics in a view."""
+    states = [_state_of(topic) for topic in view.topics.values()]
+    partitions = [partition for state in states for partition in state.partitions]
+    sizes = read_sizes(cluster, view) if with_sizes else _no_sizes()
+    _, found = await asyncio.gather(fill_offsets(cluster, partitions), sizes)
+    for partition in partitions:
+        partition.size_bytes = found.get((partition.topic, partition.index))
+    return states
+
+
+async def _no_sizes() -> dict[Place, int]:
+    return {}
+
+
+def _state_of(topic: Topic) -> TopicState:
+    state = TopicState(topic.name, topic.is_internal, error=error_name(topic.error) if topic.error else None)
+    for one in topic.partitions:
+        partition = PartitionState(topic.name, one.index, one.leader, one.leader_epoch)
+        if one.error and one.leader < 0:
+            partition.error = error_name(one.error)
+        state.partitions.append(partition)
+    return state
+
+
+async def fill_offsets(cluster: Cluster, partitions: Sequence[PartitionState]) -> None:
+    """Read start, high watermark and last stable offset, of each from its leader."""
+    by_leader: dict[int, list[PartitionState]] = defaultdict(list)
+    for partition in partitions:
+        if partition.leader < 0:
+            partition.error = partition.error or "it has no leader"
+        else:
+            by_leader[partition.leader].append(partition)
+    await asyncio.gather(
+        *(
+            _fill(cluster, leader, led[first : first + PARTITIONS_PER_REQUEST])
+            for leader, led in by_leader.items()
+            for first in range(0, len(led), PARTITIONS_PER_REQUEST)
+        )
+    )
+
+
+async def _fill(cluster: Cluster, leader: int, partitions: Sequence[PartitionState]) -> None:
+    places = [(partition.topic, partition.index) for partition in partitions]
+    # In this order, one after another: of what moves meanwhile the later answer has more, never less.
+    asked = ((EARLIEST, UNCOMMITTED), (LATEST, COMMITTED), (LATEST, UNCOMMITTED))
+    answers = []
+    try:
+        for timestamp, isolation in asked:
+            answers.append(await list_offsets(cluster, leader, places, timestamp, isolation))
+    except ClusterError as error:
+        for partition in partitions:
+            partition.error = str(error)
+        return
+    starts, stable, ends = answers
+    for partition, place in zip(partitions, places, strict=True):
+        code, _, partition.start = starts[place]
+        if code:
+            partition.start, partition.error = None, error_name(code)
+            continue
+        partition.last_stable_offset = stable[place][2]
+        partition.high_watermark = ends[place][2]
+
+
+async def list_offsets(
+    cluster: Cluster, leader: int, places: Sequence[Place], timestamp: int, isolation: int
+) -> Mapping[Place, tuple[int, int, int]]:
+    """By place (error code, timestamp, offset). timestamp: ms, LATEST or EARLIEST. Raises ClusterError."""
+    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for topic, index in places:
+        topics[topic].append(ListOffsetsPartition(partition_index=index, timestamp=timestamp))
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
+        timeout_ms=5_000,
+    )
+    reply = await cluster.send(request, leader)
+    return {
+        (topic.name, one.partition_index): (one.error_code, one.timestamp, one.offset)
+        for topic in reply.topics
+        for one in topic.partitions
+    }
+
+
+async def read_partition(cluster: Cluster, topic: str, index: int) -> PartitionState:
+    """The state of one partition. Raises ClusterError, also if it does not exist."""
+    view = await cluster.view([topic])
+    found = view.topics.get(topic)
+    if found is None or found.error:
+        raise RefusedError(found.error if found else 3, f"there is no topic {topic}" if not found else None)
+    state = _state_of(found)
+    for partition in state.partitions:
+        if partition.index == index:
+            await fill_offsets(cluster, [partition])
+            return partition
+    raise ClusterError(f"{topic} has no partition {index}; it has {len(state.partitions)}")
+
+
+async def read_sizes(cluster: Cluster, view: ClusterView) -> dict[Place, int]:
+    """Bytes of the leaders' copies; nothing for those that this user may not see."""
+    replies = await cluster.send_to_all(DescribeLogDirsRequest(topics=None))
+    leaders = {
+        (topic.name, partition.index): partition.leader
+        for topic in view.topics.values()
+        for partition in topic.partitions
+    }
+    found: dict[Place, int] = {}
+    for node_id, reply in replies.items():
+        if isinstance(reply, ClusterError):
+            continue
+        for place, size in _sizes_in(reply):
+            if leaders.get(place) == node_id:
+                found[place] = found.get(place, 0) + size
+    return found
+
+
+def _sizes_in(reply: Any) -> Iterable[tuple[Place, int]]:
+    for directory in reply.results:
+        for topic in directory.topics:
+            for partition in topic.partitions:
+                if not partition.is_future_key:
+                    yield (topic.name, partition.partition_index), partition.partition_size

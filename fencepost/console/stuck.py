@@ -1,0 +1,328 @@
+"""Why a partition's last stable offset does not move: a sentence, a chain down to the client, what to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from fencepost.console.lag import Lag
+from fencepost.console.words import counted, duration
+
+OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+UNLIMITED_TIMEOUT_MS: Final = 2**31 - 1
+"""The time-out of transactions in two phases (KIP-939), which never time out."""
+SWEEP_MS: Final = 10_000
+"""Brokers look for transactions past their time-outs this often."""
+
+
+class Cause(Enum):
+    """Why the last stable offset is where it is."""
+
+    NOT_STUCK = "not stuck"
+    ONGOING = "ongoing"  # within its time-out
+    OVERDUE = "overdue"  # past its time-out
+    PREPARED = "prepared"  # decided, but markers are missing
+    TWO_PHASE = "two-phase"  # waits for a decision without a time-out
+    HANGING = "hanging"  # no coordinator knows it
+    COORDINATOR_SILENT = "coordinator silent"  # nobody can say
+    NO_TRANSACTION = "no transaction"  # held by something that clients cannot see
+    OFFLINE = "offline"  # the partition itself does not answer
+
+
+class Remedy(Enum):
+    """What a person can do."""
+
+    WAIT = "wait"
+    ABORT = "abort"  # by the coordinator
+    ABORT_HANGING = "abort hanging"  # a marker on this partition
+    LOOK_AT_BROKER = "look at the broker"
+    RELOAD = "reload"
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A transaction that is open in the partition, as the partition says. Times in ms since 1970; -1 unknown."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_write_ms: int
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True)
+class CoordinatorView:
+    """What the transaction's coordinator says of the producer's transactional id."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Client:
+    """Who is behind a producer id, as the broker's HTTP port says. Empty text where it does not say."""
+
+    address: str = ""
+    client_id: str = ""
+    software: str = ""
+    principal: str = ""
+    is_connected: bool | None = None
+    last_seen_ms: int = -1
+
+
+@dataclass(frozen=True)
+class WaitingGroup:
+    """A group that has read up to a transaction, and waits."""
+
+    group_id: str
+    lag: Lag
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that could be learnt. coordinator_error: why no coordinator could be asked, None if all answered.
+
+    open: the partition's open transactions; waiting: groups for which something is blocked.
+    committed_behind: committed records of others behind the last stable offset; None if not counted.
+    """
+
+    topic: str
+    partition: int
+    now_ms: int
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    last_stable_offset: int = 0
+    partition_error: str | None = None
+    open: Sequence[OpenTransaction] = ()
+    coordinator: CoordinatorView | None = None
+    coordinator_error: str | None = None
+    client: Client | None = None
+    client_missing: str = ""
+    waiting: Sequence[WaitingGroup] = ()
+    own_records: int | None = None
+    committed_behind: int | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """One link of the chain. kind: partition, transaction, producer, transactional id, client."""
+
+    kind: str
+    name: str
+    details: tuple[str, ...] = ()
+    missing: bool = False
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The answer. `advice` has a sentence per remedy."""
+
+    cause: Cause
+    sentence: str
+    chain: tuple[Link, ...]
+    advice: tuple[tuple[Remedy, str], ...]
+    holder: OpenTransaction | None = None
+    consequences: tuple[str, ...] = field(default=())
+
+
+def explain(facts: Facts) -> Explanation:
+    """Say why, from what is known."""
+    where = f"{facts.topic}-{facts.partition}"
+    if facts.partition_error is not None:
+        return Explanation(
+            Cause.OFFLINE,
+            f"{where} does not answer: {facts.partition_error}. Nobody reads or writes it until its broker serves it.",
+            (Link("partition", where, (facts.partition_error,)),),
+            ((Remedy.LOOK_AT_BROKER, "Look at the log of the broker that leads it: it says why it is offline."),),
+        )
+    behind = facts.high_watermark - facts.last_stable_offset
+    if behind <= 0:
+        return Explanation(
+            Cause.NOT_STUCK,
+            f"{where} is not stuck: read_committed readers reach its end, offset {facts.high_watermark:,}.",
+            (_partition_link(facts),),
+            (),
+        )
+    holder = min(facts.open, key=lambda one: one.first_offset, default=None)
+    start = f"{where}: read_committed readers stop at offset {facts.last_stable_offset:,}; {counted(behind, 'offset')}"
+    verb = "waits" if behind == 1 else "wait"
+    if holder is None:
+        return Explanation(
+            Cause.NO_TRANSACTION,
+            f"{start} {verb} behind it, and no transaction is open there: it may just have ended.",
+            (_partition_link(facts),),
+            (
+                (Remedy.RELOAD, "Look again. A transaction that ended a moment ago is gone by then."),
+                (Remedy.LOOK_AT_BROKER, "If it stays so, the broker does not get on: look at its log and its disk."),
+            ),
+        )
+    cause = _cause(facts, holder)
+    age_ms = _age_ms(facts, holder)
+    since = f", for {duration(age_ms)}" if age_ms >= 0 else ""
+    return Explanation(
+        cause,
+        f"{start} {verb} behind it{since}. {_because(cause, facts, holder)}",
+        tuple(_chain(facts, holder)),
+        tuple(_advice(cause, facts, holder)),
+        holder,
+        tuple(_consequences(facts)),
+    )
+
+
+def _cause(facts: Facts, holder: OpenTransaction) -> Cause:
+    known = facts.coordinator
+    if known is None:
+        return Cause.HANGING if facts.coordinator_error is None else Cause.COORDINATOR_SILENT
+    is_its = (
+        known.producer_id == holder.producer_id
+        and known.state in OPEN_STATES
+        and (facts.topic, facts.partition) in known.partitions
+    )
+    if not is_its:
+        return Cause.HANGING
+    if known.state != "Ongoing":
+        return Cause.PREPARED
+    if known.timeout_ms >= UNLIMITED_TIMEOUT_MS:
+        return Cause.TWO_PHASE
+    return Cause.OVERDUE if left_ms(facts) < 0 else Cause.ONGOING
+
+
+def left_ms(facts: Facts) -> int:
+    """Time that is left until the transaction times out, negative when it should have; 0 if its start is unknown."""
+    known = facts.coordinator
+    if known is None or known.started_ms < 0:
+        return 0
+    return known.started_ms + known.timeout_ms - facts.now_ms
+
+
+def _age_ms(facts: Facts, holder: OpenTransaction) -> int:
+    known = facts.coordinator
+    if known is not None and known.producer_id == holder.producer_id and known.started_ms >= 0:
+        return max(0, facts.now_ms - known.started_ms)
+    return max(0, facts.now_ms - holder.last_write_ms) if holder.last_write_ms >= 0 else -1
+
+
+def _because(cause: Cause, facts: Facts, holder: OpenTransaction) -> str:
+    known = facts.coordinator
+    name = known.transactional_id if known is not None else ""
+    match cause:
+        case Cause.ONGOING:
+            return f"The transaction of {name} is still open, and has {duration(left_ms(facts))} left."
+        case Cause.OVERDUE:
+            return (
+                f"The transaction of {name} is past its time-out by {duration(-left_ms(facts))}; "
+                f"its coordinator looks every {SWEEP_MS // 1000} s and should have aborted it."
+            )
+        case Cause.PREPARED:
+            decided = "a commit" if known is not None and known.state == "PrepareCommit" else "an abort"
+            return f"The transaction of {name} is decided ({decided}), but its marker has not reached this partition."
+        case Cause.TWO_PHASE:
+            return (
+                f"The transaction of {name} is one of two phases: it has no time-out, and waits for its "
+                "application's decision."
+            )
+        case Cause.COORDINATOR_SILENT:
+            return f"Its coordinator cannot be asked: {facts.coordinator_error}."
+        case _:
+            return (
+                f"The transaction of producer {holder.producer_id} hangs: no coordinator knows it, "
+                "so nobody will ever end it."
+            )
+
+
+def _partition_link(facts: Facts) -> Link:
+    details = (
+        f"offsets {facts.log_start_offset:,} to {facts.high_watermark:,}",
+        f"stable up to {facts.last_stable_offset:,}",
+    )
+    return Link("partition", f"{facts.topic}-{facts.partition}", details)
+
+
+def _chain(facts: Facts, holder: OpenTransaction) -> Sequence[Link]:
+    own = () if facts.own_records is None else (counted(facts.own_records, "record"),)
+    open_for_others = len(facts.open) - 1
+    known = facts.coordinator
+    partitions = () if known is None else (counted(len(known.partitions), "partition"),)
+    links = [
+        _partition_link(facts),
+        Link("transaction", f"open from offset {holder.first_offset:,}", own + partitions),
+        Link(
+            "producer",
+            f"{holder.producer_id}:{holder.producer_epoch}",
+            (f"last wrote {duration(facts.now_ms - holder.last_write_ms)} ago",) if holder.last_write_ms >= 0 else (),
+        ),
+    ]
+    if known is None:
+        reason = facts.coordinator_error or "no coordinator knows this producer"
+        links.append(Link("transactional id", "unknown", (reason,), missing=True))
+    else:
+        timeout = (
+            "no time-out" if known.timeout_ms >= UNLIMITED_TIMEOUT_MS else f"time-out {duration(known.timeout_ms)}"
+        )
+        left = left_ms(facts)
+        rest: tuple[str, ...] = ()
+        if known.state == "Ongoing" and known.timeout_ms < UNLIMITED_TIMEOUT_MS:
+            rest = (f"{duration(left)} left",) if left >= 0 else (f"{duration(-left)} over it",)
+        links.append(Link("transactional id", known.transactional_id, (f"state {known.state}", timeout, *rest)))
+    links.append(_client_link(facts))
+    if open_for_others > 0:
+        links[1] = Link(
+            "transaction", links[1].name, (*links[1].details, f"{counted(open_for_others, 'other')} open behind it")
+        )
+    return links
+
+
+def _client_link(facts: Facts) -> Link:
+    client = facts.client
+    if client is None:
+        return Link("client", "not known", (facts.client_missing,) if facts.client_missing else (), missing=True)
+    details = [text for text in (client.software, client.principal, client.address) if text]
+    if client.is_connected is not None:
+        details.append("connection open" if client.is_connected else "connection closed")
+    if client.last_seen_ms >= 0:
+        details.append(f"last request {duration(facts.now_ms - client.last_seen_ms)} ago")
+    return Link("client", client.client_id or client.address or "without a client id", tuple(details))
+
+
+def _advice(cause: Cause, facts: Facts, holder: OpenTransaction) -> Sequence[tuple[Remedy, str]]:
+    known = facts.coordinator
+    name = known.transactional_id if known is not None else ""
+    abort = Remedy.ABORT, f"Abort it now: this fences {name}; its producer gets ProducerFenced at its next request."
+    match cause:
+        case Cause.ONGOING:
+            return (
+                Remedy.WAIT,
+                f"Wait: it is aborted by itself in {duration(left_ms(facts))}, if nothing ends it before.",
+            ), abort
+        case Cause.OVERDUE:
+            return (Remedy.WAIT, "Wait for the next sweep of its coordinator."), abort
+        case Cause.PREPARED:
+            return (
+                (Remedy.WAIT, "Wait: the coordinator writes the marker again and again until it succeeds."),
+                (Remedy.LOOK_AT_BROKER, "If it stays so, look whether all partitions of the transaction have leaders."),
+            )
+        case Cause.TWO_PHASE:
+            return (Remedy.WAIT, "Let the application decide: it commits or aborts when it is up again."), abort
+        case Cause.COORDINATOR_SILENT:
+            return ((Remedy.RELOAD, "Look again when the coordinator has loaded."),)
+        case _:
+            marker = f"Abort it on this partition: an abort marker for producer {holder.producer_id} is written."
+            return ((Remedy.ABORT_HANGING, f"{marker} Nothing else would."),)
+
+
+def _consequences(facts: Facts) -> Sequence[str]:
+    said = []
+    if facts.waiting:
+        names = [f"{one.group_id} (blocked: {one.lag.blocked or 0:,})" for one in facts.waiting[:5]]
+        more = f" and {len(facts.waiting) - 5:,} more" if len(facts.waiting) > 5 else ""
+        said.append(f"Waiting for it: {', '.join(names)}{more}.")
+    if facts.committed_behind:
+        said.append(f"Behind it wait {counted(facts.committed_behind, 'record')} that others have committed.")
+    return said

@@ -1,0 +1,1 @@
+"""Pages, sessions and changes: the part of the console that speaks HTTP. Pages work without JavaScript."""

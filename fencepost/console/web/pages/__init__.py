@@ -1,0 +1,24 @@
+"""The pages: by address, the function that gathers what its template shows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from fencepost.console.web.pages import overview, producers, records, stuck, time_travel, topics, transactions
+from fencepost.console.web.visit import Page, Visit
+
+PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page]]]] = {
+    "/": overview.overview,
+    "/search": overview.search,
+    "/stuck": stuck.stuck_partitions,
+    "/stuck/{topic}/{partition}": stuck.why_stuck,
+    "/topics": topics.topics,
+    "/topics/{topic}": topics.topic,
+    "/topics/{topic}/settings": topics.topic_settings,
+    "/topics/{topic}/messages": records.messages,
+    "/topics/{topic}/{partition}/time-travel": time_travel.time_travel,
+    "/transactions": transactions.transactions,
+    "/transaction": transactions.transaction,
+    "/producers": producers.producers,
+}

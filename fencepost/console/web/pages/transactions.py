@@ -1,0 +1,219 @@
+"""Transactions: all transactional ids, one of them with its life, and how to abort it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from fencepost.console import words
+from fencepost.console.kafka.cluster import CoordinatorKind
+from fencepost.console.kafka.errors import ClusterError, check
+from fencepost.console.reading.topics import read_partition
+from fencepost.console.reading.transaction_history import read_history
+from fencepost.console.reading.transactions import (
+    coordinator_view_of,
+    describe_transaction,
+    describe_transactions,
+    list_transactions,
+    open_transactions,
+    read_producers,
+)
+from fencepost.console.stuck import OPEN_STATES, UNLIMITED_TIMEOUT_MS, Cause, CoordinatorView, Facts, explain
+from fencepost.console.web.changes import Change, Form, change, field_of
+from fencepost.console.web.listing import Listing
+from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number, with_query
+from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
+
+STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+
+
+@dataclass(frozen=True)
+class TransactionRow:
+    """A transactional id, with what its coordinator says of it. age_ms: None unless a transaction is open."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int | None
+    state: str
+    age_ms: int | None
+    timeout_ms: int | None
+    partitions: int
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN_STATES
+
+    @property
+    def has_timeout(self) -> bool:
+        return self.timeout_ms is not None and self.timeout_ms < UNLIMITED_TIMEOUT_MS
+
+    @property
+    def is_overdue(self) -> bool:
+        return self.has_timeout and (self.age_ms or 0) > (self.timeout_ms or 0)
+
+
+async def transactions(visit: Visit) -> Page:
+    state = visit.parameter("state")
+    found = await list_transactions(visit.cluster, states=[state] if state in STATES else ())
+    views = await describe_transactions(visit.cluster, found.listed)
+    now_ms = int(time.time() * 1000)
+    rows = []
+    for one in found.listed:
+        view = views.get(one.transactional_id)
+        is_open = one.state in OPEN_STATES and view is not None and view.started_ms >= 0
+        rows.append(
+            TransactionRow(
+                one.transactional_id,
+                one.producer_id,
+                view.producer_epoch if view else None,
+                one.state,
+                max(0, now_ms - view.started_ms) if view and is_open else None,
+                view.timeout_ms if view else None,
+                len(view.partitions) if view else 0,
+            )
+        )
+    listing = Listing(
+        rows,
+        visit.parameters,
+        text_of=lambda row: f"{row.transactional_id} {row.producer_id}",
+        orders={
+            "id": lambda row: row.transactional_id,
+            "producer": lambda row: row.producer_id,
+            "state": lambda row: row.state,
+            "age": lambda row: row.age_ms,
+            "partitions": lambda row: row.partitions,
+        },
+        first_order="-age",
+    )
+    data = {"listing": listing, "state": state, "states": STATES, "errors": found.errors}
+    return Page("transactions.html", "Transactions", data, menu="transactions", refreshes=True)
+
+
+async def transaction(visit: Visit) -> Page:
+    transactional_id = visit.parameter("id")
+    view = await describe_transaction(visit.cluster, transactional_id)
+    client, history = await asyncio.gather(
+        visit.http.client_of(view.producer_id), read_history(visit.cluster, transactional_id)
+    )
+    now_ms = int(time.time() * 1000)
+    data = {
+        "transaction": view,
+        "is_open": view.state in OPEN_STATES,
+        "age_ms": now_ms - view.started_ms if view.started_ms >= 0 else None,
+        "left_ms": view.started_ms + view.timeout_ms - now_ms if view.started_ms >= 0 else None,
+        "has_timeout": view.timeout_ms < UNLIMITED_TIMEOUT_MS,
+        "client": client.client,
+        "client_missing": client.missing,
+        "history": history,
+    }
+    return Page("transaction.html", "Transaction", data, menu="transactions", refreshes=True)
+
+
+@change("abort-transaction")
+async def abort_transaction(visit: Visit, form: Form) -> Change:
+    transactional_id = form.get("id", "")
+    view = await describe_transaction(visit.cluster, transactional_id)
+    if view.state not in OPEN_STATES:
+        raise BadFormError(f"{transactional_id} has no open transaction; its state is {view.state}")
+    aborted = (
+        f"The transaction is aborted on {words.counted(len(view.partitions), 'partition')}; readers skip its records."
+    )
+    effects = [
+        f"Producer {view.producer_id}:{view.producer_epoch} is fenced: its next request is refused (ProducerFenced).",
+        "The decided commit is carried out." if view.state == "PrepareCommit" else aborted,
+        "Readers that waited for it go on.",
+    ]
+
+    async def perform() -> str:
+        await fence(visit, view)
+        return f"{transactional_id} was fenced, and its transaction ended."
+
+    address = with_query("/transaction", id=transactional_id)
+    return Change(
+        "Abort transaction",
+        transactional_id,
+        effects,
+        perform,
+        address,
+        address,
+        details=f"producer {view.producer_id}",
+    )
+
+
+async def fence(visit: Visit, view: CoordinatorView) -> None:
+    """Open a session with the transactional id, as its next producer does. Raises ClusterError."""
+    timeout_ms = min(view.timeout_ms, 60_000)
+    request = InitProducerIdRequest(transactional_id=view.transactional_id, transaction_timeout_ms=timeout_ms)
+    deadline_s = time.monotonic() + 10
+    while True:
+        reply = await visit.cluster.send_to_coordinator(CoordinatorKind.TRANSACTION, view.transactional_id, request)
+        # While markers are written the coordinator asks to come back.
+        if reply.error_code != CONCURRENT_TRANSACTIONS or time.monotonic() > deadline_s:
+            break
+        await asyncio.sleep(0.05)
+    check(reply.error_code)
+
+
+CONCURRENT_TRANSACTIONS = 51
+
+
+@change("abort-hanging")
+async def abort_hanging(visit: Visit, form: Form) -> Change:
+    topic = field_of(form, "topic", "the topic")
+    index = whole_number(form.get("partition", ""), "the partition", 0, 2**31 - 1)
+    producer_id = whole_number(form.get("producer_id", ""), "the producer id", 0)
+    partition = await read_partition(visit.cluster, topic, index)
+    producers = await read_producers(visit.cluster, [(partition.leader, [(topic, index)])])
+    holder = next((one for one in open_transactions(producers.producers) if one.producer_id == producer_id), None)
+    if holder is None:
+        raise NotFoundError(f"producer {producer_id} has no open transaction on {topic}-{index}")
+    known, error = await coordinator_view_of(visit.cluster, producer_id)
+    facts = Facts(
+        topic,
+        index,
+        int(time.time() * 1000),
+        high_watermark=partition.high_watermark or 0,
+        last_stable_offset=holder.first_offset,
+        open=[holder],
+        coordinator=known,
+        coordinator_error=error,
+    )
+    if explain(facts).cause is not Cause.HANGING:
+        raise BadFormError(
+            "this transaction does not hang: its coordinator knows it, or could not be asked. Abort it by its "
+            "transactional id"
+        )
+    effects = [
+        f"An abort marker for producer {producer_id}:{holder.producer_epoch} is written to {topic}-{index}.",
+        f"read_committed readers skip its records from offset {holder.first_offset:,} on, and go on.",
+        "Other partitions are not touched.",
+    ]
+
+    async def perform() -> str:
+        # Before the first marker of a producer the partition has coordinator epoch -1; coordinators begin with 0.
+        marker = WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=holder.producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[index])],
+            coordinator_epoch=max(0, holder.coordinator_epoch),
+        )
+        reply = await visit.cluster.send(WriteTxnMarkersRequest(markers=[marker]), partition.leader)
+        codes = [one.error_code for result in reply.markers for topics in result.topics for one in topics.partitions]
+        if not codes:
+            raise ClusterError("the broker's answer says nothing of the marker")
+        check(codes[0])
+        return f"The hanging transaction of producer {producer_id} on {topic}-{index} was aborted."
+
+    address = path("stuck", topic, index)
+    return Change(
+        "Abort hanging transaction",
+        f"{topic}-{index}",
+        effects,
+        perform,
+        address,
+        address,
+        details=f"producer {producer_id}:{holder.producer_epoch} from offset {holder.first_offset}",
+    )

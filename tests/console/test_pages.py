@@ -1,0 +1,347 @@
+"""The console over HTTP, as a browser without JavaScript meets it, against a broker process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Self
+
+import httpx
+import pytest
+import uvicorn
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from fencepost.console.options import ConsoleOptions
+from fencepost.console.web.app import make_app
+from fencepost.console.web.audit import logger as audit_logger
+from tests.support.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.integration
+
+HOSTILE = "<script>alert('1')</script>\u202egnp.\n\"&"
+
+
+class RunningConsole:
+    """A console in a thread, on a port of its own."""
+
+    def __init__(self, options: ConsoleOptions) -> None:
+        self.app = make_app(options)
+        config = uvicorn.Config(self.app, host="127.0.0.1", port=0, log_level="warning", lifespan="on")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        deadline_s = time.monotonic() + 20
+        while not self._server.started:
+            assert time.monotonic() < deadline_s, "the console did not start"
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    @property
+    def address(self) -> str:
+        port: int = self._server.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+    def browser(self) -> httpx.Client:
+        return httpx.Client(base_url=self.address, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30)
+
+
+def options_for(broker: BrokerProcess, **changes: object) -> ConsoleOptions:
+    return ConsoleOptions(bootstrap=((broker.host, broker.port),), **changes)  # type: ignore[arg-type]
+
+
+def csrf_in(page: str) -> str:
+    found = re.search(r'name="csrf" value="([^"]+)"', page)
+    assert found, "the page has no form"
+    return found[1]
+
+
+def text_of(page: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings={"num.partitions": "1"}) as process:
+        yield process
+        assert "Traceback" not in process.output, process.output
+
+
+@pytest.fixture(scope="module")
+def console(broker: BrokerProcess) -> Iterator[RunningConsole]:
+    with RunningConsole(options_for(broker)) as running:
+        yield running
+
+
+@pytest.fixture
+def browser(console: RunningConsole) -> Iterator[httpx.Client]:
+    with console.browser() as client:
+        yield client
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)[-60:].strip("-")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+    return name
+
+
+def transactional(broker: BrokerProcess, transactional_id: str) -> Producer:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(20)
+    return producer
+
+
+def write(producer: Producer, topic: str, *values: str) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value)
+    producer.flush(20)
+
+
+def get_json(browser: httpx.Client, address: str) -> dict[str, object]:
+    answer = browser.get(address, headers={"Accept": "application/json"})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, object] = json.loads(answer.text)
+    return found
+
+
+def test_all_pages_answer_on_an_empty_broker(browser: httpx.Client) -> None:
+    addresses = re.findall(r'<a href="(/[a-z-]*)"', browser.get("/").text)
+    assert len(addresses) >= 5
+    for address in addresses:
+        page = browser.get(address)
+        assert page.status_code == 200, address
+        assert page.headers["content-security-policy"].startswith("default-src 'self'")
+        assert not re.search(r"<script(?![^>]*src=)|style=\"|\son\w+=\"|(?:src|href)=\"(?:https?:)?//", page.text), (
+            address
+        )
+
+
+def test_a_record_is_marked_by_how_its_transaction_stands(
+    broker: BrokerProcess, browser: httpx.Client, topic: str
+) -> None:
+    for name, outcome in (("committing", "commit"), ("aborting", "abort"), ("waiting", "")):
+        producer = transactional(broker, f"{topic}-{name}")
+        write(producer, topic, name)
+        if outcome == "commit":
+            producer.commit_transaction(20)
+        elif outcome:
+            producer.abort_transaction(20)
+        else:
+            open_one = producer
+    plain = Producer({"bootstrap.servers": broker.bootstrap})
+    plain.produce(topic, "plain")
+    plain.flush(20)
+    try:
+        rows = get_json(browser, f"/topics/{topic}/messages?from=0")["rows"]
+        assert isinstance(rows, list)
+        found = [(one["row"]["mark"], one["row"]["committed"], one["value"]) for one in rows]
+        assert found == [
+            ("committed", None, "committing"),
+            ("marker", True, None),
+            ("aborted", None, "aborting"),
+            ("marker", False, None),
+            ("open", None, "waiting"),
+            ("plain", None, "plain"),
+        ]
+        page = text_of(browser.get(f"/topics/{topic}/messages?from=0&isolation=committed").text)
+        assert "committing" in page
+        assert "aborting" not in page.replace("-aborting", "")
+        assert "waiting" not in page.replace("-waiting", "")
+    finally:
+        open_one.abort_transaction(20)
+
+
+def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goes_on(
+    broker: BrokerProcess, browser: httpx.Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck = transactional(broker, f"{topic}-stuck")
+    write(stuck, topic, "held")
+    other = transactional(broker, f"{topic}-other")
+    write(other, topic, "behind")
+    other.commit_transaction(20)
+    reader = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": f"{topic}-reader",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    reader.subscribe([topic])
+    assert reader.poll(2) is None
+    page = browser.get(f"/stuck/{topic}/0")
+    assert f"{topic}-0: read_committed readers stop at offset 0; 3 offsets wait behind it" in text_of(page.text)
+    assert f"{topic}-stuck" in text_of(browser.get("/stuck").text)
+
+    form = {"csrf": csrf_in(page.text), "id": f"{topic}-stuck"}
+    shown = browser.post("/change/abort-transaction", data=form)
+    assert shown.status_code == 200
+    assert "is fenced" in text_of(shown.text)
+    wrong = browser.post("/change/abort-transaction", data=form | {"typed_name": "something"})
+    assert wrong.status_code == 422
+    assert get_json(browser, f"/stuck/{topic}/0")["explanation"]["cause"] == "ongoing"  # type: ignore[index]
+    audit_logger.propagate = True
+    with caplog.at_level(logging.INFO, logger=audit_logger.name):
+        done = browser.post("/change/abort-transaction", data=form | {"typed_name": f"{topic}-stuck"})
+    assert done.status_code == 200
+    entry = json.loads(caplog.records[-1].message)
+    assert (entry["change"], entry["subject"], entry["user"]) == ("abort-transaction", f"{topic}-stuck", "ANONYMOUS")
+    assert entry["outcome"] == "done"
+
+    message = reader.poll(20)
+    assert message is not None
+    assert message.value() == b"behind"
+    reader.close()
+    assert f"{topic}-0 is not stuck" in text_of(browser.get(f"/stuck/{topic}/0").text)
+    history = get_json(browser, f"/transaction?id={topic}-stuck")["history"]["moments"]  # type: ignore[index]
+    states = [moment["state"] for moment in history]
+    assert states[0] == "Empty"
+    assert states.index("Ongoing") < states.index("PrepareAbort")
+
+
+def test_the_stair_of_time_travel_is_what_the_broker_said_at_each_step(
+    broker: BrokerProcess, browser: httpx.Client, topic: str
+) -> None:
+    noted: list[tuple[int, int]] = []
+
+    def note() -> None:
+        state = get_json(browser, f"/topics/{topic}")["topic"]["partitions"][0]  # type: ignore[index]
+        noted.append((state["high_watermark"], state["last_stable_offset"]))
+
+    first, second = transactional(broker, f"{topic}-1"), transactional(broker, f"{topic}-2")
+    note()
+    write(first, topic, "a", "b")
+    note()
+    write(second, topic, "c")
+    note()
+    first.abort_transaction(20)
+    note()
+    write(first, topic, "d")
+    note()
+    second.commit_transaction(20)
+    note()
+    first.commit_transaction(20)
+    note()
+    steps = get_json(browser, f"/topics/{topic}/0/time-travel")["history"]["steps"]  # type: ignore[index]
+    stair = [(step["end_offset"], step["last_stable_offset"]) for step in steps]
+    assert [step for step in stair if step in noted] == noted
+    shown = text_of(browser.get(f"/topics/{topic}/0/time-travel?at=4").text)
+    assert "When the log ended at 4" in shown
+    assert "read_committed readers saw up to 2" in shown
+
+
+def test_names_of_any_text_are_shown_and_do_nothing(broker: BrokerProcess, browser: httpx.Client, topic: str) -> None:
+    producer = transactional(broker, HOSTILE)
+    write(producer, topic, HOSTILE)
+    try:
+        for address in (
+            "/transactions",
+            f"/topics/{topic}",
+            f"/topics/{topic}/messages",
+            f"/stuck/{topic}/0",
+            "/search?q=script",
+        ):
+            page = browser.get(address)
+            assert page.status_code == 200
+            assert "<script>alert" not in page.text
+            assert "\u202e" not in re.sub(
+                r'(?s)(?:value|href)="[^"]*"|<(?:pre|span class="text")[^>]*>.*?</', "", page.text
+            )
+        page = browser.get("/transaction", params={"id": HOSTILE})
+        assert "alert('1')" in text_of(page.text)
+        # What cannot be typed is confirmed by a word.
+        form = {"csrf": csrf_in(page.text), "id": HOSTILE}
+        assert "type confirm" in text_of(browser.post("/change/abort-transaction", data=form).text)
+        done = browser.post("/change/abort-transaction", data=form | {"typed_name": "confirm"})
+        assert "was fenced" in text_of(done.text)
+    finally:
+        with pytest.raises(Exception, match=r"(?i)fenced"):
+            producer.commit_transaction(20)
+
+
+@pytest.mark.parametrize("csrf", ["", "x" * 43])
+def test_a_form_of_another_site_changes_nothing(browser: httpx.Client, topic: str, csrf: str) -> None:
+    browser.get("/")
+    answer = browser.post("/change/delete-topic", data={"csrf": csrf, "name": topic, "typed_name": topic})
+    assert answer.status_code == 422
+    assert browser.get(f"/topics/{topic}").status_code == 200
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_and_of_other_sites(browser: httpx.Client) -> None:
+    cookie = browser.get("/").headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+
+
+def test_another_name_that_points_here_is_refused(browser: httpx.Client) -> None:
+    assert browser.get("/", headers={"Host": "evil.example"}).status_code == 421
+
+
+def test_what_does_not_exist_is_said_so(browser: httpx.Client) -> None:
+    for address in ("/topics/no-such", "/stuck/no-such/0", "/transaction?id=no-such", "/no-such", "/static/no-such.js"):
+        assert browser.get(address).status_code == 404, address
+    assert browser.get("/topics/a/0/../../../etc").status_code == 404
+
+
+def test_a_read_only_console_offers_and_makes_no_changes(broker: BrokerProcess, topic: str) -> None:
+    with RunningConsole(options_for(broker, read_only=True)) as running, running.browser() as browser:
+        page = browser.get(f"/topics/{topic}").text
+        assert "/change/" not in page
+        session = running.app.state.console.sessions.find(browser.cookies["fencepost_console"])
+        form = {"csrf": session.csrf, "name": topic, "typed_name": topic}
+        assert browser.post("/change/delete-topic", data=form).status_code == 422
+        assert browser.get(f"/topics/{topic}").status_code == 200
+
+
+def test_without_a_broker_the_page_says_so(tmp_path: Path) -> None:
+    with RunningConsole(ConsoleOptions(bootstrap=(("127.0.0.1", 1),))) as running, running.browser() as browser:
+        answer = browser.get("/")
+        assert answer.status_code == 502
+        assert "no broker answers at 127.0.0.1:1" in text_of(answer.text).lower()
+
+
+def change(browser: httpx.Client, kind: str, typed: str, **fields: str) -> httpx.Response:
+    """Carry out a change as a person does: look at it first, then type the name."""
+    form = {"csrf": csrf_in(browser.get("/topics").text), **fields}
+    shown = browser.post(f"/change/{kind}", data=form)
+    assert shown.status_code == 200, text_of(shown.text)
+    assert f"type {typed}" in text_of(shown.text)
+    return browser.post(f"/change/{kind}", data=form | {"typed_name": typed})
+
+
+def test_a_topic_is_created_grown_changed_written_trimmed_and_deleted(browser: httpx.Client) -> None:
+    name = "made-by-the-console"
+    said = text_of(
+        change(browser, "create-topic", name, name=name, partitions="1", configs="retention.ms=1000000").text
+    )
+    assert f"Topic {name} was created." in said
+    change(browser, "add-partitions", name, name=name, count="2")
+    change(browser, "alter-topic-setting", name, topic=name, setting="retention.ms", value="2000000")
+    settings = {one["name"]: one for one in get_json(browser, f"/topics/{name}/settings")["settings"]}  # type: ignore[attr-defined]
+    assert settings["retention.ms"]["value"] == "2000000"
+    change(browser, "alter-topic-setting", name, topic=name, setting="retention.ms", value="", reset="yes")
+    said = text_of(change(browser, "produce-record", name, topic=name, partition="1", key="k", value='{"a": 1}').text)
+    assert f"The record is at offset 0 of {name}-1." in said
+    assert '{"a": 1}' in text_of(browser.get(f"/topics/{name}/messages?partition=1").text)
+    change(browser, "delete-records", f"{name}-1", name=name, partition="1", offset="1")
+    state = get_json(browser, f"/topics/{name}")["topic"]["partitions"][1]  # type: ignore[index]
+    assert (state["start"], state["high_watermark"]) == (1, 1)
+    said = text_of(change(browser, "delete-topic", name, name=name).text)
+    assert f"Topic {name} was deleted." in said
+    assert browser.get(f"/topics/{name}").status_code == 404
