@@ -31,8 +31,13 @@ def _is_anonymous(context: RequestContext) -> bool:
 def create_delegation_token_failed(
     request: CreateDelegationTokenRequest, error: ErrorCode, version: int
 ) -> CreateDelegationTokenResponse:
+    kind, name = ANONYMOUS.split(":")
     return CreateDelegationTokenResponse(
         error_code=error,
+        principal_type=kind,
+        principal_name=name,
+        token_requester_principal_type=kind,
+        token_requester_principal_name=name,
         issue_timestamp_ms=NO_TIMESTAMP_MS,
         expiry_timestamp_ms=NO_TIMESTAMP_MS,
         max_timestamp_ms=NO_TIMESTAMP_MS,
@@ -72,7 +77,7 @@ def _may_make_tokens_for(context: RequestContext, owner: str) -> bool:
 def renew_delegation_token_failed(
     request: RenewDelegationTokenRequest, error: ErrorCode, version: int
 ) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIMESTAMP_MS)
+    return RenewDelegationTokenResponse(error_code=error)
 
 
 @api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, failed=renew_delegation_token_failed)
@@ -82,13 +87,13 @@ def handle_renew_delegation_token(
     """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without authentication, else DELEGATION_TOKEN_AUTH_DISABLED."""
     if not _is_anonymous(context):
         return RenewDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    return renew_delegation_token_failed(request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version)
+    return RenewDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIMESTAMP_MS)
 
 
 def expire_delegation_token_failed(
     request: ExpireDelegationTokenRequest, error: ErrorCode, version: int
 ) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIMESTAMP_MS)
+    return ExpireDelegationTokenResponse(error_code=error)
 
 
 @api(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse, failed=expire_delegation_token_failed)
@@ -98,7 +103,7 @@ def handle_expire_delegation_token(
     """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without authentication, else DELEGATION_TOKEN_AUTH_DISABLED."""
     if not _is_anonymous(context):
         return ExpireDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    return expire_delegation_token_failed(request, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, context.api_version)
+    return ExpireDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIMESTAMP_MS)
 
 
 @api(

@@ -21,6 +21,7 @@ from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.network.inbox import MINIMUM_FRAME_BYTES
 from fencepost.broker.requests.api import APIS, CloseConnection
+from fencepost.broker.requests.error_messages import explain
 from fencepost.broker.requests.long_polls import LongPolls, ReplyFrame
 from fencepost.broker.requests.served import SERVED
 from fencepost.broker.security.sasl.authentication_state import TABLE, Reply
@@ -241,6 +242,7 @@ class Authentication:
         request = _decode(api.request, frame, version)
         self._log_failure(f"{api.name}, where a token is expected")
         response = api.failed(request, ErrorCode.ILLEGAL_SASL_STATE, version)
+        explain(response, f"Unexpected {api.name} request during authentication.")
         return self._end(response_frame(correlation_id, response, version))
 
     def _closed(self, api_key: int) -> CloseConnection:

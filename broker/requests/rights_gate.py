@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.requests.api import CloseConnection, SlicedResponse, UsualAnswer
+from fencepost.broker.requests.error_messages import explain
 from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
 from fencepost.broker.security.audit import NotingRights
 from fencepost.protocol.api_keys import ApiKey
-from fencepost.protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
 from fencepost.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -337,20 +337,6 @@ def _reason(rights: Rights, lacking: Needed) -> str:
     if lacking.resource is not AclResource.CLUSTER:
         return MESSAGES[lacking.error]
     return f"{rights.principal.partition(':')[2]} needs {lacking.operation.name} on the cluster"
-
-
-def explain(answer: Any, message: str) -> None:
-    """Put a message beside every error code that has room for one, at any depth."""
-    schema = struct_schema_of(type(answer))
-    for field in schema.fields:
-        content = getattr(answer, field.name)
-        if field.name == "error_message":
-            if not content and answer.error_code:
-                answer.error_message = message
-        elif isinstance(content, list):
-            for element in content:
-                if hasattr(type(element), SCHEMA_ATTRIBUTE):
-                    explain(element, message)
 
 
 def _with(request: Any, name: str, items: list[Any]) -> Any:

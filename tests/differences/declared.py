@@ -90,6 +90,9 @@ DECLARED: tuple[Declared, ...] = (
     Declared("errors-end-the-wait", "fetch", "when: an error ends the wait"),
     Declared("leader-hints", "fetch", "as a* follower", "*current_leader"),
     Declared("leader-hints", "secured/*", "*Fetch of a follower*", "*current_leader"),
+    Declared("scram", "secured/authentication", "SCRAM of an unknown user: *"),
+    Declared("scram", "secured/authentication", "SCRAM begins with a mandatory extension: *"),
+    Declared("scram", "secured/authentication", "SCRAM with the header y,,: *"),
     Declared(
         "ids-of-hidden-topics", "secured/*", "*AlterShareGroupOffsets*", "responses.*.topic_id", ANYTHING, (NOTHING,)
     ),

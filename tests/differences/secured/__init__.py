@@ -7,9 +7,10 @@ from collections.abc import Callable
 from random import Random
 
 from tests.differences.exchange import Exchange
-from tests.differences.secured import random_acls, rights, single_rights
+from tests.differences.secured import authentication, random_acls, rights, single_rights
 
 SECURED: dict[str, Callable[[Exchange], None]] = {
+    "authentication": authentication.run,
     "rights": rights.run,
     "single_rights": single_rights.run,
 }

@@ -35,6 +35,7 @@ SECURITY: Final[Mapping[str, str]] = {
         "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     ),
     "listener.name.sasl_plaintext.scram-sha-256.connections.max.reauth.ms": str(SHORT_SESSION_MS),
+    "connection.failed.authentication.delay.ms": "0",
     "unstable.api.versions.enable": "true",
     "transaction.two.phase.commit.enable": "true",
 }
