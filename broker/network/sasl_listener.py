@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.broker.config import Listener, Settings
-from fencepost.broker.hosting.scram_credentials import ScramCredentials
+from fencepost.broker.hosting.scram_credentials import ScramCredentials, ScramMechanism
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
@@ -159,7 +159,8 @@ class SaslListeners:
     # SCRAM
 
     async def _scram(self, mechanism: str, listener: Listener) -> NewExchange:
-        users = ScramUsers(mechanism, lambda: self._credentials.all, await self._secret())
+        key = ScramMechanism[mechanism.replace("-", "_")]
+        users = ScramUsers(mechanism, key, lambda: self._credentials.all, await self._secret())
         return lambda: ScramExchange(mechanism, users.find, secrets.token_urlsafe(24))
 
     async def _secret(self) -> bytes:

@@ -9,27 +9,27 @@ from typing import Any, Final
 
 from fencepost.broker.security.sasl.scram import Keys, MadeUpKeys, UserKeys, made_up_keys
 
-NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-"""Kafka's numbers of the mechanisms."""
 MODELS: Final = 1_000
 """Users that others are modelled on."""
 DEFAULT_MODEL: Final = MadeUpKeys(4096, b"0" * 26, b"", b"")
 """Where there is no user: what Kafka's tools make."""
 
 Credentials = Mapping[str, Mapping[Any, Keys]]
-"""By user and number of the mechanism."""
+"""By user and key of the mechanism."""
 
 
 class ScramUsers:
     """Finds the keys of users for one mechanism.
 
+    key:         of the mechanism in the credentials.
     credentials: returns those of all users; another object after each change.
     secret:      of the cluster, for made-up keys.
     """
 
-    def __init__(self, mechanism: str, credentials: Callable[[], Credentials], secret: bytes) -> None:
+    def __init__(self, mechanism: str, key: Any, credentials: Callable[[], Credentials], secret: bytes) -> None:
         self._mechanism = mechanism
-        self._number = NUMBERS[mechanism]
+        self._key = key
+        self._nothing = {key: None}
         self._credentials = credentials
         self._secret = secret
         self._modelled: Credentials | None = None
@@ -43,10 +43,10 @@ class ScramUsers:
         choice = int.from_bytes(hmac.digest(self._secret, name.encode(), "sha256")[:8], "big")
         model = self._models[choice % len(self._models)]
         made_up = made_up_keys(self._mechanism, name, self._secret, model)
-        found = credentials.get(name, {}).get(self._number)
+        found = credentials.get(name, self._nothing).get(self._key)
         return UserKeys(made_up, exists=False) if found is None else UserKeys(found, exists=True)
 
     def _renew_models(self, credentials: Credentials) -> None:
-        stored = (keys for _, kept in sorted(credentials.items()) if (keys := kept.get(self._number)) is not None)
+        stored = (keys for _, kept in sorted(credentials.items()) if (keys := kept.get(self._key)) is not None)
         self._models = list(islice(stored, MODELS)) or [DEFAULT_MODEL]
         self._modelled = credentials

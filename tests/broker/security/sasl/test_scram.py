@@ -39,7 +39,7 @@ def users(mechanism: str = "SCRAM-SHA-256", passwords: Mapping[str, str] | None 
         name: {ScramMechanism[mechanism.replace("-", "_")]: credential(mechanism, password)}
         for name, password in (passwords or {"alice": "secret"}).items()
     }
-    return ScramUsers(mechanism, lambda: stored, b"the cluster's secret")
+    return ScramUsers(mechanism, ScramMechanism[mechanism.replace("-", "_")], lambda: stored, b"the cluster's secret")
 
 
 def exchange(known: ScramUsers | None = None, mechanism: str = "SCRAM-SHA-256", nonce: str = "broker") -> ScramExchange:
@@ -59,7 +59,7 @@ def log_in(name: str, password: str, known: ScramUsers, mechanism: str = "SCRAM-
 def test_the_exchange_of_rfc_7677_is_reproduced() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     stored = {"user": {ScramMechanism.SCRAM_SHA_256: credential("SCRAM-SHA-256", "pencil", salt)}}
-    known = ScramUsers("SCRAM-SHA-256", lambda: stored, b"secret")
+    known = ScramUsers("SCRAM-SHA-256", ScramMechanism.SCRAM_SHA_256, lambda: stored, b"secret")
     broker = exchange(known, nonce="%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     assert broker.evaluate(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == Challenge(
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
@@ -77,7 +77,7 @@ def test_another_librarys_client_and_the_broker_know_each_other(mechanism: str, 
     salt, stored_key, server_key, iterations = scramp.ScramMechanism(mechanism).make_auth_info(password)
     keys = Credential(iterations, salt, stored_key, server_key)
     stored = {name: {ScramMechanism[mechanism.replace("-", "_")]: keys}}
-    known = ScramUsers(mechanism, lambda: stored, b"secret")
+    known = ScramUsers(mechanism, ScramMechanism[mechanism.replace("-", "_")], lambda: stored, b"secret")
     client, found = log_in(name, password, known, mechanism)
     assert isinstance(found, Identified)
     assert found.name == name
@@ -114,7 +114,9 @@ def test_an_unknown_user_has_a_salt_of_its_own_that_stays() -> None:
 def test_the_challenge_of_an_unknown_user_looks_like_those_of_others(salt: bytes) -> None:
     keys = credential("SCRAM-SHA-256", "secret", salt, 8192)
     stored = {"alice": {ScramMechanism.SCRAM_SHA_256: keys}}
-    made_up, iterations = challenge_of(ScramUsers("SCRAM-SHA-256", lambda: stored, b"secret"), "nobody")
+    made_up, iterations = challenge_of(
+        ScramUsers("SCRAM-SHA-256", ScramMechanism.SCRAM_SHA_256, lambda: stored, b"secret"), "nobody"
+    )
     decoded = base64.b64decode(made_up)
     assert iterations == "8192"
     assert len(decoded) == len(salt)
@@ -123,12 +125,15 @@ def test_the_challenge_of_an_unknown_user_looks_like_those_of_others(salt: bytes
 
 def test_a_user_of_the_other_mechanism_is_unknown() -> None:
     stored = {"alice": {ScramMechanism.SCRAM_SHA_512: credential("SCRAM-SHA-512", "secret")}}
-    assert isinstance(log_in("alice", "secret", ScramUsers("SCRAM-SHA-256", lambda: stored, b"s"))[1], Refused)
+    assert isinstance(
+        log_in("alice", "secret", ScramUsers("SCRAM-SHA-256", ScramMechanism.SCRAM_SHA_256, lambda: stored, b"s"))[1],
+        Refused,
+    )
 
 
 def test_a_changed_password_counts_at_once() -> None:
     stored = {"alice": {ScramMechanism.SCRAM_SHA_256: credential("SCRAM-SHA-256", "before")}}
-    known = ScramUsers("SCRAM-SHA-256", lambda: stored, b"secret")
+    known = ScramUsers("SCRAM-SHA-256", ScramMechanism.SCRAM_SHA_256, lambda: stored, b"secret")
     assert isinstance(log_in("alice", "before", known)[1], Identified)
     stored = {"alice": {ScramMechanism.SCRAM_SHA_256: credential("SCRAM-SHA-256", "after")}}
     assert isinstance(log_in("alice", "before", known)[1], Refused)
