@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials and AlterUserScramCredentials: the credentials against which passwords are checked.
 
-They are stored as in Kafka; no listener uses them yet.
+They are stored as in Kafka, and listeners with SASL use them for the next log-in.
 Source: KIP-554; Kafka's ScramControlManager and ScramImage.
 """
 

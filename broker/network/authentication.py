@@ -1,9 +1,9 @@
-"""Authentication of the connections of a SASL listener: the gate that they stand behind until a client is known.
+"""Authentication of the connections of a SASL listener: what answers their requests until a client is known.
 
 An `Authentication` takes the place of the dispatcher of its connection. It knows three APIs and looks up every step in
-the table of `broker/security/sasl/authentication_state.py`; no request reaches a handler through it, but ApiVersions.
-When the client is known, the connection gets its dispatcher, so that nothing is asked any more. A timer puts the
-gate back when the time of the client's session is over; so does a client that authenticates again.
+the table of `broker/security/sasl/authentication_state.py`; no request but ApiVersions reaches a handler through it.
+When the client is known, the connection gets its dispatcher, and no request is asked for it any more. A timer puts the
+`Authentication` back when the time of the client's session is over; so does a client that authenticates again.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Authentication:
         return self._state
 
     def begin(self, connection: Connection, *, spent_s: float = 0.0) -> None:
-        """Put the gate before a connection that has just opened. spent_s: of the time for the authentication."""
+        """Begin with a connection that has just opened. spent_s: of the time for the authentication."""
         self._connection = connection
         connection.bound_frames(MINIMUM_FRAME_BYTES, self._common.limits.max_receive_bytes)
         self._start_deadline(spent_s)
@@ -230,7 +230,7 @@ class Authentication:
         return self._later(response)
 
     def _other(self, reply: Reply, frame: memoryview, api_key: int, version: int, correlation_id: int) -> Outcome:
-        """Answer a request that is not for the gate. Raises CloseConnection, DecodeError."""
+        """Answer a request that has no part in an authentication. Raises CloseConnection, DecodeError."""
         if reply is not Reply.ILLEGAL_STATE:
             raise self._closed(api_key)
         try:
@@ -418,7 +418,7 @@ def _raw_reply(response: SaslAuthenticateResponse) -> ReplyFrame:
 
 
 def _decode(request: type[Request], frame: memoryview, version: int) -> Request:
-    """Decode a request of an API that the gate knows. Raises DecodeError."""
+    """Decode a request, with its header. Raises DecodeError."""
     key: int = request.api_key  # type: ignore[attr-defined]  # set by @message
     _, position = read_client_id(frame, request_header_version(key, version))
     return decode(request, frame, version, position)

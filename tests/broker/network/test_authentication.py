@@ -1,4 +1,4 @@
-"""The gate before a connection of a SASL listener, as its clients meet it; Kafka 4.3 answered the same."""
+"""The authentication of a connection of a SASL listener, as its clients meet it; Kafka 4.3 answered the same."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def listener(limits: AuthenticationLimits) -> ListenerAuthentication:
 
 @dataclass
 class SaslClient:
-    """A client that speaks to a connection behind the gate; what is served is answered with the request's own bytes."""
+    """A client of a connection with SASL; what is served is answered with `served`."""
 
     limits: SaslLimits = field(default_factory=SaslLimits)
     socket_limits: Limits = field(default_factory=Limits)
@@ -108,7 +108,7 @@ class SaslClient:
         self._read = 0
 
     def _serve(self, frame: memoryview) -> Any:
-        """The dispatcher of clients that are known: SaslHandshake has its handler, all else is sent back."""
+        """The dispatcher of clients that are known: SaslHandshake has its handler."""
         if bytes(frame[:2]) == b"\0\x11":
             version = frame[3]
             request = decode(SaslHandshakeRequest, frame, version, 14)

@@ -70,7 +70,7 @@ def test_there_is_a_cell_for_every_event_in_every_state() -> None:
     assert set(TABLE) == {(state, event) for state in State for event in Event}
 
 
-def test_only_a_mechanism_that_knows_the_client_opens_the_gate() -> None:
+def test_only_a_mechanism_that_knows_the_client_makes_it_served() -> None:
     openings = {
         (state, event)
         for (state, event), step in TABLE.items()
