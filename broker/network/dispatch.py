@@ -106,7 +106,9 @@ class Dispatcher:
             services.observer.begun(api, context, request)
         if quotas is not None and quotas.is_active:
             produced_bytes = len(frame) if api.key == PRODUCE else 0
-            context.meter = quotas.meter(context.client_id, produced_bytes=produced_bytes, mute=connection.mute)
+            context.meter = quotas.meter(
+                connection.principal, context.client_id, produced_bytes=produced_bytes, mute=connection.mute
+            )
         try:
             restriction = None
             if services.gate is not None:
@@ -167,7 +169,9 @@ class Dispatcher:
         cached, quotas = context.cached, self._quotas
         assert cached is not None, "the run repeats it"
         if quotas is not None and quotas.is_active:
-            context.meter = quotas.meter(context.client_id, produced_bytes=0, mute=connection.mute)
+            context.meter = quotas.meter(
+                connection.principal, context.client_id, produced_bytes=0, mute=connection.mute
+            )
         observer = self._services.observer
         if observer is not None:
             observer.begun(cached.route.api, context, cached.request)

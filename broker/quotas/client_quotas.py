@@ -1,7 +1,7 @@
 """Client quotas of this broker: stored in the metadata store, looked up and charged per request.
 
-Listeners do not authenticate for quotas, so the user is always ANONYMOUS, as in Kafka. `broker.quotas.connections`
-charges addresses.
+The user is the name of the connection's principal: ANONYMOUS for a client that has not authenticated, as in Kafka.
+`broker.quotas.connections` charges addresses.
 Source: KIP-13, KIP-124, KIP-219, KIP-546, KIP-599; Kafka's ClientQuotaManager, ClientRequestQuotaManager and
 ControllerMutationQuotaManager.
 """
@@ -24,11 +24,12 @@ from fencepost.broker.quotas.rates import SampledRate, TokenBucket
 log = get_logger(__name__)
 
 CLIENT_QUOTAS_KEY = "client-quotas"
-ANONYMOUS = "ANONYMOUS"
 MAXIMUM_RATE_COUNT = 10_000
 RATE_EXPIRY_MS = 3_600_000
 NANOSECONDS_PER_PERCENT = 10_000_000  # of a second
 
+Client = tuple[str, str]
+"""Who is charged: principal, such as `User:alice`, and client id."""
 Quotas = Mapping[Entity, Mapping[str, float]]
 _OF_REQUESTS = frozenset(QuotaKey) - {QuotaKey.CONNECTION_CREATION_RATE}
 
@@ -47,8 +48,8 @@ class ClientQuotas:
         self._document: VersionedDocument[Quotas] = VersionedDocument(
             store, CLIENT_QUOTAS_KEY, read=_read, write=_write, may_use_reserve=True
         )
-        self._limits: dict[tuple[QuotaKey, str], QuotaLimit | None] = {}
-        self._limited: dict[str, frozenset[QuotaKey]] = {}  # the quotas on requests of a client
+        self._limits: dict[tuple[QuotaKey, Client], QuotaLimit | None] = {}
+        self._limited: dict[Client, frozenset[QuotaKey]] = {}  # the quotas on requests of a client
         self._rates: dict[tuple[QuotaKey, Entity], SampledRate] = {}
         self._buckets: dict[Entity, TokenBucket] = {}
         self._connection_rates: dict[str | None, float] = {}
@@ -99,31 +100,31 @@ class ClientQuotas:
         return rates.get(address, rates.get(DEFAULT)) if rates else None
 
     def meter(
-        self, client_id: str | None, *, produced_bytes: int, mute: Callable[[float], None]
+        self, principal: str, client_id: str | None, *, produced_bytes: int, mute: Callable[[float], None]
     ) -> RequestMeter | None:
         """Begin to meter a request; None if no quota applies to its client.
 
         produced_bytes: the size of a Produce request, which is charged now; else 0. mute: see `RequestMeter`.
         """
-        name = client_id or ""
-        limited = self._limited.get(name)
+        client = principal, client_id or ""
+        limited = self._limited.get(client)
         if limited is None:
             if len(self._limited) >= MAXIMUM_RATE_COUNT:
                 self._limited.clear()
-            limited = frozenset(key for key in _OF_REQUESTS if self._limit(key, name) is not None)
-            self._limited[name] = limited
+            limited = frozenset(key for key in _OF_REQUESTS if self._limit(key, client) is not None)
+            self._limited[client] = limited
         if not limited:
             return None
-        meter = RequestMeter(self, name, limited, mute)
+        meter = RequestMeter(self, client, limited, mute)
         if produced_bytes:
             meter.charge_produced(produced_bytes)
         return meter
 
     # Charging
 
-    def charge(self, key: QuotaKey, client_id: str, amount: float) -> int:
+    def charge(self, key: QuotaKey, client: Client, amount: float) -> int:
         """Charge a client for use; return for how many milliseconds to throttle it."""
-        limit = self._limit(key, client_id)
+        limit = self._limit(key, client)
         if limit is None:
             return 0
         now_ms = self._clock.now_ms()
@@ -136,12 +137,12 @@ class ClientQuotas:
         rate.record(amount, now_ms)
         return rate.throttle_ms(limit.value, now_ms)
 
-    def charge_mutations(self, client_id: str, count: int, *, is_strict: bool) -> int:
+    def charge_mutations(self, client: Client, count: int, *, is_strict: bool) -> int:
         """Charge a client for creating or deleting partitions; return for how many milliseconds to throttle it.
 
         is_strict: refuse, and do not count, what comes before the throttle is over.
         """
-        limit = self._limit(QuotaKey.CONTROLLER_MUTATION_RATE, client_id)
+        limit = self._limit(QuotaKey.CONTROLLER_MUTATION_RATE, client)
         if limit is None:
             return 0
         now_ms = self._clock.now_ms()
@@ -157,22 +158,22 @@ class ClientQuotas:
         bucket.take(count)
         return 0 if is_strict else bucket.owed_ms(limit.value, now_ms)
 
-    def refund(self, key: QuotaKey, client_id: str, amount: float) -> None:
+    def refund(self, key: QuotaKey, client: Client, amount: float) -> None:
         """Take back a charge for what was not used after all."""
-        limit = self._limit(key, client_id)
+        limit = self._limit(key, client)
         rate = self._rates.get((key, limit.owner)) if limit is not None else None
         if rate is not None:
             rate.record(-amount, self._clock.now_ms())
 
-    def is_unused(self, key: QuotaKey, client_id: str) -> bool:
+    def is_unused(self, key: QuotaKey, client: Client) -> bool:
         """Whether a client has used nothing in the windows that count."""
-        limit = self._limit(key, client_id)
+        limit = self._limit(key, client)
         rate = self._rates.get((key, limit.owner)) if limit is not None else None
         return rate is None or rate.is_unused(self._clock.now_ms())
 
-    def max_burst(self, key: QuotaKey, client_id: str) -> float | None:
+    def max_burst(self, key: QuotaKey, client: Client) -> float | None:
         """The most that a client can use at one time and stay within its quota; None without a quota."""
-        limit = self._limit(key, client_id)
+        limit = self._limit(key, client)
         if limit is None:
             return None
         return limit.value * (self._window_count - 1) * self._window_ms / 1000
@@ -181,17 +182,19 @@ class ClientQuotas:
         """The bound on a throttle for processor time, which is paid back in small portions."""
         return self._window_ms
 
-    def _limit(self, key: QuotaKey, client_id: str) -> QuotaLimit | None:
+    def _limit(self, key: QuotaKey, client: Client) -> QuotaLimit | None:
         try:
-            return self._limits[key, client_id]
+            return self._limits[key, client]
         except KeyError:
             if len(self._limits) >= MAXIMUM_RATE_COUNT:
                 self._limits.clear()
-            found = self._limits[key, client_id] = limit_for(self.all, key, user=ANONYMOUS, client_id=client_id)
+            principal, client_id = client
+            user = principal.partition(":")[2]
+            found = self._limits[key, client] = limit_for(self.all, key, user=user, client_id=client_id)
             return found
 
     def _forget_idle(self, now_ms: int) -> None:
-        """Drop rates of idle clients: clients choose their ids, so their number must be bounded."""
+        """Drop rates of idle clients: clients choose their ids, so the number of rates must be bounded."""
         if len(self._rates) < MAXIMUM_RATE_COUNT:
             return
         self._rates = {name: rate for name, rate in self._rates.items() if now_ms - rate.used_ms < RATE_EXPIRY_MS}
@@ -207,7 +210,7 @@ class RequestMeter:
 
     __slots__ = (
         "_busy_ns",
-        "_client_id",
+        "_client",
         "_limited",
         "_mute",
         "_muted_ms",
@@ -217,10 +220,10 @@ class RequestMeter:
     )
 
     def __init__(
-        self, quotas: ClientQuotas, client_id: str, limited: frozenset[QuotaKey], mute: Callable[[float], None]
+        self, quotas: ClientQuotas, client: Client, limited: frozenset[QuotaKey], mute: Callable[[float], None]
     ) -> None:
         self._quotas = quotas
-        self._client_id = client_id
+        self._client = client
         self._limited = limited
         self._mute = mute
         self._throttle_ms = self._muted_ms = 0
@@ -236,7 +239,7 @@ class RequestMeter:
         before the throttle is over.
         """
         if QuotaKey.PRODUCER_BYTE_RATE in self._limited:
-            self._throttle_ms = self._quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, self._client_id, produced_bytes)
+            self._throttle_ms = self._quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, self._client, produced_bytes)
             if self._throttle_ms:
                 self._mute_for(self._throttle_ms)
 
@@ -249,7 +252,7 @@ class RequestMeter:
     @property
     def fetch_limit_bytes(self) -> float | None:
         """The most that one response may hold within the quota, however long the client waits."""
-        return self._quotas.max_burst(QuotaKey.CONSUMER_BYTE_RATE, self._client_id)
+        return self._quotas.max_burst(QuotaKey.CONSUMER_BYTE_RATE, self._client)
 
     def charge_fetch(self, records_bytes: int) -> bool:
         """Charge a fetch; return whether the client gets these records now, or has to fetch again after the throttle.
@@ -260,17 +263,17 @@ class RequestMeter:
         key = QuotaKey.CONSUMER_BYTE_RATE
         if key not in self._limited:
             return True
-        is_first = self._quotas.is_unused(key, self._client_id)
-        self._throttle_ms = self._quotas.charge(key, self._client_id, records_bytes)
+        is_first = self._quotas.is_unused(key, self._client)
+        self._throttle_ms = self._quotas.charge(key, self._client, records_bytes)
         if self._throttle_ms == 0 or is_first:
             return True
-        self._quotas.refund(key, self._client_id, records_bytes)
+        self._quotas.refund(key, self._client, records_bytes)
         return False
 
     def charge_mutations(self, count: int, *, is_strict: bool) -> bool:
         """Charge mutations; return whether they are allowed now. Without `is_strict` they always are, with a
         throttle."""
-        throttle_ms = self._quotas.charge_mutations(self._client_id, count, is_strict=is_strict)
+        throttle_ms = self._quotas.charge_mutations(self._client, count, is_strict=is_strict)
         self._throttle_ms = max(self._throttle_ms, throttle_ms)
         return throttle_ms == 0 or not is_strict
 
@@ -294,7 +297,7 @@ class RequestMeter:
 
     def _charge_time(self) -> int:
         busy_ns, self._busy_ns = self._busy_ns, 0
-        return self._quotas.charge(QuotaKey.REQUEST_PERCENTAGE, self._client_id, busy_ns / NANOSECONDS_PER_PERCENT)
+        return self._quotas.charge(QuotaKey.REQUEST_PERCENTAGE, self._client, busy_ns / NANOSECONDS_PER_PERCENT)
 
     def _mute_for(self, throttle_ms: int) -> None:
         if throttle_ms > self._muted_ms:

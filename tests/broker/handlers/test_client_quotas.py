@@ -11,6 +11,7 @@ import pytest
 
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.requests.api import APIS, RequestContext
+from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -205,7 +206,7 @@ async def test_a_store_that_fails_is_reported(broker: HandlerBroker, monkeypatch
 def meter(context: RequestContext) -> list[float]:
     """Meter a request of the client; return for how long its connection is muted."""
     muted: list[float] = []
-    context.meter = context.services.client_quotas.meter("app", produced_bytes=0, mute=muted.append)
+    context.meter = context.services.client_quotas.meter(ANONYMOUS, "app", produced_bytes=0, mute=muted.append)
     return muted
 
 

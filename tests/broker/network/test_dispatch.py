@@ -14,7 +14,7 @@ import fencepost.broker.network.dispatch
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
 from fencepost.broker.network.dispatch import Dispatcher
-from fencepost.broker.quotas.client_quotas import RequestMeter
+from fencepost.broker.quotas.client_quotas import Client, RequestMeter
 from fencepost.broker.quotas.entities import QuotaKey
 from fencepost.broker.requests.api import APIS, CloseConnection, RequestContext, UsualAnswer
 from fencepost.broker.requests.long_polls import LongPoll, LongPolls, PendingReply
@@ -441,16 +441,18 @@ class Quotas:
 
     def __init__(self, *, is_active: bool) -> None:
         self.is_active = is_active
-        self.charged: list[tuple[str, str, float]] = []
+        self.charged: list[tuple[str, Client, float]] = []
 
-    def meter(self, client_id: str, *, produced_bytes: int, mute: Callable[[float], None]) -> RequestMeter:
+    def meter(
+        self, principal: str, client_id: str, *, produced_bytes: int, mute: Callable[[float], None]
+    ) -> RequestMeter:
         limited = frozenset({QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE})
-        meter = RequestMeter(cast("Any", self), client_id, limited, mute)
+        meter = RequestMeter(cast("Any", self), (principal, client_id), limited, mute)
         meter.charge_produced(produced_bytes)
         return meter
 
-    def charge(self, key: str, client_id: str, amount: float) -> int:
-        self.charged.append((str(key), client_id, amount))
+    def charge(self, key: str, client: Client, amount: float) -> int:
+        self.charged.append((str(key), client, amount))
         return 700 if key == "producer_byte_rate" else 0
 
     def longest_request_throttle_ms(self) -> int:
@@ -480,7 +482,7 @@ async def test_a_producer_over_its_quota_is_muted_and_informed(monkeypatch: pyte
     response = decode(ProduceResponse, b"".join(reply)[9:], 9)
     assert response.throttle_time_ms == 700
     key, client_id, amount = quotas.charged[0]
-    assert (key, client_id) == ("producer_byte_rate", "client")
+    assert (key, client_id) == ("producer_byte_rate", ("User:ANONYMOUS", "client"))
     assert amount == len(produce_frame())
     assert [key for key, _, _ in quotas.charged[1:]] == ["request_percentage"] * 2
     assert sum(amount for _, _, amount in quotas.charged[1:]) > 0

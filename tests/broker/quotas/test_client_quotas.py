@@ -11,6 +11,7 @@ from fencepost.broker.config import Settings
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.quotas.client_quotas import MAXIMUM_RATE_COUNT, ClientQuotas, Quotas, RequestMeter
 from fencepost.broker.quotas.entities import QuotaKey, QuotaLimit, entity_of, limit_for
+from fencepost.broker.security.principal import ANONYMOUS
 from tests.support.handler_context import ManualClock
 
 PRODUCED, CONSUMED, BUSY = QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE
@@ -59,7 +60,7 @@ class World:
 
     def request(self, client_id: str | None = "app", *, request_bytes: int = 0) -> tuple[RequestMeter, list[float]]:
         muted: list[float] = []
-        meter = self.quotas.meter(client_id, produced_bytes=request_bytes, mute=muted.append)
+        meter = self.quotas.meter(ANONYMOUS, client_id, produced_bytes=request_bytes, mute=muted.append)
         assert meter is not None, "a quota applies to the client"
         return meter, muted
 
@@ -94,27 +95,53 @@ async def test_quotas_outlive_the_broker(world: World) -> None:
 
 async def test_every_client_has_a_default_quota_of_its_own(world: World) -> None:
     await world.set(100.0, client_id=None)
-    assert world.quotas.charge(PRODUCED, "one", 2000) > 0
-    assert world.quotas.charge(PRODUCED, "two", 1000) == 0
+    assert world.quotas.charge(PRODUCED, (ANONYMOUS, "one"), 2000) > 0
+    assert world.quotas.charge(PRODUCED, (ANONYMOUS, "two"), 1000) == 0
 
 
 async def test_the_clients_of_a_user_share_its_quota(world: World) -> None:
     await world.set(100.0, user="ANONYMOUS")
-    assert world.quotas.charge(PRODUCED, "one", 1000) == 0
-    assert world.quotas.charge(PRODUCED, "two", 1000) == 10_000
+    assert world.quotas.charge(PRODUCED, (ANONYMOUS, "one"), 1000) == 0
+    assert world.quotas.charge(PRODUCED, (ANONYMOUS, "two"), 1000) == 10_000
+
+
+@pytest.mark.parametrize("level", range(len(PRECEDENCE)))
+async def test_a_user_is_charged_by_the_most_specific_quota_that_is_set(world: World, level: int) -> None:
+    for number, (entity, _) in enumerate(PRECEDENCE[level:], level):
+        await world.quotas.change(entity, {PRODUCED: 100.0 * (number + 1)})
+    rate = 100.0 * (level + 1)
+    assert world.quotas.max_burst(PRODUCED, ("User:alice", "app")) == 10 * rate
+    assert world.quotas.charge(PRODUCED, ("User:alice", "app"), 10 * rate) == 0
+    owner = PRECEDENCE[level][1]
+    others = {("User:alice", "other"): owner == ALICE, ("User:bob", "app"): owner == APP}
+    for client, shares_it in others.items():
+        after = world.quotas.charge(PRODUCED, client, 100.0)
+        assert (after > 0) is shares_it, (client, level)
+
+
+async def test_a_quota_of_a_user_costs_other_users_nothing(world: World) -> None:
+    await world.set(100.0, user="alice")
+    assert world.quotas.meter("User:alice", "app", produced_bytes=0, mute=no_mute) is not None
+    for principal in (ANONYMOUS, "User:bob", "User:ali"):
+        assert world.quotas.meter(principal, "app", produced_bytes=1_000_000, mute=no_mute) is None
+
+
+async def test_a_user_may_have_colons_in_its_name(world: World) -> None:
+    await world.set(100.0, user="CN=a:b")
+    assert world.quotas.meter("User:CN=a:b", "app", produced_bytes=0, mute=no_mute) is not None
 
 
 async def test_a_changed_quota_counts_for_the_next_request(world: World) -> None:
     await world.set(1_000_000.0, client_id="app")
-    assert world.quotas.charge(PRODUCED, "app", 100_000) == 0
+    assert world.quotas.charge(PRODUCED, (ANONYMOUS, "app"), 100_000) == 0
     await world.set(10.0, client_id="app")
-    assert world.quotas.charge(PRODUCED, "app", 1) > 0
+    assert world.quotas.charge(PRODUCED, (ANONYMOUS, "app"), 1) > 0
 
 
 async def test_clients_that_invent_ids_do_not_fill_the_memory(world: World) -> None:
     await world.set(100.0, client_id=None)
     for number in range(MAXIMUM_RATE_COUNT + 10):
-        world.quotas.charge(PRODUCED, f"client-{number}", 1)
+        world.quotas.charge(PRODUCED, (ANONYMOUS, f"client-{number}"), 1)
     assert len(world.quotas._rates) <= MAXIMUM_RATE_COUNT
     assert len(world.quotas._limits) <= MAXIMUM_RATE_COUNT
 
@@ -122,9 +149,9 @@ async def test_clients_that_invent_ids_do_not_fill_the_memory(world: World) -> N
 async def test_the_windows_are_settings(world: World) -> None:
     world.quotas = world.opened(quota_window_num=2, quota_window_size_seconds=3)
     await world.set(100.0, client_id="app")
-    assert world.quotas.max_burst(PRODUCED, "app") == 300
-    assert world.quotas.charge(PRODUCED, "app", 300) == 0
-    assert world.quotas.charge(PRODUCED, "app", 300) == 3000
+    assert world.quotas.max_burst(PRODUCED, (ANONYMOUS, "app")) == 300
+    assert world.quotas.charge(PRODUCED, (ANONYMOUS, "app"), 300) == 0
+    assert world.quotas.charge(PRODUCED, (ANONYMOUS, "app"), 300) == 3000
 
 
 async def test_a_client_over_its_quota_gets_a_throttle_time_and_its_connection_is_muted(world: World) -> None:
@@ -138,13 +165,13 @@ async def test_others_are_not_metered(world: World) -> None:
     await world.set(100.0, client_id="app")
     muted: list[float] = []
     for client_id in (None, "", "application", "ap"):
-        assert world.quotas.meter(client_id, produced_bytes=1_000_000, mute=muted.append) is None
+        assert world.quotas.meter(ANONYMOUS, client_id, produced_bytes=1_000_000, mute=muted.append) is None
     assert muted == []
 
 
 async def test_a_client_is_metered_from_the_first_quota_of_its_own_to_the_last(world: World) -> None:
     def is_metered() -> bool:
-        return world.quotas.meter("app", produced_bytes=0, mute=no_mute) is not None
+        return world.quotas.meter(ANONYMOUS, "app", produced_bytes=0, mute=no_mute) is not None
 
     found = [is_metered()]
     for value, key in ((1.0, PRODUCED), (1.0, CONSUMED), (None, PRODUCED), (None, CONSUMED)):
@@ -156,7 +183,7 @@ async def test_a_client_is_metered_from_the_first_quota_of_its_own_to_the_last(w
 async def test_clients_that_invent_ids_are_not_all_remembered(world: World) -> None:
     await world.set(100.0, client_id="app")
     for number in range(MAXIMUM_RATE_COUNT + 10):
-        world.quotas.meter(f"client-{number}", produced_bytes=0, mute=no_mute)
+        world.quotas.meter(ANONYMOUS, f"client-{number}", produced_bytes=0, mute=no_mute)
     assert len(world.quotas._limited) <= MAXIMUM_RATE_COUNT
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.quotas.client_quotas import Client as QuotaClient
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.quotas.entities import QuotaKey, entity_of
 from fencepost.broker.quotas.rates import SampledRate
@@ -40,9 +41,9 @@ def charges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, float]]:
     noted: list[tuple[str, str, float]] = []
     charge = ClientQuotas.charge
 
-    def noting(quotas: ClientQuotas, key: QuotaKey, client_id: str, amount: float) -> int:
-        noted.append((key, client_id, amount))
-        return charge(quotas, key, client_id, amount)
+    def noting(quotas: ClientQuotas, key: QuotaKey, client: QuotaClient, amount: float) -> int:
+        noted.append((key, client[1], amount))
+        return charge(quotas, key, client, amount)
 
     monkeypatch.setattr(ClientQuotas, "charge", noting)
     return noted
