@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "acls": "Add, list and remove access control lists (ACLs).",
     "users": "Add, list and remove users with passwords (SCRAM, PLAIN).",
     "console": "Show a cluster in a web browser.",
+    "quotas": "Set, list and remove quotas of users and client ids.",
     "log": "Check, show and repair a stopped broker's data directory.",
     "history": "Check histories of client operations.",
     "soak": "Transact while processes are killed and frozen.",

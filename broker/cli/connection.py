@@ -9,7 +9,8 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from fencepost.broker.cli.probe import NoBrokerError, check_advertised, parse_address, probe_any
+from fencepost.broker.cli.client_security import current_security, security_options
+from fencepost.broker.cli.probe import NoBrokerError, NoLoginError, check_advertised, parse_address, probe_any
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CLIENT_ID = "fencepost-cli"
@@ -17,7 +18,13 @@ CONNECT_TIMEOUT_MS = 5_000
 
 
 def bootstrap_option(command: Command) -> Command:
-    """Add `--bootstrap HOST:PORT`, also read from FENCEPOST_BOOTSTRAP, with the names that other tools have for it."""
+    """Add `--bootstrap HOST:PORT`, and the options for TLS and SASL, which `client_options` reads."""
+    return address_option(security_options(command))
+
+
+def address_option(command: Command) -> Command:
+    """Add `--bootstrap HOST:PORT` alone, also read from FENCEPOST_BOOTSTRAP, with the names that other tools have for
+    it."""
     return click.option(
         "-b",
         "--bootstrap",
@@ -55,6 +62,7 @@ def client_options(bootstrap: str) -> dict[str, Any]:
         "bootstrap_servers": bootstrap.split(","),
         "client_id": CLIENT_ID,
         "bootstrap_timeout_ms": CONNECT_TIMEOUT_MS,
+        **current_security().client_options(),
     }
 
 
@@ -77,8 +85,11 @@ def kafka_errors(bootstrap: str) -> Iterator[None]:
 
     Probes the broker first: the client would retry for seconds, and not report the reason.
     """
+    security = current_security()
     try:
-        probe_any(bootstrap)
+        probe_any(bootstrap, security=security)
+    except NoLoginError as error:
+        raise click.ClickException(f"{bootstrap} does not serve this client: {error}") from None
     except NoBrokerError as error:
         raise click.ClickException(
             f"no broker answers at {bootstrap}: {error}. Start one with "
@@ -86,7 +97,9 @@ def kafka_errors(bootstrap: str) -> Iterator[None]:
             "or name another with --bootstrap"
         ) from None
     try:
-        check_advertised(bootstrap)
+        check_advertised(bootstrap, security=security)
+    except NoLoginError as error:
+        raise click.ClickException(f"{bootstrap} does not serve this client: {error}") from None
     except NoBrokerError as error:
         raise click.ClickException(
             f"{bootstrap} answers, but sends clients to an address where this machine finds no broker: {error}. "

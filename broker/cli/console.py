@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from fencepost.broker.cli.connection import bootstrap_option
+from fencepost.broker.cli.connection import address_option
 
 EXIT_NOT_RUN = 2
 
 
 @click.command()
-@bootstrap_option
+@address_option
 @click.option(
     "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Where to serve pages."
 )

@@ -6,8 +6,9 @@ import time
 
 import click
 
+from fencepost.broker.cli.client_security import current_security
 from fencepost.broker.cli.connection import bootstrap_option
-from fencepost.broker.cli.probe import NoBrokerError, ProbeResult, probe_any
+from fencepost.broker.cli.probe import NoBrokerError, NoLoginError, ProbeResult, probe_any
 
 RETRY_INTERVAL_S = 0.1
 
@@ -18,7 +19,8 @@ RETRY_INTERVAL_S = 0.1
 def ping(bootstrap: str, wait_seconds: float) -> None:
     """Check whether a broker serves.
 
-    The exit code is 0 if it does, else 1: for health checks, and for scripts that wait for a broker.
+    The exit code is 0 if it does, else 1: for health checks, and for scripts that wait for a broker. With
+    --command-config it logs in, too; a listener with SASL answers without.
     """
     reply = _probe_until(bootstrap, time.monotonic() + wait_seconds)
     click.echo(f"{bootstrap} serves {reply.apis_count} APIs, answered in {reply.duration_ms:.1f} ms")
@@ -26,9 +28,12 @@ def ping(bootstrap: str, wait_seconds: float) -> None:
 
 def _probe_until(bootstrap: str, deadline_s: float) -> ProbeResult:
     """Probe at least once, and until the deadline. Raises ClickException if no broker answers."""
+    security = current_security()
     while True:
         try:
-            return probe_any(bootstrap)
+            return probe_any(bootstrap, security=security)
+        except NoLoginError as error:
+            raise click.ClickException(f"{bootstrap} does not serve this client: {error}") from None
         except NoBrokerError as error:
             if time.monotonic() >= deadline_s:
                 raise click.ClickException(f"no broker serves at {bootstrap}: {error}") from None

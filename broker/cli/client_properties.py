@@ -1,0 +1,46 @@
+"""Properties of a client as a file or options have them: `name=value`, each with the place where it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Property(NamedTuple):
+    """A property as it was written. place: where, as `client.properties:3`."""
+
+    value: str
+    place: str
+
+
+Properties = Mapping[str, Property]
+
+
+class WrongPropertiesError(Exception):
+    """What is wrong, where, and what to do. The message has no secret."""
+
+
+def read_file(path: str) -> dict[str, Property]:
+    """Read a file of properties. Raises WrongPropertiesError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise WrongPropertiesError(f"{path} cannot be read: {reason}") from None
+    from fencepost.broker.config.loading import parse_properties
+
+    return {name: Property(value, f"{path}:{line}") for name, value, line in parse_properties(text)}
+
+
+def secret(properties: Properties, name: str) -> str | None:
+    """A property that may be a secret; `${file:/path}` and `${env:NAME}` stand for what is there."""
+    found = properties.get(name)
+    if found is None:
+        return None
+    from fencepost.broker.config.password import Password
+
+    try:
+        return Password(found.value).reveal()
+    except ValueError as error:
+        raise WrongPropertiesError(f"{found.place}: {name}: {error}") from None
