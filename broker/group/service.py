@@ -490,6 +490,11 @@ class GroupService:
         return groups
 
     @property
+    def is_available(self) -> bool:
+        """Whether `__consumer_offsets` exists."""
+        return self._offsets_topic.partition_count > 0
+
+    @property
     def is_loading(self) -> bool:
         """Whether a partition of `__consumer_offsets` does not answer requests yet."""
         return any(partition.is_loading for partition in self._runtime.partitions())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from fencepost.broker.http import health
+from fencepost.broker.http import change_routes, health, view_routes
 from fencepost.broker.http.exchange import (
     BadRequestError,
     HttpRequest,
@@ -46,18 +46,46 @@ async def metrics(view: NodeView, request: HttpRequest) -> HttpResponse:
     return HttpResponse(200, OPENMETRICS_FORMAT if is_openmetrics else TEXT_FORMAT, pieces)
 
 
-GET: Final[dict[tuple[str, ...], Route]] = {
+_FIXED: Final[dict[tuple[str, ...], Route]] = {
     ("metrics",): of_node(metrics),
     ("healthz",): health.alive,
     ("livez",): health.alive,
     ("readyz",): health.ready,
+    ("v1", "node"): of_node(view_routes.node),
+    ("v1", "stuck"): of_node(view_routes.stuck),
+    ("v1", "transactions"): of_node(view_routes.transactions),
 }
+GET, POST = "GET", "POST"
 
 
 def find_route(request: HttpRequest) -> Route:
     """The route of a request. Raises BadRequestError."""
-    if request.method in ("GET", "HEAD"):
-        route = GET.get(request.path)
-        if route is not None:
-            return route
-    raise BadRequestError("there is no such path; /metrics, /healthz, /livez, /readyz and /v1/… are served", 404)
+    found = _FIXED.get(request.path)
+    if found is not None:
+        return _if_allowed(request, GET, found)
+    match request.path:
+        case ("v1", "partitions", _, _):
+            method, route = GET, view_routes.partition
+        case ("v1", "producers", _):
+            method, route = GET, view_routes.producer
+        case ("v1", "transactions", _):
+            method, route = GET, view_routes.transaction
+        case ("v1", "transactions", _, "history"):
+            method, route = GET, view_routes.history
+        case ("v1", "groups", _, "lag"):
+            method, route = GET, view_routes.group_lag
+        case ("v1", "transactions", _, "abort"):
+            method, route = POST, change_routes.abort_transaction
+        case ("v1", "partitions", _, _, "abort-hanging"):
+            method, route = POST, change_routes.abort_hanging
+        case ("v1", "log-levels"):
+            method, route = POST, change_routes.set_log_level
+        case _:
+            raise BadRequestError("there is no such path; docs/monitoring.md lists them", 404)
+    return _if_allowed(request, method, of_node(route))
+
+
+def _if_allowed(request: HttpRequest, method: str, route: Route) -> Route:
+    if request.method != method and not (method == GET and request.method == "HEAD"):
+        raise BadRequestError(f"this path answers {method} alone", 405)
+    return route

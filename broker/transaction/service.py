@@ -336,6 +336,19 @@ class TransactionService:
 
         return self._decide(transactional_id, decide, ProducerReply)
 
+    async def abort_by_administrator(self, transactional_id: str) -> ErrorCode:
+        """Abort the open transaction of an id and fence its producer. Once this returns NONE, that is durable.
+
+        Refuses as `TransactionShard.decide_abort`, and with a coordinator's errors.
+        """
+        try:
+            return await self._runtime.execute(
+                self._index(transactional_id),
+                lambda shard: shard.decide_abort(transactional_id, now_ms=self._clock.now_ms()),
+            )
+        except CoordinatorRefusal as refusal:
+            return refusal.error
+
     def _decide(
         self,
         transactional_id: str,

@@ -224,6 +224,26 @@ class TransactionShard:
             producer_epoch=metadata.producer_epoch,
         )
 
+    def decide_abort(self, transactional_id: str, *, now_ms: int) -> Decision[ErrorCode]:
+        """Abort an open transaction for an administrator, and fence its producer.
+
+        Refuses: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS (the outcome is decided), INVALID_TXN_STATE (no
+        transaction is open), COORDINATOR_LOAD_IN_PROGRESS (it needs a producer id and none is reserved).
+        """
+        metadata, error = self._find(transactional_id)
+        if metadata is None:
+            return Decision(error)
+        if metadata.state.is_prepared:
+            return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
+        # As at its time-out, only sooner.
+        cell = lookup(self._limits.transaction_version, TransactionEvent.TIME_OUT, metadata.state)
+        if cell is TableAction.IGNORE:
+            return Decision(ErrorCode.INVALID_TXN_STATE)
+        records = self._abort_records(metadata, now_ms)
+        if records is None:
+            return Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return Decision(NO_ERROR, records, settle=partial(self._fenced, metadata))
+
     def _note_forced_end(self, metadata: TransactionMetadata, end: ForcedEnd) -> None:
         if metadata.partitions:  # without partitions it is complete at once
             self.forced_ends[metadata.transactional_id] = end
