@@ -1,0 +1,48 @@
+"""One commit over a database and a log, with the clients that people have: confluent-kafka, kafka-python and aiokafka.
+
+A transaction is prepared when its records are flushed and its token is known. The token goes into the application's
+own database transaction, and whoever finds it there can end the records' transaction, in any process. Works with every
+Kafka; docs/two-phase.md says what each guarantee rests on. Imports no broker.
+"""
+
+from fencepost.two_phase.commit import recover, recover_async, transaction, transaction_async
+from fencepost.two_phase.coordinator import AsyncCoordinator, Coordinator
+from fencepost.two_phase.logs import PostgresLog, PreparedLog, SqliteLog
+from fencepost.two_phase.preparing import confluent_producer, prepare, prepare_async
+from fencepost.two_phase.tokens import (
+    Fenced,
+    HeuristicOutcome,
+    InDoubt,
+    InDoubtError,
+    NeedsRecovery,
+    NotPrepared,
+    Outcome,
+    Superseded,
+    Token,
+    TwoPhaseError,
+)
+
+__all__ = [
+    "AsyncCoordinator",
+    "Coordinator",
+    "Fenced",
+    "HeuristicOutcome",
+    "InDoubt",
+    "InDoubtError",
+    "NeedsRecovery",
+    "NotPrepared",
+    "Outcome",
+    "PostgresLog",
+    "PreparedLog",
+    "SqliteLog",
+    "Superseded",
+    "Token",
+    "TwoPhaseError",
+    "confluent_producer",
+    "prepare",
+    "prepare_async",
+    "recover",
+    "recover_async",
+    "transaction",
+    "transaction_async",
+]

@@ -1,0 +1,251 @@
+"""Coordinators of transactions, over the wire: end a transaction by its token, ask for its outcome, list what is open.
+
+They need EndTxn, FindCoordinator, DescribeTransactions and ListTransactions: any Kafka has these from 3.0 on. TLS and
+SASL are those of kafka-python, whose options every constructor takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from fencepost.two_phase.tokens import HeuristicOutcome, InDoubt, Outcome, Superseded, Token, TwoPhaseError
+
+T = TypeVar("T")
+
+TWO_PHASE_TIMEOUT_MS = 2_147_483_647
+PAUSE_S = 0.1
+CONNECT_TIMEOUT_MS = 5_000
+
+# Kafka's error codes.
+COORDINATOR_LOADING, COORDINATOR_AWAY, NOT_COORDINATOR = 14, 15, 16
+INVALID_EPOCH, INVALID_STATE, UNKNOWN_PAIR, CONCURRENT, PRODUCER_FENCED = 47, 48, 49, 51, 90
+ID_NOT_FOUND = 105
+AGAIN = frozenset({COORDINATOR_LOADING, COORDINATOR_AWAY, NOT_COORDINATOR, CONCURRENT})
+NOT_CURRENT = frozenset({INVALID_EPOCH, UNKNOWN_PAIR, PRODUCER_FENCED})
+
+DECIDED = {
+    "PrepareCommit": Outcome.COMMITTED,
+    "CompleteCommit": Outcome.COMMITTED,
+    "PrepareAbort": Outcome.ABORTED,
+    "CompleteAbort": Outcome.ABORTED,
+}
+
+
+class Coordinator:
+    """The transaction coordinators of a cluster. Threads may share it; it connects at the first use.
+
+    options: of kafka-python's clients, such as `security_protocol`, `sasl_mechanism`, `ssl_cafile`.
+    """
+
+    def __init__(self, bootstrap_servers: str, **options: Any) -> None:
+        self._options = {
+            "bootstrap_servers": bootstrap_servers.split(","),
+            "client_id": "fencepost-two-phase",
+            "bootstrap_timeout_ms": CONNECT_TIMEOUT_MS,
+            **options,
+        }
+        self._lock = threading.Lock()
+        self._admin: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. A later use connects again."""
+        with self._lock:
+            admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+    def complete(self, token: Token, *, commit: bool, timeout_s: float = 60) -> None:
+        """End the transaction of a token, and return when its outcome is certain. May be repeated.
+
+        Raises HeuristicOutcome if it was ended the other way, Superseded if nobody can tell, TimeoutError if no
+        coordinator answers in time: repeat it then, with the same outcome.
+        """
+        error = INVALID_STATE
+        # In transaction version 2 an abort of a complete transaction is a new one, of nothing: ask before.
+        if commit or self.outcome(token, timeout_s=timeout_s) in (Outcome.PREPARED, Outcome.UNKNOWN):
+            error = self._until(timeout_s, lambda admin: _end(admin, token, commit=commit))
+        if error == 0:
+            return
+        if error != INVALID_STATE and error not in NOT_CURRENT:
+            raise TwoPhaseError(f"the coordinator refused to end {token}: {_name_of(error)}", token)
+        wanted = Outcome.COMMITTED if commit else Outcome.ABORTED
+        described = self._described(token.transactional_id, timeout_s)
+        outcome = _outcome(described, token)
+        if outcome is wanted or _had_no_records(described, token):
+            return
+        if outcome is Outcome.UNKNOWN and error != INVALID_STATE:
+            raise Superseded(
+                f"{token} is not the current transaction of its id ({_name_of(error)}), and its outcome is not known "
+                "any more",
+                token,
+            )
+        raise HeuristicOutcome(
+            f"{token} should be {wanted.value}, but its coordinator has ended it the other way: compare both sides, "
+            "and mend one",
+            token,
+        )
+
+    def outcome(self, token: Token, *, timeout_s: float = 60) -> Outcome:
+        """Ask what became of a token's transaction. Changes nothing. Raises TimeoutError.
+
+        A producer that keeps its epoch over many transactions (version 1) has the same token for each: this is about
+        the last one.
+        """
+        return _outcome(self._described(token.transactional_id, timeout_s), token)
+
+    def in_doubt(self, pattern: str = ".*", *, timeout_s: float = 60) -> list[InDoubt]:
+        """List the open transactions whose id matches a regular expression, oldest first. Raises TimeoutError."""
+        matches = re.compile(pattern).fullmatch
+        found = self._until(timeout_s, lambda admin: admin.list_transactions(state_filters=["Ongoing"]))
+        names = sorted(
+            listing.transactional_id
+            for listings in found.values()
+            for listing in listings
+            if matches(listing.transactional_id)
+        )
+        now_ms = time.time() * 1000
+        in_doubt = []
+        for name in names:
+            described = self._described(name, timeout_s)
+            if described is not None and described.state.value == "Ongoing":
+                in_doubt.append(_in_doubt(name, described, now_ms))
+        return sorted(in_doubt, key=lambda found: -found.age_ms)
+
+    def _described(self, transactional_id: str, timeout_s: float) -> Any:
+        """Describe a transactional id; None if the coordinator does not know it."""
+
+        def describe(admin: Any) -> Any:
+            from kafka.errors import TransactionalIdNotFoundError
+
+            try:
+                return admin.describe_transactions([transactional_id])[transactional_id]
+            except TransactionalIdNotFoundError:
+                return None
+
+        return self._until(timeout_s, describe)
+
+    def _until(self, timeout_s: float, ask: Callable[[Any], T]) -> T:
+        """Ask until a coordinator answers. Raises TimeoutError."""
+        from kafka.errors import BrokerResponseError, KafkaError
+
+        give_up_at_s = time.monotonic() + timeout_s
+        while True:
+            reason = ""
+            try:
+                answer = ask(self._connected())
+                if not isinstance(answer, int) or answer not in AGAIN:
+                    return answer
+                reason = _name_of(answer)
+            except BrokerResponseError as error:
+                if error.errno not in AGAIN:
+                    raise
+                reason = _name_of(error.errno)
+            except KafkaError as error:  # no connection
+                reason = str(error) or type(error).__name__
+            # Connected anew: the coordinator may have moved, and the client keeps where it was.
+            self.close()
+            if time.monotonic() + PAUSE_S > give_up_at_s:
+                raise TimeoutError(f"no coordinator answered within {timeout_s:g} s: {reason}")
+            time.sleep(PAUSE_S)
+
+    def _connected(self) -> Any:
+        from kafka.admin import KafkaAdminClient
+
+        with self._lock:
+            if self._admin is None:
+                self._admin = KafkaAdminClient(**self._options)
+            return self._admin
+
+
+class AsyncCoordinator:
+    """As `Coordinator`, for asyncio: its calls wait on a thread."""
+
+    def __init__(self, bootstrap_servers: str, **options: Any) -> None:
+        self._coordinator = Coordinator(bootstrap_servers, **options)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._coordinator.close)
+
+    async def complete(self, token: Token, *, commit: bool, timeout_s: float = 60) -> None:
+        await asyncio.to_thread(self._coordinator.complete, token, commit=commit, timeout_s=timeout_s)
+
+    async def outcome(self, token: Token, *, timeout_s: float = 60) -> Outcome:
+        return await asyncio.to_thread(self._coordinator.outcome, token, timeout_s=timeout_s)
+
+    async def in_doubt(self, pattern: str = ".*", *, timeout_s: float = 60) -> list[InDoubt]:
+        return await asyncio.to_thread(self._coordinator.in_doubt, pattern, timeout_s=timeout_s)
+
+
+def _end(admin: Any, token: Token, *, commit: bool) -> int:
+    """Send EndTxn to the coordinator of a token; returns the error code."""
+    return int(admin._manager.run(_end_on_the_loop, admin, token, commit))  # noqa: SLF001  # it has no public way
+
+
+async def _end_on_the_loop(admin: Any, token: Token, commit: bool) -> int:
+    from kafka.protocol.metadata import CoordinatorType
+    from kafka.protocol.producer.transaction import EndTxnRequest
+
+    node_id = await admin._find_coordinator_id(  # noqa: SLF001
+        token.transactional_id, key_type=CoordinatorType.TRANSACTION
+    )
+    request = EndTxnRequest(
+        transactional_id=token.transactional_id,
+        producer_id=token.producer_id,
+        producer_epoch=token.producer_epoch,
+        committed=commit,
+    )
+    response = await admin._manager.send(request, node_id=node_id)  # noqa: SLF001
+    return int(response.error_code)
+
+
+def _outcome(described: Any, token: Token) -> Outcome:
+    """What a description says of a token: it must name the token's pair, or the pair after it, of version 2."""
+    if described is None or described.producer_id != token.producer_id:
+        return Outcome.UNKNOWN
+    state = described.state.value
+    if described.producer_epoch == token.producer_epoch and state == "Ongoing":
+        return Outcome.PREPARED
+    if described.producer_epoch in (token.producer_epoch, token.producer_epoch + 1):
+        return DECIDED.get(state, Outcome.UNKNOWN)
+    return Outcome.UNKNOWN
+
+
+def _had_no_records(described: Any, token: Token) -> bool:
+    """Whether the token's session has written nothing at all: then there is nothing to commit or abort."""
+    return (
+        described is not None
+        and described.state.value == "Empty"
+        and (described.producer_id, described.producer_epoch) == token[:2]
+    )
+
+
+def _in_doubt(transactional_id: str, described: Any, now_ms: float) -> InDoubt:
+    return InDoubt(
+        Token(described.producer_id, described.producer_epoch, transactional_id),
+        tuple(f"{partition.topic}-{partition.partition}" for partition in sorted(described.topic_partitions)),
+        max(0, round(now_ms - described.transaction_start_time_ms)),
+        described.transaction_timeout_ms == TWO_PHASE_TIMEOUT_MS,
+    )
+
+
+def _name_of(error: int) -> str:
+    from kafka.errors import for_code
+
+    return f"{for_code(error).message} ({error})"

@@ -1,0 +1,116 @@
+"""Preparing: flushes a producer's open transaction and finds the pair by which anyone can end it.
+
+No client library has a request for that: a transaction is prepared as soon as all its records are acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fencepost.two_phase.tokens import NotPrepared, Token
+
+STATISTICS_INTERVAL_MS = 20
+POLL_S = 0.05
+IN_TRANSACTION = "InTransaction"
+
+
+def confluent_producer(config: Mapping[str, Any]) -> Any:
+    """Make a confluent_kafka.Producer that `prepare` understands: it reads the pair from librdkafka's statistics.
+
+    config: librdkafka's, with `transactional.id`; a `stats_cb` of yours is called, too. Raises ValueError without an
+    id.
+    """
+    import confluent_kafka
+
+    class TwoPhaseProducer(confluent_kafka.Producer):  # type: ignore[misc]  # has no types
+        def __init__(self, config: Mapping[str, Any]) -> None:
+            transactional_id = config.get("transactional.id")
+            if not transactional_id:
+                raise ValueError("a two-phase commit needs a transactional.id")
+            self.fencepost_transactional_id: str = transactional_id
+            self.fencepost_statistics: dict[str, Any] | None = None
+            own: Callable[[str], object] | None = config.get("stats_cb")
+
+            def took_statistics(text: str) -> None:
+                self.fencepost_statistics = json.loads(text).get("eos")
+                if own is not None:
+                    own(text)
+
+            super().__init__({"statistics.interval.ms": STATISTICS_INTERVAL_MS, **config, "stats_cb": took_statistics})
+
+    return TwoPhaseProducer(config)
+
+
+def prepare(producer: Any, *, timeout_s: float = 30) -> Token:
+    """Flush the open transaction of a producer and return its token. Write nothing more to it after that.
+
+    producer: of `confluent_producer`, or a kafka.KafkaProducer; for aiokafka there is `prepare_async`.
+    Raises NotPrepared if a record was refused, or is not acknowledged in time; TypeError for another producer.
+    """
+    if hasattr(producer, "fencepost_statistics"):
+        return _prepare_confluent(producer, timeout_s)
+    manager = getattr(producer, "_transaction_manager", None)
+    if type(producer).__module__.startswith("kafka.") and manager is not None:
+        return _prepare_kafka_python(producer, manager, timeout_s)
+    raise TypeError(
+        f"cannot find the producer id of a {type(producer).__module__}.{type(producer).__qualname__}: use "
+        "confluent_producer(config), a kafka.KafkaProducer with a transactional_id, or prepare_async with aiokafka"
+    )
+
+
+async def prepare_async(producer: Any, *, timeout_s: float = 30) -> Token:
+    """As `prepare`, for an aiokafka.AIOKafkaProducer with a transactional_id."""
+    import asyncio
+
+    manager = getattr(producer, "_txn_manager", None)
+    if manager is None or not getattr(manager, "transactional_id", None):
+        raise TypeError(
+            f"expected an aiokafka.AIOKafkaProducer with a transactional_id; got a {type(producer).__qualname__}"
+        )
+    try:
+        await asyncio.wait_for(producer.flush(), timeout_s)
+    except TimeoutError:
+        raise NotPrepared(f"records were not acknowledged within {timeout_s:g} s") from None
+    _require(manager.state.name == "IN_TRANSACTION", manager.state.name)
+    return Token(manager.producer_id, manager.producer_epoch, manager.transactional_id)
+
+
+def _prepare_confluent(producer: Any, timeout_s: float) -> Token:
+    give_up_at_s = time.monotonic() + timeout_s
+    remaining = producer.flush(timeout_s)
+    if remaining:
+        raise NotPrepared(f"{remaining} records were not acknowledged within {timeout_s:g} s")
+    while producer.poll(0):
+        pass  # statistics from before the flush, which may name an earlier pair or state
+    producer.fencepost_statistics = None
+    while producer.fencepost_statistics is None:
+        producer.poll(POLL_S)
+        if time.monotonic() > give_up_at_s:
+            raise NotPrepared(f"librdkafka gave no statistics within {timeout_s:g} s")
+    statistics = producer.fencepost_statistics
+    _require(statistics["txn_state"] == IN_TRANSACTION, statistics["txn_state"])
+    return Token(statistics["producer_id"], statistics["producer_epoch"], producer.fencepost_transactional_id)
+
+
+def _prepare_kafka_python(producer: Any, manager: Any, timeout_s: float) -> Token:
+    from kafka.errors import KafkaTimeoutError
+
+    try:
+        producer.flush(timeout=timeout_s)
+    except KafkaTimeoutError:
+        raise NotPrepared(f"records were not acknowledged within {timeout_s:g} s") from None
+    state = manager._current_state.name  # noqa: SLF001  # it has no public way
+    if manager.has_error():
+        raise NotPrepared(f"the transaction has failed: {manager.last_error or state}")
+    _require(state == "IN_TRANSACTION", state)
+    pair = manager.producer_id_and_epoch
+    return Token(pair.producer_id, pair.epoch, manager.transactional_id)
+
+
+def _require(is_in_transaction: bool, state: str) -> None:
+    """Raise NotPrepared for a producer that is in another state."""
+    if not is_in_transaction:
+        raise NotPrepared(f"the producer has no transaction that can be committed: it is in state {state}")

@@ -1,0 +1,87 @@
+"""Tokens of prepared transactions, and what can be said of their outcome. Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Token(NamedTuple):
+    """A prepared transaction: enough for anyone, anywhere, to end it.
+
+    producer_id, producer_epoch: the pair that wrote the records.
+    As text `7:0:order-writer-1`; its beginning is the text of Java's PreparedTxnState.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.producer_epoch}:{self.transactional_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Token:
+        """Read a token's text. Raises ValueError."""
+        producer_id, _, rest = text.partition(":")
+        producer_epoch, separator, transactional_id = rest.partition(":")
+        try:
+            token = cls(int(producer_id), int(producer_epoch), transactional_id)
+        except ValueError:
+            token = None
+        if token is None or not separator or not transactional_id or str(token) != text or min(token[:2]) < 0:
+            raise ValueError(f"expected PRODUCER_ID:EPOCH:TRANSACTIONAL_ID, such as 7:0:order-writer-1; got {text!r}")
+        return token
+
+
+class Outcome(Enum):
+    """What a coordinator says of a token's transaction."""
+
+    PREPARED = "prepared"  # open
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"  # a later transaction or session has taken its place, or the id is forgotten
+
+
+class InDoubt(NamedTuple):
+    """An open transaction.
+
+    partitions: as `topic-number`. age_ms: since it began. is_two_phase: whether time never ends it.
+    """
+
+    token: Token
+    partitions: tuple[str, ...]
+    age_ms: int
+    is_two_phase: bool
+
+
+class TwoPhaseError(Exception):
+    """The base of the errors of this package; `token` is the transaction that it is about, if one is known."""
+
+    def __init__(self, message: str, token: Token | None = None) -> None:
+        super().__init__(message)
+        self.token = token
+
+
+class NotPrepared(TwoPhaseError):  # noqa: N818  # what a caller meets and deals with
+    """Records were refused, or are not acknowledged yet: the transaction can only be aborted."""
+
+
+class HeuristicOutcome(TwoPhaseError):  # noqa: N818  # the name that transaction monitors have for it
+    """The transaction had been ended the other way: the two sides differ, and a person has to look."""
+
+
+class Superseded(TwoPhaseError):  # noqa: N818  # as above
+    """A later session has taken the transactional id, and nobody can tell how the token's transaction ended."""
+
+
+class Fenced(TwoPhaseError):  # noqa: N818  # as above
+    """A later session has claimed the transactional id in the database: roll back, and make way for it."""
+
+
+class InDoubtError(TwoPhaseError):
+    """Nobody knows yet whether the database has committed: `recover` finds out, in this process or another one."""
+
+
+class NeedsRecovery(TwoPhaseError):  # noqa: N818  # as above
+    """Both sides have committed, but this producer cannot go on: call `recover`, and make another producer."""
