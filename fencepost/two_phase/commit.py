@@ -12,7 +12,7 @@ from typing import Any
 
 from fencepost.two_phase.coordinator import AsyncCoordinator, Coordinator
 from fencepost.two_phase.logs import PreparedLog
-from fencepost.two_phase.preparing import prepare, prepare_async
+from fencepost.two_phase.preparing import prepare, prepare_async, require_accepted, sends_watched
 from fencepost.two_phase.tokens import InDoubtError, NeedsRecovery, Token
 
 
@@ -100,8 +100,10 @@ async def transaction_async(
     log.begin(connection)
     await producer.begin_transaction()
     try:
-        yield
+        with sends_watched(producer) as sent:
+            yield
         token = await prepare_async(producer, timeout_s=timeout_s)
+        await require_accepted(sent)
         log.record(connection, generation, token)
     except BaseException:
         with suppress(Exception):  # as above

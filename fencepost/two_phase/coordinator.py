@@ -160,11 +160,9 @@ class Coordinator:
             time.sleep(PAUSE_S)
 
     def _connected(self) -> Any:
-        from kafka.admin import KafkaAdminClient
-
         with self._lock:
             if self._admin is None:
-                self._admin = KafkaAdminClient(**self._options)
+                self._admin = _admin_client(self._options)
             return self._admin
 
 
@@ -191,6 +189,21 @@ class AsyncCoordinator:
 
     async def in_doubt(self, pattern: str = ".*", *, timeout_s: float = 60) -> list[InDoubt]:
         return await asyncio.to_thread(self._coordinator.in_doubt, pattern, timeout_s=timeout_s)
+
+
+def _admin_client(options: dict[str, Any]) -> Any:
+    """Connect a KafkaAdminClient. If it finds no broker, its thread and its sockets are closed, too."""
+    from kafka.admin import KafkaAdminClient
+
+    admin = KafkaAdminClient.__new__(KafkaAdminClient)
+    try:
+        admin.__init__(**options)
+    except BaseException:
+        if hasattr(admin, "_net"):
+            admin._closed = False  # noqa: SLF001  # else `close` does nothing
+            admin.close()
+        raise
+    return admin
 
 
 def _end(admin: Any, token: Token, *, commit: bool) -> int:

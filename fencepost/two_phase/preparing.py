@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fencepost.two_phase.tokens import NotPrepared, Token
@@ -62,7 +63,11 @@ def prepare(producer: Any, *, timeout_s: float = 30) -> Token:
 
 
 async def prepare_async(producer: Any, *, timeout_s: float = 30) -> Token:
-    """As `prepare`, for an aiokafka.AIOKafkaProducer with a transactional_id."""
+    """As `prepare`, for an aiokafka.AIOKafkaProducer with a transactional_id.
+
+    aiokafka tells of a refused record in the future of its `send` alone: await these futures before, or write inside
+    `sends_watched`, as `transaction_async` does.
+    """
     import asyncio
 
     manager = getattr(producer, "_txn_manager", None)
@@ -76,6 +81,35 @@ async def prepare_async(producer: Any, *, timeout_s: float = 30) -> Token:
         raise NotPrepared(f"records were not acknowledged within {timeout_s:g} s") from None
     _require(manager.state.name == "IN_TRANSACTION", manager.state.name)
     return Token(manager.producer_id, manager.producer_epoch, manager.transactional_id)
+
+
+@contextmanager
+def sends_watched(producer: Any) -> Iterator[list[Awaitable[Any]]]:
+    """Collect the futures of all records that are sent with an aiokafka producer inside the context."""
+    futures: list[Awaitable[Any]] = []
+
+    def watched(send: Callable[..., Awaitable[Awaitable[Any]]]) -> Callable[..., Awaitable[Awaitable[Any]]]:
+        async def sent(*arguments: Any, **options: Any) -> Awaitable[Any]:
+            future = await send(*arguments, **options)
+            futures.append(future)
+            return future
+
+        return sent
+
+    producer.send, producer.send_batch = watched(producer.send), watched(producer.send_batch)
+    try:
+        yield futures
+    finally:
+        del producer.send, producer.send_batch
+
+
+async def require_accepted(futures: Sequence[Awaitable[Any]]) -> None:
+    """Raise NotPrepared if one of the records was refused. All are acknowledged: they were flushed."""
+    for future in futures:
+        try:
+            await future
+        except Exception as error:
+            raise NotPrepared(f"a record was refused: {error!r}") from error
 
 
 def _prepare_confluent(producer: Any, timeout_s: float) -> Token:
