@@ -1,8 +1,8 @@
 """One commit over a database and a log, with the clients that people have: confluent-kafka, kafka-python and aiokafka.
 
 A transaction is prepared when its records are flushed and its token is known. The token goes into the application's
-own database transaction, and whoever finds it there can end the records' transaction, in any process. Works with every
-Kafka; docs/two-phase.md says what each guarantee rests on. Imports no broker.
+own database transaction, and a process that finds it there can end the records' transaction. Works with every Kafka;
+docs/two-phase.md says what each guarantee rests on. Imports no broker.
 """
 
 from fencepost.two_phase.commit import recover, recover_async, transaction, transaction_async

@@ -1,4 +1,4 @@
-"""Preparing: flushes a producer's open transaction and finds the pair by which anyone can end it.
+"""Preparing: flushes a producer's open transaction and finds the pair by which any process can end it.
 
 No client library has a request for that: a transaction is prepared as soon as all its records are acknowledged.
 """

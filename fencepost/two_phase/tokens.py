@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Token(NamedTuple):
-    """A prepared transaction: enough for anyone, anywhere, to end it.
+    """A prepared transaction: enough to end it, from any process.
 
     producer_id, producer_epoch: the pair that wrote the records.
     As text `7:0:order-writer-1`; its beginning is the text of Java's PreparedTxnState.

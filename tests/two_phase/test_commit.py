@@ -19,6 +19,8 @@ from fencepost.two_phase import (
 )
 from tests.two_phase.conftest import Database, Sessions
 
+pytestmark = pytest.mark.integration
+
 
 def values(fencepost: Any) -> list[str]:
     return sorted(record.value.decode() for record in fencepost.records("orders"))
