@@ -165,6 +165,7 @@ RUN_ELSEWHERE = {
     "docs/moving-from-kafka.md",
     "docs/testing.md",
     "docs/testing-migration.md",
+    "docs/two-phase.md",
 }
 """Pages whose blocks other tests check, or that show no commands of a user."""
 RUN_HERE = {
