@@ -24,11 +24,11 @@ TOO_LATE = "SaslAuthenticate request received after successful authentication"
 @api(SaslHandshakeRequest, SaslHandshakeResponse)
 def handle_sasl_handshake(
     context: RequestContext, request: SaslHandshakeRequest
-) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse]:
+) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse | None]:
     """Choose a mechanism and, once the client is known, authenticate again.
 
-    ILLEGAL_SASL_STATE: the listener is without SASL, or the client authenticated again less than a second before.
-    UNSUPPORTED_SASL_MECHANISM: with the mechanisms that are enabled.
+    ILLEGAL_SASL_STATE: the listener is without SASL, the session of the client has no end, or it authenticated again
+    less than a second before. UNSUPPORTED_SASL_MECHANISM: with the mechanisms that are enabled; only at the first time.
     """
     authentication = context.connection.authentication
     if authentication is None:

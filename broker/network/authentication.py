@@ -120,6 +120,7 @@ class Authentication:
         self._began_again_s: float | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
+        self._ends = False  # whether the session does
 
     @property
     def state(self) -> State:
@@ -154,7 +155,7 @@ class Authentication:
             if api_key == ApiKey.SASL_HANDSHAKE:
                 handshake = _decode(SaslHandshakeRequest, frame, version)
                 response, is_last = self.handshake(handshake, version)
-                reply = response_frame(correlation_id, response, version)
+                reply = None if response is None else response_frame(correlation_id, response, version)
                 return self._end(reply) if is_last else reply
             if api_key == ApiKey.SASL_AUTHENTICATE:
                 token = _decode(SaslAuthenticateRequest, frame, version).auth_bytes
@@ -179,8 +180,8 @@ class Authentication:
             return self._dispatcher.dispatch(frame, connection)
         return self._other(reply, frame, ApiKey.API_VERSIONS, version, read_request_start(frame)[2])
 
-    def handshake(self, request: SaslHandshakeRequest, version: int) -> tuple[SaslHandshakeResponse, bool]:
-        """Choose a mechanism; return the reply, and whether it is the last, which has to leave later.
+    def handshake(self, request: SaslHandshakeRequest, version: int) -> tuple[SaslHandshakeResponse | None, bool]:
+        """Choose a mechanism; return the reply, and whether it is the last, which has to leave later. None: no reply.
 
         Also called for a client that is known. Raises CloseConnection.
         """
@@ -189,8 +190,9 @@ class Authentication:
         now_s = common.loop.time()
         was_known = self._state in (State.AUTHENTICATED, State.EXPIRED)
         began_again_s = self._began_again_s
-        if began_again_s is not None and now_s - began_again_s < MINIMUM_REAUTHENTICATION_INTERVAL_S:
-            event = Event.EARLY_HANDSHAKE
+        is_early = began_again_s is not None and now_s - began_again_s < MINIMUM_REAUTHENTICATION_INTERVAL_S
+        if was_known and (is_early or not self._ends):
+            event = Event.UNWANTED_HANDSHAKE
         elif request.mechanism not in common.mechanisms:
             event = Event.UNKNOWN_MECHANISM
         elif was_known and request.mechanism != self._known_by:
@@ -217,14 +219,17 @@ class Authentication:
             if is_last:
                 self._log_failure("SaslHandshake, where a token is expected")
             return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE), is_last
+        if reply is Reply.CLOSE_LATER:
+            self._log_failure("a mechanism that is not enabled", mechanism=request.mechanism[:64])
+            return None, True
         raise self._closed(ApiKey.SASL_HANDSHAKE)
 
     def handshake_again(
         self, request: SaslHandshakeRequest, version: int
-    ) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse]:
+    ) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse | None]:
         """Answer SaslHandshake of a client that is known; its handler returns the same. Raises CloseConnection."""
         response, is_last = self.handshake(request, version)
-        if not is_last:
+        if response is not None and not is_last:
             return response
         self._live_connection().drain()
         return self._later(response)
@@ -297,7 +302,13 @@ class Authentication:
         else:
             self._step(Event.REFUSED)
         self._log_failure(found.reason, user=found.user)
-        return encode(SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, found.message)), True
+        text = found.message
+        if text is None:
+            kind = "authentication" if self._principal is None else "re-authentication"
+            text = (
+                f"Authentication failed during {kind} due to invalid credentials with SASL mechanism {self._mechanism}"
+            )
+        return encode(SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, text)), True
 
     def _succeed(self, principal: str, expires_at_ms: int | None) -> int:
         """Let the connection be served; return the time of the session in ms, 0 for no end."""
@@ -323,6 +334,7 @@ class Authentication:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+        self._ends = lifetime_ms > 0
         if 0 < lifetime_ms <= MAXIMUM_SESSION_MS:
             self._expiry = common.loop.call_later(
                 lifetime_ms / 1000, EXPIRY.callback(self._expire, on_failure=lambda _: connection.abort())

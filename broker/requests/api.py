@@ -193,7 +193,7 @@ class ClientAuthentication(Protocol):
 
     def handshake_again(
         self, request: SaslHandshakeRequest, version: int
-    ) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse]:
+    ) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse | None]:
         """Let the client authenticate again, or refuse; returns what a handler may return. Raises CloseConnection."""
         ...
 

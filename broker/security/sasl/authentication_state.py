@@ -39,7 +39,7 @@ class AuthenticationEvent(Enum):
     RAW_HANDSHAKE = "SaslHandshake 0, of a mechanism that is enabled"
     UNKNOWN_MECHANISM = "SaslHandshake of a mechanism that is not enabled"
     OTHER_MECHANISM = "SaslHandshake of another mechanism than the connection was authenticated by"
-    EARLY_HANDSHAKE = "SaslHandshake sooner than a second after the last that authenticated again"
+    UNWANTED_HANDSHAKE = "SaslHandshake in a session without an end, or within a second of the last in a session"
     TOKEN = "SaslAuthenticate; where tokens are raw, any frame"
     REQUEST = "any other request"
     CHALLENGED = "the mechanism needs another token"
@@ -86,7 +86,11 @@ _HANDSHAKES: Final[Mapping[Event, Step]] = {
     Event.RAW_HANDSHAKE: Step(Reply.ACCEPT, State.RAW_TOKENS),
     Event.UNKNOWN_MECHANISM: Step(Reply.UNSUPPORTED_MECHANISM, State.ENDED),
 }
-_HANDSHAKES_AGAIN: Final = {**_HANDSHAKES, Event.OTHER_MECHANISM: Step(Reply.ACCEPT, State.OTHER_MECHANISM)}
+_HANDSHAKES_AGAIN: Final = {
+    **_HANDSHAKES,
+    Event.UNKNOWN_MECHANISM: Step(Reply.CLOSE_LATER, State.ENDED),
+    Event.OTHER_MECHANISM: Step(Reply.ACCEPT, State.OTHER_MECHANISM),
+}
 _FOUND: Final[Mapping[Event, Step]] = {
     Event.IDENTIFIED: Step(Reply.SUCCESS, State.AUTHENTICATED),
     Event.REFUSED: Step(Reply.FAILURE, State.ENDED),
@@ -125,7 +129,7 @@ _ROWS: Final[Mapping[State, tuple[Step, Mapping[Event, Step]]]] = {
         Step(Reply.SERVE, State.AUTHENTICATED),
         {
             **_HANDSHAKES_AGAIN,
-            Event.EARLY_HANDSHAKE: Step(Reply.ILLEGAL_STATE_OPEN, State.AUTHENTICATED),
+            Event.UNWANTED_HANDSHAKE: Step(Reply.ILLEGAL_STATE_OPEN, State.AUTHENTICATED),
             Event.TOKEN: Step(Reply.ILLEGAL_STATE_OPEN, State.AUTHENTICATED),
         },
     ),

@@ -27,12 +27,13 @@ class Identified(NamedTuple):
 class Refused(NamedTuple):
     """The client has proved nothing.
 
-    message: for the client. The same for a user that does not exist and for a wrong password.
+    message: for the client; None for the text that all mechanisms have. The same for a user that does not exist and
+             for a wrong password.
     reason:  for the broker's log, without names and passwords.
     user:    for the broker's log, if there is such a user: what others send as a name may be a password.
     """
 
-    message: str
+    message: str | None
     reason: str
     user: str | None = None
 

@@ -18,7 +18,7 @@ _ACKNOWLEDGEMENT: Final = b"\x01"
 MAXIMUM_TOKEN_CHARACTERS: Final = 64 * 1024
 """Longest token: decoding and checking a longer one would take a noticeable time."""
 
-_MALFORMED: Final = Refused("Invalid OAUTHBEARER client first message", "a message that is none of OAUTHBEARER")
+_MALFORMED: Final = Refused(None, "a message that is none of OAUTHBEARER")
 _FIRST = re.compile(
     r"n,(?:a=(?P<authzid>(?:[^\0\x01,=]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)+)\x01"
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from fencepost.broker.security.sasl.exchange import (
     INVALID_PASSWORD,
@@ -44,38 +44,41 @@ class PlainExchange:
         login = read_login(token)
         if isinstance(login, Refused):
             return login
-        name, password = login
-        checked = self._passwords.check(name, password)
-        return self._found(name, checked) if isinstance(checked, bool) else self._await(name, checked)
+        checked = self._passwords.check(login.name, login.password)
+        return self._found(login, checked) if isinstance(checked, bool) else self._await(login, checked)
 
-    async def _await(self, name: str, checked: Awaitable[bool]) -> Found:
-        return self._found(name, await checked)
+    async def _await(self, login: Login, checked: Awaitable[bool]) -> Found:
+        return self._found(login, await checked)
 
-    def _found(self, name: str, is_right: bool) -> Found:
-        if is_right:
-            return Identified(name)
-        return Refused(INVALID, INVALID_PASSWORD, name if self._passwords.has(name) else None)
+    def _found(self, login: Login, is_right: bool) -> Found:
+        if not is_right:
+            return Refused(INVALID, INVALID_PASSWORD, login.name if self._passwords.has(login.name) else None)
+        if login.authorization_id not in ("", login.name):
+            return Refused(OTHER_AUTHORIZATION_ID, "another authorization id", login.name)
+        return Identified(login.name)
 
 
-def read_login(token: bytes) -> tuple[str, str] | Refused:
-    """Read name and password from `[authorization id] NUL name NUL password`."""
-    parts = token.split(b"\0")
+class Login(NamedTuple):
+    """What a token says."""
+
+    authorization_id: str
+    name: str
+    password: str
+
+
+def read_login(token: bytes) -> Login | Refused:
+    """Read `[authorization id] NUL name NUL password`. As in Kafka, what is not UTF-8 is replaced, and fits no user."""
+    parts = token.split(b"\0", 3)
     if len(parts) != 3:
         message = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
         return Refused(message, "a token that is none of PLAIN")
-    try:
-        authorization_id, name, password = (part.decode() for part in parts)
-    except UnicodeDecodeError:
-        return Refused("Invalid SASL/PLAIN response: it is not UTF-8", "a token that is not UTF-8")
-    if not name:
+    if not parts[1]:
         return Refused("Authentication failed: username not specified", "no user name")
-    if not password:
+    if not parts[2]:
         return Refused("Authentication failed: password not specified", "no password")
-    if max(len(parts[1]), len(parts[2])) > MAXIMUM_PART_BYTES:
+    if max(map(len, parts)) > MAXIMUM_PART_BYTES:
         return Refused(INVALID, INVALID_PASSWORD)
-    if authorization_id and authorization_id != name:
-        return Refused(OTHER_AUTHORIZATION_ID, "another authorization id")
-    return name, password
+    return Login(*(part.decode("utf-8", "replace") for part in parts))
 
 
 class ClearPasswords:

@@ -137,11 +137,7 @@ class ScramExchange:
         return Identified(self._name, b"v=" + base64.b64encode(server_signature))
 
     def _refused(self, reason: str, user: str | None = None) -> Refused:
-        message = (
-            "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-            f"{self._mechanism}"
-        )
-        return Refused(message, reason, user)
+        return Refused(None, reason, user)
 
 
 def _unescaped(name: str) -> str:

@@ -72,7 +72,7 @@ class Twice:
         await asyncio.sleep(1)
         if token == b"expiring":
             return Identified("alice", b"", virtual_time.START_MS + 31_000)
-        return Challenge(b"go on") if token == b"first" else Refused("no", "wrong token")
+        return Challenge(b"go on") if token == b"first" else Refused(None, "wrong token")
 
 
 class VirtualClock:
@@ -352,7 +352,7 @@ async def test_requests_that_were_sent_behind_a_right_token_are_served_after_it(
 
 @in_virtual_time
 async def test_requests_that_were_sent_behind_another_handshake_are_not_served() -> None:
-    client = SaslClient()
+    client = SaslClient(SaslLimits(reauth_ms=60_000))
     await client.log_in()
     client.client.started.clear()
     client.client.send(*pipelined((SaslHandshakeRequest("PLAIN"), 1), (MetadataRequest(), 9)))
@@ -444,7 +444,7 @@ async def test_the_time_is_no_matter_once_the_client_is_known() -> None:
 
 @in_virtual_time
 async def test_the_time_counts_again_for_another_authentication() -> None:
-    client = SaslClient()
+    client = SaslClient(SaslLimits(reauth_ms=60_000))
     await client.log_in()
     await client.handshake()
     await asyncio.sleep(10.1)
@@ -483,7 +483,7 @@ async def test_a_client_may_authenticate_again_at_once_and_then_after_a_second()
 
 @in_virtual_time
 async def test_another_principal_is_refused() -> None:
-    client = SaslClient()
+    client = SaslClient(SaslLimits(reauth_ms=60_000))
     await client.log_in()
     reply = await client.log_in(BOB)
     assert reply.error_code == 58
@@ -493,15 +493,31 @@ async def test_another_principal_is_refused() -> None:
 
 @in_virtual_time
 async def test_a_wrong_password_ends_a_connection_that_was_served() -> None:
-    client = SaslClient()
+    client = SaslClient(SaslLimits(reauth_ms=60_000))
     await client.log_in()
     assert (await client.log_in(WRONG)).error_code == 58
     assert client.is_closed()
 
 
+@pytest.mark.parametrize("again", [False, True])
+@in_virtual_time
+async def test_a_mechanism_without_a_text_of_its_own_gets_kafkas(again: bool) -> None:
+    client = SaslClient(SaslLimits(reauth_ms=60_000))
+    await client.handshake("TWICE")
+    if again:
+        await client.token(b"first")
+        await client.token(b"second")
+        await client.handshake("TWICE")
+    reply = await client.token(b"other")
+    kind = "re-authentication" if again else "authentication"
+    assert reply.error_message == (
+        f"Authentication failed during {kind} due to invalid credentials with SASL mechanism TWICE"
+    )
+
+
 @in_virtual_time
 async def test_another_mechanism_ends_at_its_token() -> None:
-    client = SaslClient()
+    client = SaslClient(SaslLimits(reauth_ms=60_000))
     await client.log_in()
     assert (await client.handshake("TWICE")).error_code == 0
     began_s = now_s()
@@ -511,15 +527,26 @@ async def test_another_mechanism_ends_at_its_token() -> None:
 
 @in_virtual_time
 async def test_another_mechanism_that_is_not_enabled_ends_the_connection() -> None:
+    client = SaslClient(SaslLimits(reauth_ms=60_000))
+    await client.log_in()
+    began_s = now_s()
+    assert await client.handshake("GSSAPI") == CLOSED
+    assert now_s() - began_s == pytest.approx(DELAY_S, abs=0.1)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "TWICE", "GSSAPI"])
+@in_virtual_time
+async def test_a_session_without_an_end_is_not_authenticated_again(mechanism: str) -> None:
     client = SaslClient()
     await client.log_in()
-    assert await client.handshake("GSSAPI") == SaslHandshakeResponse(33, ["PLAIN", "TWICE"])
-    assert client.is_closed()
+    assert await client.handshake(mechanism) == SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, [])
+    assert await client.handshake(mechanism, 0) == SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, [])
+    assert await client.metadata() == b"served"
 
 
 @in_virtual_time
 async def test_requests_between_handshake_and_token_end_the_connection() -> None:
-    client = SaslClient()
+    client = SaslClient(SaslLimits(reauth_ms=60_000))
     await client.log_in()
     await client.handshake()
     assert type(await client.metadata()) is APIS[3].response

@@ -18,9 +18,9 @@ API_VERSIONS           SERVE>H     .           ILLEGAL     .           ILLEGAL  
 REFUSED_API_VERSIONS   SERVE       .           ILLEGAL     .           ILLEGAL     SERVE         .           .
 HANDSHAKE              ACCEPT>T    ACCEPT>T    ILLEGAL     .           ILLEGAL     ACCEPT>T      ACCEPT>T    .
 RAW_HANDSHAKE          ACCEPT>R    ACCEPT>R    ILLEGAL     .           ILLEGAL     ACCEPT>R      ACCEPT>R    .
-UNKNOWN_MECHANISM      UNKNOWN     UNKNOWN     ILLEGAL     .           ILLEGAL     UNKNOWN       UNKNOWN     .
+UNKNOWN_MECHANISM      UNKNOWN     UNKNOWN     ILLEGAL     .           ILLEGAL     LATER         LATER       .
 OTHER_MECHANISM        .           .           ILLEGAL     .           ILLEGAL     ACCEPT>O      ACCEPT>O    .
-EARLY_HANDSHAKE        .           .           ILLEGAL     .           ILLEGAL     ILLEGAL_OPEN  .           .
+UNWANTED_HANDSHAKE     .           .           ILLEGAL     .           ILLEGAL     ILLEGAL_OPEN  .           .
 TOKEN                  .           .           EVALUATE    EVALUATE    LATER       ILLEGAL_OPEN  .           .
 REQUEST                .           .           ILLEGAL     .           ILLEGAL     SERVE         .           .
 CHALLENGED             .           .           CHALLENGE   CHALLENGE   ILLEGAL     SERVE         .           .

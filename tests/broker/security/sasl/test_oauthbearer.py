@@ -52,6 +52,7 @@ def test_a_valid_token_after_an_invalid_one_is_too_late() -> None:
 def test_another_authorization_id_is_named() -> None:
     found = found_for(b"n,a=b=2Cob,\x01auth=Bearer eyJh.eyJz.c2ln\x01\x01")
     assert isinstance(found, Refused)
+    assert found.message is not None
     assert "authorization id (b,ob) that is different from the token's principal name (alice)" in found.message
 
 
@@ -75,7 +76,7 @@ def test_another_authorization_id_is_named() -> None:
 def test_other_messages_are_refused(message: bytes) -> None:
     found = found_for(message)
     assert isinstance(found, Refused)
-    assert found.message == "Invalid OAUTHBEARER client first message"
+    assert found.message is None, "the text that all mechanisms have"
 
 
 @given(st.binary())

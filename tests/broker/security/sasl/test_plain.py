@@ -41,14 +41,15 @@ def test_a_wrong_password_and_an_unknown_user_have_one_text(token: bytes) -> Non
 @pytest.mark.parametrize(
     ("token", "message"),
     [
-        (b"bob\0alice\0alice-secret", OTHER_AUTHORIZATION_ID),
+        (b"bob\0alice\0wrong", "Authentication failed: Invalid username or password"),
         (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
         (b"\0alice", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
         (b"\0alice\0alice-secret\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+        (bytes(100), "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
         (b"\0\0secret", "Authentication failed: username not specified"),
         (b"\0alice\0", "Authentication failed: password not specified"),
         (b"\0empty\0", "Authentication failed: password not specified"),
-        (b"\0\xff\0x", "Invalid SASL/PLAIN response: it is not UTF-8"),
+        (b"\0\xff\xfe\0x", "Authentication failed: Invalid username or password"),
         (b"\0alice\0" + b"x" * 70_000, "Authentication failed: Invalid username or password"),
     ],
 )
@@ -56,7 +57,12 @@ def test_other_tokens_are_refused_with_kafkas_texts(token: bytes, message: str) 
     found = found_for(token)
     assert isinstance(found, Refused)
     assert found.message == message
-    assert found.user is None
+    assert found.user == ("alice" if token == b"bob\0alice\0wrong" else None)
+
+
+def test_another_authorization_id_is_named_to_those_who_know_the_password() -> None:
+    found = found_for(b"bob\0alice\0alice-secret")
+    assert found == Refused(OTHER_AUTHORIZATION_ID, "another authorization id", "alice")
 
 
 class SlowPasswords:

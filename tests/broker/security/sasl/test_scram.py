@@ -26,7 +26,6 @@ from fencepost.broker.security.sasl.scram import DIGESTS, ScramExchange
 from fencepost.broker.security.sasl.scram_users import ScramUsers
 
 MECHANISMS = sorted(DIGESTS)
-WRONG = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
 
 
 def credential(mechanism: str, password: str, salt: bytes = b"salt-of-alice", iterations: int = 4096) -> Credential:
@@ -89,7 +88,7 @@ def test_another_librarys_client_and_the_broker_know_each_other(mechanism: str, 
 def test_a_wrong_password_and_an_unknown_user_are_refused_alike(mechanism: str, name: str) -> None:
     _, found = log_in(name, "wrong", users(mechanism), mechanism)
     assert isinstance(found, Refused)
-    assert found.message == WRONG.replace("SCRAM-SHA-256", mechanism)
+    assert found.message is None, "the text that all mechanisms have"
     assert found.reason == "wrong user or password"
     assert found.user == ("alice" if name == "alice" else None)
 
@@ -192,7 +191,7 @@ def test_another_authorization_id_is_named() -> None:
 def test_a_first_message_that_cannot_be_used_is_refused(first: bytes, reason: str) -> None:
     found = exchange().evaluate(first)
     assert isinstance(found, Refused)
-    assert found.message == WRONG
+    assert found.message is None
     assert reason in found.reason
 
 
@@ -218,7 +217,7 @@ def test_a_final_message_that_does_not_prove_the_password_is_refused(damage: Any
     assert isinstance(challenge, Challenge)
     found = broker.evaluate(damage(final_for(b"n=alice,r=client", challenge.token)))
     assert isinstance(found, Refused)
-    assert found.message == WRONG
+    assert found.message is None
 
 
 def test_the_proof_of_another_exchange_is_of_no_use() -> None:
