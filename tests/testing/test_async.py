@@ -130,7 +130,8 @@ def test_a_loop_that_was_not_turned_is_given_back() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     threads = set(threading.enumerate())
-    asyncio.run(use())
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(use())
     assert set(threading.enumerate()) <= threads
 
 
