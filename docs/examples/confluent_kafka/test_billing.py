@@ -37,8 +37,9 @@ def test_a_commit_whose_reply_is_lost_is_not_done_twice(fencepost, billing: Bill
     assert bills(fencepost) == [b"bill for tea"]
 
 
-def test_a_broker_that_crashes_in_the_commit_has_kept_it(fencepost, billing: Billing) -> None:
-    crash = fencepost.crash_after("EndTxn")  # the outcome is on disk, and the reply never leaves
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_broker_that_crashes_in_the_commit_has_the_bill_once(fencepost, billing: Billing, durable: bool) -> None:
+    crash = fencepost.crash_after("EndTxn", durable=durable)  # with only the reply lost, or the commit, too
     working = threading.Thread(target=billing.bill_next)
     working.start()
     crash.wait_until_fired()
