@@ -16,7 +16,7 @@ from fencepost.console.stuck import Client
 
 TIMEOUT_S: Final = 3.0
 LONGEST_ANSWER_BYTES: Final = 8 << 20
-NOT_GIVEN: Final = "start the console with --broker-http to see which client that is"
+NOT_GIVEN: Final = "the console was started without --broker-http"
 
 
 class HttpFailedError(Exception):

@@ -191,14 +191,20 @@ def _places(topic_partitions: Iterable[Any]) -> tuple[str, ...]:
     return tuple(f"{one.topic_name}-{index}" for one in topic_partitions for index in one.partitions)
 
 
+def _host(member: Any) -> str:
+    """The address of a member, without the slash that Java puts in front of one."""
+    host: str = member.client_host
+    return host.removeprefix("/")
+
+
 def _consumer_member(one: Any) -> Member:
     assigned = _places(one.assignment.topic_partitions)
-    return Member(one.member_id, one.instance_id or "", one.client_id, one.client_host, one.member_epoch, assigned)
+    return Member(one.member_id, one.instance_id or "", one.client_id, _host(one), one.member_epoch, assigned)
 
 
 def _share_member(one: Any) -> Member:
     return Member(
-        one.member_id, "", one.client_id, one.client_host, one.member_epoch, _places(one.assignment.topic_partitions)
+        one.member_id, "", one.client_id, _host(one), one.member_epoch, _places(one.assignment.topic_partitions)
     )
 
 
@@ -213,7 +219,7 @@ def _streams_member(one: Any) -> Member:
         for task in tasks
         for index in task.partitions
     )
-    return Member(one.member_id, one.instance_id or "", one.client_id, one.client_host, one.member_epoch, assigned)
+    return Member(one.member_id, one.instance_id or "", one.client_id, _host(one), one.member_epoch, assigned)
 
 
 def _classic_member(one: Any) -> Member:
@@ -226,7 +232,7 @@ def _classic_member(one: Any) -> Member:
             )
         except DecodeError:
             assigned = ("an assignment of its own format",)  # not every classic group is one of consumers
-    return Member(one.member_id, one.group_instance_id or "", one.client_id, one.client_host, None, assigned)
+    return Member(one.member_id, one.group_instance_id or "", one.client_id, _host(one), None, assigned)
 
 
 async def read_share_offsets(

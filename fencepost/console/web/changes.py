@@ -18,6 +18,7 @@ from fencepost.console.web.visit import BadFormError, Page, Visit
 
 TYPED: Final = "typed_name"
 CSRF: Final = "csrf"
+PASSWORDS: Final = ("password", "password_again")
 LONGEST_TYPED: Final = 120
 _WORD: Final = "confirm"
 
@@ -28,7 +29,7 @@ class Change:
 
     title: for the page, an imperative. subject: whose name has to be typed. effects: sentences on what will happen.
     perform: does it and returns what to say afterwards. table: a dry run, as rows under `table_head`.
-    secrets: names of fields that the audit log must not have.
+    asks_password: the page that confirms asks for one, twice; it comes in no other way.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Change:
     details: str = ""
     table_head: Sequence[str] = ()
     table: Sequence[Sequence[Any]] = field(default=())
+    asks_password: bool = False
 
     @property
     def to_type(self) -> str:
@@ -80,7 +82,7 @@ async def answer(visit: Visit, name: str, form: Form) -> Page | Response:
     prepared = await CHANGES[name](visit, form)
     typed = form.get(TYPED)
     if typed != prepared.to_type:
-        fields = {key: value for key, value in form.items() if key not in (TYPED, CSRF)}
+        fields = {key: value for key, value in form.items() if key not in (TYPED, CSRF, *PASSWORDS)}
         data = {
             "change": prepared,
             "name": name,

@@ -14,7 +14,12 @@ MENU: Final = (
     ("stuck", "/stuck", "Stuck partitions", "s"),
     ("transactions", "/transactions", "Transactions", "x"),
     ("topics", "/topics", "Topics", "t"),
+    ("groups", "/groups", "Groups", "g"),
     ("producers", "/producers", "Producers", "p"),
+    ("access", "/acls", "Access", "a"),
+    ("quotas", "/quotas", "Quotas", "q"),
+    ("settings", "/settings", "Settings", "c"),
+    ("connections", "/connections", "Connections", "n"),
 )
 """Of the menu below the overview: name, address, text, and the key that goes there after `g`."""
 

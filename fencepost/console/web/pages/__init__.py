@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from fencepost.console.web.pages import overview, producers, records, stuck, time_travel, topics, transactions
+from fencepost.console.web.pages import (
+    access,
+    connections,
+    groups,
+    overview,
+    producers,
+    records,
+    settings,
+    stuck,
+    time_travel,
+    topics,
+    transactions,
+)
 from fencepost.console.web.visit import Page, Visit
 
 PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page]]]] = {
@@ -21,4 +33,12 @@ PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page]]]] = {
     "/transactions": transactions.transactions,
     "/transaction": transactions.transaction,
     "/producers": producers.producers,
+    "/groups": groups.groups,
+    "/group": groups.group,
+    "/acls": access.acls,
+    "/users": access.users,
+    "/quotas": access.quotas,
+    "/settings": settings.settings,
+    "/log-levels": settings.log_levels,
+    "/connections": connections.connections,
 }

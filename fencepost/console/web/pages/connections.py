@@ -1,0 +1,106 @@
+"""Connections: the clients that can be seen. Kafka's protocol lists none; members of groups say who they are, and the
+broker's HTTP listener says who is behind a producer id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fencepost.console.broker_http import HttpFailedError
+from fencepost.console.kafka.errors import ClusterError
+from fencepost.console.reading.groups import GroupState, ListedGroup, describe_group, list_groups
+from fencepost.console.reading.transactions import ListedTransaction, list_transactions
+from fencepost.console.stuck import Client
+from fencepost.console.web.listing import Listing
+from fencepost.console.web.visit import Page, Visit
+
+MOST_GROUPS: Final = 200
+MOST_PRODUCERS: Final = 100
+AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True)
+class ConnectedClient:
+    """A client, and what it is known by: a member of a group, or the producer of a transactional id."""
+
+    client_id: str
+    address: str
+    software: str
+    principal: str
+    is_connected: bool | None
+    last_seen_ms: int
+    role: str
+    name: str
+
+
+async def connections(visit: Visit) -> Page:
+    groups, transactions = await asyncio.gather(list_groups(visit.cluster), list_transactions(visit.cluster))
+    with_members = [one for one in groups.listed if one.state not in ("Empty", "Dead")]
+    states = await asyncio.gather(*(_members(visit, one) for one in with_members[:MOST_GROUPS]))
+    clients = [
+        ConnectedClient(member.client_id, member.host, "", "", True, -1, "group", state.group.group_id)
+        for state in states
+        for member in state.members
+    ]
+    listeners: list[Any] = []
+    missing = ""
+    try:
+        node = await visit.http.get("/v1/node")
+        listeners = node.get("listeners", []) if isinstance(node, dict) else []
+        clients += await _producers(visit, transactions.listed)
+    except HttpFailedError as error:
+        missing = str(error)
+    listing = Listing(
+        clients,
+        visit.parameters,
+        text_of=lambda one: f"{one.client_id} {one.address} {one.principal} {one.name} {one.software}",
+        orders={
+            "client": lambda one: one.client_id,
+            "address": lambda one: one.address,
+            "seen": lambda one: one.last_seen_ms,
+            "name": lambda one: (one.role, one.name),
+        },
+        first_order="client",
+    )
+    data = {
+        "listing": listing,
+        "listeners": listeners,
+        "missing": missing,
+        "left_out": max(0, len(with_members) - MOST_GROUPS),
+    }
+    return Page("connections.html", "Connections", data, menu="connections", refreshes=True)
+
+
+async def _members(visit: Visit, group: ListedGroup) -> GroupState:
+    try:
+        return await describe_group(visit.cluster, group)
+    except ClusterError as error:
+        return GroupState(group, error=str(error))
+
+
+async def _producers(visit: Visit, listed: list[ListedTransaction]) -> list[ConnectedClient]:
+    """Clients of transactional ids, the open ones first."""
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(one: ListedTransaction) -> Client | None:
+        async with turn:
+            return (await visit.http.client_of(one.producer_id)).client
+
+    chosen = sorted(listed, key=lambda one: (not one.is_open, one.transactional_id))[:MOST_PRODUCERS]
+    found = await asyncio.gather(*(ask(one) for one in chosen))
+    return [
+        ConnectedClient(
+            client.client_id,
+            client.address,
+            client.software,
+            client.principal,
+            client.is_connected,
+            client.last_seen_ms,
+            "transaction",
+            one.transactional_id,
+        )
+        for one, client in zip(chosen, found, strict=True)
+        if client is not None
+    ]
