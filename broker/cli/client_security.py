@@ -180,16 +180,32 @@ def current_security() -> ClientSecurity:
     return found
 
 
+def current_transport() -> ClientSecurity:
+    """As `current_security`, without who logs in: for a program at which each person logs in. Raises ClickException."""
+    taken = _taken(click.get_current_context())
+    try:
+        known = _known({**taken.get("file", {}), **taken.get("options", {})})
+        protocol, tls = _protocol_and_tls(known)
+        mechanism = _one_of(known, "sasl.mechanism", "", MECHANISMS) or None
+    except WrongPropertiesError as error:
+        raise click.ClickException(str(error)) from None
+    return ClientSecurity(protocol, tls, mechanism)
+
+
+def _protocol_and_tls(known: Properties) -> tuple[str, ssl.SSLContext | None]:
+    protocol = _one_of(known, "security.protocol", "PLAINTEXT", PROTOCOLS)
+    _refuse_without_effect(known, protocol)
+    if not protocol.endswith("SSL"):
+        return protocol, None
+    from fencepost.broker.cli.client_tls import tls_context
+
+    return protocol, tls_context(known)
+
+
 def security_of(properties: Properties) -> ClientSecurity:
     """What properties of a client say. Raises WrongPropertiesError."""
     known = _known(properties)
-    protocol = _one_of(known, "security.protocol", "PLAINTEXT", PROTOCOLS)
-    _refuse_without_effect(known, protocol)
-    tls = None
-    if protocol.endswith("SSL"):
-        from fencepost.broker.cli.client_tls import tls_context
-
-        tls = tls_context(known)
+    protocol, tls = _protocol_and_tls(known)
     if not protocol.startswith("SASL"):
         return ClientSecurity(protocol, tls)
     if "sasl.mechanism" not in known:

@@ -7,21 +7,16 @@ from pathlib import Path
 
 import click
 
-from fencepost.broker.cli.connection import address_option
+from fencepost.broker.cli.client_security import current_transport
+from fencepost.broker.cli.connection import bootstrap_option
 
 EXIT_NOT_RUN = 2
 
 
 @click.command()
-@address_option
+@bootstrap_option
 @click.option(
     "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Where to serve pages."
-)
-@click.option(
-    "--command-config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="client.properties with security.protocol, sasl.mechanism and ssl.*; users in it are not used.",
 )
 @click.option("--broker-http", metavar="URL", help="HTTP listener of a Fencepost broker, for the addresses of clients.")
 @click.option(
@@ -39,7 +34,6 @@ EXIT_NOT_RUN = 2
 def console(
     bootstrap: str,
     listen: str,
-    command_config: Path | None,
     broker_http: str | None,
     broker_http_token_file: Path | None,
     read_only: bool,
@@ -50,10 +44,10 @@ def console(
     """Show a cluster in a web browser.
 
     Works with Fencepost and Apache Kafka. If the cluster needs a log-in, each person logs in as a user of the cluster,
-    and sees what that user may see.
+    and sees what that user may see. Names and passwords among the properties of the client do not count.
     """
     try:
-        from fencepost.console.options import ConsoleOptions, OptionError, parse_address, read_properties, security_of
+        from fencepost.console.options import ConsoleOptions, OptionError, parse_address
         from fencepost.console.program import serve
     except ModuleNotFoundError as error:
         library = (error.name or "fencepost").partition(".")[0]
@@ -63,16 +57,15 @@ def console(
         sys.exit(EXIT_NOT_RUN)
     try:
         host, port = parse_address(listen)
-        properties = read_properties(command_config) if command_config else {}
-        tls, needs_log_in = security_of(properties)
+        transport = current_transport()
         token = broker_http_token_file.read_text(encoding="utf-8").strip() if broker_http_token_file else None
         options = ConsoleOptions(
             bootstrap=tuple(parse_address(address) for address in bootstrap.split(",")),
             listen_host=host,
             listen_port=port,
-            tls=tls,
-            needs_log_in=needs_log_in,
-            mechanism=properties.get("sasl.mechanism"),
+            tls=transport.tls,
+            needs_log_in=transport.protocol.startswith("SASL") or None,
+            mechanism=transport.mechanism,
             broker_http=broker_http,
             broker_http_token=token,
             read_only=read_only,

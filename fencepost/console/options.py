@@ -3,24 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
-
-UNDERSTOOD: Final = frozenset(
-    {
-        "security.protocol",
-        "sasl.mechanism",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.key.password",
-        "ssl.endpoint.identification.algorithm",
-    }
-)
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class OptionError(ValueError):
@@ -63,45 +46,3 @@ def parse_address(text: str) -> tuple[str, int]:
     if int(port_text) > 65_535:
         raise OptionError(f"{port_text} is no port; the highest is 65535")
     return host, int(port_text)
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """Read `name=value` lines of a client.properties. Raises OptionError."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"{path} cannot be read: {error}") from None
-    found = {}
-    for number, line in enumerate(lines, 1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        name, equals, value = stripped.partition("=")
-        if not equals:
-            raise OptionError(f"{path}:{number}: expected name=value")
-        found[name.strip()] = value.strip()
-    return found
-
-
-def security_of(properties: Mapping[str, str]) -> tuple[ssl.SSLContext | None, bool | None]:
-    """TLS for connections to brokers, and whether a log-in is needed. Users and passwords of the file are not used:
-    each person logs in. Raises OptionError.
-    """
-    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in PROTOCOLS:
-        raise OptionError(f"security.protocol is {protocol!r}; it may be {', '.join(PROTOCOLS)}")
-    needs_log_in = True if protocol.startswith("SASL") else None
-    if not protocol.endswith("SSL"):
-        return None, needs_log_in
-    for kind in ("truststore", "keystore"):
-        if properties.get(f"ssl.{kind}.type", "PEM").upper() != "PEM":
-            raise OptionError(f"ssl.{kind}.type must be PEM here: convert the {kind} with keytool and openssl")
-    try:
-        context = ssl.create_default_context(cafile=properties.get("ssl.truststore.location"))
-        if "ssl.keystore.location" in properties:
-            context.load_cert_chain(properties["ssl.keystore.location"], password=properties.get("ssl.key.password"))
-    except (OSError, ssl.SSLError) as error:
-        raise OptionError(f"the certificates cannot be used: {error}") from None
-    if not properties.get("ssl.endpoint.identification.algorithm", "https"):
-        context.check_hostname = False
-    return context, needs_log_in

@@ -5,72 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import re
-import threading
 import time
 from collections.abc import Iterator
-from html import unescape
-from pathlib import Path
-from typing import Self
 
 import httpx
 import pytest
-import uvicorn
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.console.options import ConsoleOptions
-from fencepost.console.web.app import make_app
 from fencepost.console.web.audit import logger as audit_logger
+from tests.console.running import RunningConsole, change, csrf_in, get_json, options_for, text_of
 from tests.support.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.integration
 
 HOSTILE = "<script>alert('1')</script>\u202egnp.\n\"&"
-
-
-class RunningConsole:
-    """A console in a thread, on a port of its own."""
-
-    def __init__(self, options: ConsoleOptions) -> None:
-        self.app = make_app(options)
-        config = uvicorn.Config(self.app, host="127.0.0.1", port=0, log_level="warning", lifespan="on")
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        deadline_s = time.monotonic() + 20
-        while not self._server.started:
-            assert time.monotonic() < deadline_s, "the console did not start"
-            time.sleep(0.01)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-
-    @property
-    def address(self) -> str:
-        port: int = self._server.servers[0].sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{port}"
-
-    def browser(self) -> httpx.Client:
-        return httpx.Client(base_url=self.address, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30)
-
-
-def options_for(broker: BrokerProcess, **changes: object) -> ConsoleOptions:
-    return ConsoleOptions(bootstrap=((broker.host, broker.port),), **changes)  # type: ignore[arg-type]
-
-
-def csrf_in(page: str) -> str:
-    found = re.search(r'name="csrf" value="([^"]+)"', page)
-    assert found, "the page has no form"
-    return found[1]
-
-
-def text_of(page: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
 @pytest.fixture(scope="module")
@@ -111,13 +61,6 @@ def write(producer: Producer, topic: str, *values: str) -> None:
     for value in values:
         producer.produce(topic, value)
     producer.flush(20)
-
-
-def get_json(browser: httpx.Client, address: str) -> dict[str, object]:
-    answer = browser.get(address, headers={"Accept": "application/json"})
-    assert answer.status_code == 200, answer.text
-    found: dict[str, object] = json.loads(answer.text)
-    return found
 
 
 def test_all_pages_answer_on_an_empty_broker(browser: httpx.Client) -> None:
@@ -195,7 +138,7 @@ def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goe
     assert "is fenced" in text_of(shown.text)
     wrong = browser.post("/change/abort-transaction", data=form | {"typed_name": "something"})
     assert wrong.status_code == 422
-    assert get_json(browser, f"/stuck/{topic}/0")["explanation"]["cause"] == "ongoing"  # type: ignore[index]
+    assert get_json(browser, f"/stuck/{topic}/0")["explanation"]["cause"] == "ongoing"
     audit_logger.propagate = True
     with caplog.at_level(logging.INFO, logger=audit_logger.name):
         done = browser.post("/change/abort-transaction", data=form | {"typed_name": f"{topic}-stuck"})
@@ -209,7 +152,7 @@ def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goe
     assert message.value() == b"behind"
     reader.close()
     assert f"{topic}-0 is not stuck" in text_of(browser.get(f"/stuck/{topic}/0").text)
-    history = get_json(browser, f"/transaction?id={topic}-stuck")["history"]["moments"]  # type: ignore[index]
+    history = get_json(browser, f"/transaction?id={topic}-stuck")["history"]["moments"]
     states = [moment["state"] for moment in history]
     assert states[0] == "Empty"
     assert states.index("Ongoing") < states.index("PrepareAbort")
@@ -220,25 +163,30 @@ def test_the_stair_of_time_travel_is_what_the_broker_said_at_each_step(
 ) -> None:
     noted: list[tuple[int, int]] = []
 
-    def note() -> None:
-        state = get_json(browser, f"/topics/{topic}")["topic"]["partitions"][0]  # type: ignore[index]
-        noted.append((state["high_watermark"], state["last_stable_offset"]))
+    def note(end: int) -> None:
+        """Wait for the end, as markers are written after the client knows of the outcome, and note both offsets."""
+        deadline_s = time.monotonic() + 20
+        while not noted or noted[-1][0] < end:
+            state = get_json(browser, f"/topics/{topic}")["topic"]["partitions"][0]
+            if state["high_watermark"] == end:
+                noted.append((end, state["last_stable_offset"]))
+            assert time.monotonic() < deadline_s, f"the end never was {end}: {state}"
 
     first, second = transactional(broker, f"{topic}-1"), transactional(broker, f"{topic}-2")
-    note()
+    note(0)
     write(first, topic, "a", "b")
-    note()
+    note(2)
     write(second, topic, "c")
-    note()
+    note(3)
     first.abort_transaction(20)
-    note()
+    note(4)
     write(first, topic, "d")
-    note()
+    note(5)
     second.commit_transaction(20)
-    note()
+    note(6)
     first.commit_transaction(20)
-    note()
-    steps = get_json(browser, f"/topics/{topic}/0/time-travel")["history"]["steps"]  # type: ignore[index]
+    note(7)
+    steps = get_json(browser, f"/topics/{topic}/0/time-travel")["history"]["steps"]
     stair = [(step["end_offset"], step["last_stable_offset"]) for step in steps]
     assert [step for step in stair if step in noted] == noted
     shown = text_of(browser.get(f"/topics/{topic}/0/time-travel?at=4").text)
@@ -309,20 +257,11 @@ def test_a_read_only_console_offers_and_makes_no_changes(broker: BrokerProcess, 
         assert browser.get(f"/topics/{topic}").status_code == 200
 
 
-def test_without_a_broker_the_page_says_so(tmp_path: Path) -> None:
+def test_without_a_broker_the_page_says_so() -> None:
     with RunningConsole(ConsoleOptions(bootstrap=(("127.0.0.1", 1),))) as running, running.browser() as browser:
         answer = browser.get("/")
         assert answer.status_code == 502
         assert "no broker answers at 127.0.0.1:1" in text_of(answer.text).lower()
-
-
-def change(browser: httpx.Client, kind: str, typed: str, **fields: str) -> httpx.Response:
-    """Carry out a change as a person does: look at it first, then type the name."""
-    form = {"csrf": csrf_in(browser.get("/topics").text), **fields}
-    shown = browser.post(f"/change/{kind}", data=form)
-    assert shown.status_code == 200, text_of(shown.text)
-    assert f"type {typed}" in text_of(shown.text)
-    return browser.post(f"/change/{kind}", data=form | {"typed_name": typed})
 
 
 def test_a_topic_is_created_grown_changed_written_trimmed_and_deleted(browser: httpx.Client) -> None:
@@ -333,14 +272,14 @@ def test_a_topic_is_created_grown_changed_written_trimmed_and_deleted(browser: h
     assert f"Topic {name} was created." in said
     change(browser, "add-partitions", name, name=name, count="2")
     change(browser, "alter-topic-setting", name, topic=name, setting="retention.ms", value="2000000")
-    settings = {one["name"]: one for one in get_json(browser, f"/topics/{name}/settings")["settings"]}  # type: ignore[attr-defined]
+    settings = {one["name"]: one for one in get_json(browser, f"/topics/{name}/settings")["settings"]}
     assert settings["retention.ms"]["value"] == "2000000"
     change(browser, "alter-topic-setting", name, topic=name, setting="retention.ms", value="", reset="yes")
     said = text_of(change(browser, "produce-record", name, topic=name, partition="1", key="k", value='{"a": 1}').text)
     assert f"The record is at offset 0 of {name}-1." in said
     assert '{"a": 1}' in text_of(browser.get(f"/topics/{name}/messages?partition=1").text)
     change(browser, "delete-records", f"{name}-1", name=name, partition="1", offset="1")
-    state = get_json(browser, f"/topics/{name}")["topic"]["partitions"][1]  # type: ignore[index]
+    state = get_json(browser, f"/topics/{name}")["topic"]["partitions"][1]
     assert (state["start"], state["high_watermark"]) == (1, 1)
     said = text_of(change(browser, "delete-topic", name, name=name).text)
     assert f"Topic {name} was deleted." in said

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.console import words
-from fencepost.console.options import OptionError, parse_address, read_properties, security_of
+from fencepost.console.options import OptionError, parse_address
 from fencepost.console.reading.transaction_history import java_hash, partition_of
 from fencepost.console.web.listing import ROWS_PER_PAGE, Listing
 
@@ -84,21 +82,6 @@ def test_links_of_a_list_keep_the_rest_of_its_address() -> None:
     shown = listing({"q": "1", "sort": "number", "page": "2"})
     assert shown.address(page=3) == "?q=1&sort=number&page=3"
     assert shown.sorted_by("number") == "?q=1&sort=-number"
-
-
-def test_client_properties_are_read_and_refused_in_words(tmp_path: Path) -> None:
-    path = tmp_path / "client.properties"
-    path.write_text("# mine\nsecurity.protocol = SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
-    assert security_of(read_properties(path)) == (None, True)
-    path.write_text("security.protocol\n")
-    with pytest.raises(OptionError, match=r"client\.properties:1: expected name=value"):
-        read_properties(path)
-    with pytest.raises(OptionError, match=r"security\.protocol is 'TLS'"):
-        security_of({"security.protocol": "tls"})
-    with pytest.raises(OptionError, match="must be PEM"):
-        security_of({"security.protocol": "SSL", "ssl.truststore.type": "JKS"})
-    with pytest.raises(OptionError, match="certificates cannot be used"):
-        security_of({"security.protocol": "SSL", "ssl.truststore.location": str(tmp_path / "none.pem")})
 
 
 def test_addresses() -> None:

@@ -211,23 +211,21 @@ async def read_users(cluster: Cluster) -> list[ScramUser]:
 
 async def set_password(cluster: Cluster, user: str, password: str, mechanisms: Sequence[int]) -> None:
     """Raises ClusterError. The password itself is not sent: only what SCRAM makes of it."""
-    upsertions = []
-    for mechanism in mechanisms:
+    for mechanism in mechanisms:  # a request may alter a user once only
         salt = os.urandom(SALT_BYTES)
         salted = salted_password(password, salt, ITERATIONS, MECHANISMS[mechanism])
-        upsertions.append(
-            ScramCredentialUpsertion(
-                name=user, mechanism=mechanism, iterations=ITERATIONS, salt=salt, salted_password=salted
-            )
+        credential = ScramCredentialUpsertion(
+            name=user, mechanism=mechanism, iterations=ITERATIONS, salt=salt, salted_password=salted
         )
-    await _alter_users(cluster, AlterUserScramCredentialsRequest(upsertions=upsertions))
+        await _alter_users(cluster, AlterUserScramCredentialsRequest(upsertions=[credential]))
 
 
 async def remove_user(cluster: Cluster, user: ScramUser) -> None:
     """Remove all SCRAM credentials of a user. Raises ClusterError."""
     numbers = {name: number for number, name in MECHANISMS.items()}
-    deletions = [ScramCredentialDeletion(name=user.name, mechanism=numbers[name]) for name, _ in user.mechanisms]
-    await _alter_users(cluster, AlterUserScramCredentialsRequest(deletions=deletions))
+    for name, _ in user.mechanisms:
+        credential = ScramCredentialDeletion(name=user.name, mechanism=numbers[name])
+        await _alter_users(cluster, AlterUserScramCredentialsRequest(deletions=[credential]))
 
 
 async def _alter_users(cluster: Cluster, request: AlterUserScramCredentialsRequest) -> None:
