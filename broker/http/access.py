@@ -55,7 +55,7 @@ def read_tokens(path: str) -> tuple[Token, ...]:
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
-            is_readable_by_others = os.fstat(file.fileno()).st_mode & 0o077
+            is_readable_by_others = os.fstat(file.fileno()).st_mode & 0o007
     except (OSError, ValueError) as error:
         raise TokenFileError(f"{path} cannot be read: {error}") from None
     tokens = []

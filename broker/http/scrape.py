@@ -35,7 +35,7 @@ class Scrape:
     def __init__(self, view: NodeView) -> None:
         self.view = view
         self.now_ms = view.services.clock.now_ms()
-        self.logs = [log for log in view.logs() if not log.is_deleted]
+        self.logs = list(view.logs())
         self.most_partitions = view.settings.fencepost_metrics_max_partitions
         self.notes: list[str] = []
         self.has_too_many_partitions = len(self.logs) > self.most_partitions

@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 from fencepost.broker.config import load_settings
 from fencepost.broker.config.loading import SERVICE_LINK
 from fencepost.soak.free_port import free_port
-from tests.docs.code_blocks import DOCS, blocks
+from tests.docs.code_blocks import DOCS, ROOT, blocks
+from tests.support.http_node import VIEWER, token_file
 
 SERVICE_LINKS = {
     "FENCEPOST_PORT": "tcp://10.96.7.7:9092",
@@ -60,10 +62,11 @@ def test_the_manifest_is_one_replica_with_a_volume_behind_a_service(manifest: di
     assert stateful_set["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert service["spec"]["selector"].items() <= labels.items()
     assert stateful_set["spec"]["serviceName"] == service["metadata"]["name"]
-    (port,) = container["ports"]
-    assert [one["targetPort"] for one in service["spec"]["ports"]] == [port["name"]]
+    assert [one["targetPort"] for one in service["spec"]["ports"]] == [one["name"] for one in container["ports"]]
     (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
-    (mount,) = container["volumeMounts"]
+    mount, secrets = container["volumeMounts"]
+    (volume,) = stateful_set["spec"]["template"]["spec"]["volumes"]
+    assert (secrets["name"], secrets["readOnly"]) == (volume["name"], True)
     assert mount["name"] == claim["metadata"]["name"]
     data_directory = container["args"][container["args"].index("--data-dir") + 1]
     assert data_directory.startswith(mount["mountPath"] + "/")
@@ -76,7 +79,12 @@ def test_the_broker_of_the_manifest_starts_beside_a_service_of_its_name_and_answ
     values = {one["name"]: one["value"].replace("$(NAMESPACE)", "shop") for one in container["env"] if "value" in one}
     environment = {**os.environ, **values, **SERVICE_LINKS}
     assert not load_settings(environment=environment).warnings
-    port = free_port()
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert values["FENCEPOST_HTTP_LISTENER"] == f"0.0.0.0:{ports['http']}"
+    assert values["FENCEPOST_HTTP_TOKEN_FILE"].startswith(container["volumeMounts"][1]["mountPath"] + "/")
+    port, http_port = free_port(), free_port()
+    environment["FENCEPOST_HTTP_LISTENER"] = f"0.0.0.0:{http_port}"
+    environment["FENCEPOST_HTTP_TOKEN_FILE"] = str(token_file(tmp_path))
     arguments = [
         argument.replace("0.0.0.0:9092", f"0.0.0.0:{port}").replace("/data/broker", str(tmp_path / "broker"))
         for argument in container["args"]
@@ -93,19 +101,40 @@ def test_the_broker_of_the_manifest_starts_beside_a_service_of_its_name_and_answ
         try:
             assert "PLAINTEXT://fencepost.shop.svc:9092" in ready
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-                command = container[probe]["exec"]["command"]
-                assert command[0] == "fencepost"
-                answer = subprocess.run(
-                    [sys.executable, "-m", *command],
-                    env={**os.environ, "FENCEPOST_BOOTSTRAP": f"127.0.0.1:{port}"},
-                    capture_output=True,
-                    check=False,
-                )
-                assert answer.returncode == 0, answer.stderr
+                asked = container[probe]["httpGet"]
+                assert asked["port"] == "http"
+                answer = httpx.get(f"http://127.0.0.1:{http_port}{asked['path']}")
+                assert answer.status_code == 200, answer.text
+            url = f"http://127.0.0.1:{http_port}/metrics"
+            named = {"Host": "fencepost.shop.svc:9644", "Authorization": f"Bearer {VIEWER}"}
+            assert httpx.get(url, headers=named).status_code == 200
+            assert httpx.get(url).status_code == 401
         finally:
             process.terminate()
             process.stdout.read()
             assert process.wait(30) == 0
+
+
+def test_the_compose_file_with_prometheus_gives_both_sides_one_token_and_the_files_that_are_there() -> None:
+    merged = yaml.safe_load((ROOT / "docker" / "monitoring.yaml").read_text(encoding="utf-8"))
+    services = merged["services"]
+    assert set(services) == {"tokens", "broker", "prometheus", "grafana"}
+    assert not load_settings(environment=services["broker"]["environment"]).warnings
+    (script,) = services["tokens"]["command"]
+    compile(script, "tokens", "exec")
+    configuration = yaml.safe_load((DOCS / "monitoring" / "prometheus.yml").read_text(encoding="utf-8"))
+    (job,) = configuration["scrape_configs"]
+    assert job["authorization"]["credentials_file"] == "/secrets/prometheus.token"
+    assert '"prometheus.token"' in script
+    listener = services["broker"]["environment"]["FENCEPOST_HTTP_LISTENER"]
+    assert job["static_configs"][0]["targets"] == [f"broker:{listener.partition(':')[2]}"]
+    assert services["broker"]["environment"]["FENCEPOST_HTTP_HOST_NAMES"] == "broker"
+    for path in configuration["rule_files"]:
+        assert (DOCS / "monitoring" / Path(path).name).exists()
+    for name in ("prometheus", "grafana"):
+        for mounted in services[name]["volumes"]:
+            source = mounted.partition(":")[0]
+            assert source in merged["volumes"] or (ROOT / "docker" / source).resolve().exists(), mounted
 
 
 @pytest.fixture(scope="module")
