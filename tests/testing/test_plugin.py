@@ -276,6 +276,21 @@ def test_a_run_that_does_not_use_it_imports_nothing_of_the_broker(project: Proje
     assert project.outcomes() == "1 passed"
 
 
+def test_a_broker_starts_without_libraries_that_it_does_not_need(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import sys
+
+        def test_it(fencepost):
+            fencepost.crash()
+            fencepost.restart()  # the broker has something to log
+            assert not {"structlog", "rich", "uvloop", "click", "kafka"} & set(sys.modules)
+        """,
+    )
+    assert project.outcomes() == "1 passed"
+
+
 def test_a_session_is_quiet(project: Project) -> None:
     project.write(
         "test_it.py",
