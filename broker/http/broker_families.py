@@ -22,6 +22,7 @@ from fencepost.broker.http.family import (
 from fencepost.broker.http.histogram import QUANTILES, RecentHistogram
 from fencepost.broker.http.request_metrics import RequestCounts
 from fencepost.broker.http.scrape import STEP, Scrape
+from fencepost.broker.network.authentication_counts import AuthenticationCounts
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 
@@ -77,6 +78,16 @@ def _of_listeners(value: Callable[[Scrape, int], float]) -> Callable[[Scrape], S
             yield Sample(label_text(("listener",), (server.bound.listener.name,)), value(scrape, index))
 
     return collect
+
+
+def _authentications(name: str, help_text: str, count: Callable[[AuthenticationCounts], int]) -> Family:
+    return Family(
+        f"kafka_server_socketservermetrics_{name}_total",
+        COUNTER,
+        help_text,
+        ("listener",),
+        _of_listeners(lambda scrape, index: count(scrape.view.servers[index].authentication_counts)),
+    )
 
 
 # Partitions
@@ -229,6 +240,29 @@ CONNECTION_FAMILIES: Final = (
         "Connections accepted a second, in the last whole minute.",
         ("listener",),
         _of_listeners(lambda scrape, index: scrape.view.creation_rates.per_s(index)),
+    ),
+    _authentications(
+        "successful_authentication", "Clients that authenticated (SASL).", lambda counts: counts.succeeded
+    ),
+    _authentications(
+        "failed_authentication",
+        "Authentications that failed: wrong passwords and tokens, and clients that did not authenticate in time.",
+        lambda counts: counts.failed,
+    ),
+    _authentications(
+        "successful_reauthentication",
+        "Clients that authenticated again before the end of their session.",
+        lambda counts: counts.succeeded_again,
+    ),
+    _authentications(
+        "failed_reauthentication", "Clients that failed to authenticate again.", lambda counts: counts.failed_again
+    ),
+    Family(
+        "kafka_server_socketservermetrics_expired_connections_killed_count",
+        GAUGE,
+        "Connections that were closed because their client had not authenticated again in time.",
+        ("listener",),
+        _of_listeners(lambda scrape, index: scrape.view.servers[index].authentication_counts.expired),
     ),
     Family(
         "fencepost_receive_buffer_bytes",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from fencepost.broker.handlers.api_versions import names_usable_software
@@ -19,6 +19,7 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.network.authentication_counts import AuthenticationCounts
 from fencepost.broker.network.inbox import MINIMUM_FRAME_BYTES
 from fencepost.broker.requests.api import APIS, CloseConnection
 from fencepost.broker.requests.error_messages import explain
@@ -81,7 +82,7 @@ class ListenerAuthentication:
 
     mechanisms: that are enabled, each with a function that begins an exchange.
     delays:     of all listeners.
-    successes, failures: their numbers so far.
+    counts:     of its authentications so far.
     """
 
     listener: str
@@ -91,8 +92,7 @@ class ListenerAuthentication:
     clock: Clock
     loop: asyncio.AbstractEventLoop
     log_limit: LogLimit
-    successes: int = 0
-    failures: int = 0
+    counts: AuthenticationCounts = field(default_factory=AuthenticationCounts)
 
     def of_connection(self, dispatcher: RequestDispatcher) -> Authentication:
         """The authentication of one connection, whose requests the dispatcher serves afterwards."""
@@ -253,6 +253,7 @@ class Authentication:
     def _closed(self, api_key: int) -> CloseConnection:
         name = ApiKey(api_key).name if api_key in ApiKey.__members__.values() else f"API key {api_key}"
         if self._principal is not None:
+            self._common.counts.expired += 1
             return CloseConnection(f"{name} when the time of the session was over")
         return CloseConnection(f"{name} before authentication: this listener expects SASL")
 
@@ -313,7 +314,10 @@ class Authentication:
     def _succeed(self, principal: str, expires_at_ms: int | None) -> int:
         """Let the connection be served; return the time of the session in ms, 0 for no end."""
         common, connection = self._common, self._live_connection()
-        common.successes += 1
+        if self._principal is None:
+            common.counts.succeeded += 1
+        else:
+            common.counts.succeeded_again += 1
         self._stop_deadline()
         self._exchange = None
         self._is_raw = False
@@ -375,7 +379,7 @@ class Authentication:
     def _log_failure(self, reason: str, *, mechanism: str | None = None, user: str | None = None) -> None:
         """Log a failure, and choose its delay."""
         common, connection = self._common, self._live_connection()
-        common.failures += 1
+        self._count_failure()
         self._stop_deadline()
         self._delay_ms = common.delays.failed(
             connection.client_host, common.limits.failure_delay_ms, common.clock.now_ms()
@@ -390,6 +394,13 @@ class Authentication:
                 reason=reason,
                 delay_ms=self._delay_ms,
             )
+
+    def _count_failure(self) -> None:
+        counts = self._common.counts
+        if self._principal is None:
+            counts.failed += 1
+        else:
+            counts.failed_again += 1
 
     # The table and the time
 
@@ -419,7 +430,7 @@ class Authentication:
     def _overdue(self) -> None:
         self._deadline = None
         if self._step(Event.OVERDUE) is Reply.CLOSE and self._connection is not None:
-            self._common.failures += 1
+            self._count_failure()
             self._connection.authentication_overdue(self._common.limits.timeout_ms)
 
 

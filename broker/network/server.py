@@ -12,6 +12,7 @@ from fencepost.broker.config import Endpoint, Listener, Settings
 from fencepost.broker.config.listeners import ALL_INTERFACES
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.network.authentication_counts import AuthenticationCounts
 from fencepost.broker.network.connection import Connection, RequestDispatcher
 from fencepost.broker.network.network_memory import NetworkMemory
 from fencepost.broker.network.receive_buffer import BufferPool
@@ -180,6 +181,11 @@ class Server:
     def accepted_count(self) -> int:
         """Connections since the start, also those that were refused."""
         return self._next_connection_id - 1
+
+    @property
+    def authentication_counts(self) -> AuthenticationCounts:
+        """All 0 without SASL."""
+        return AuthenticationCounts() if self._authentication is None else self._authentication.counts
 
     @property
     def connections(self) -> Iterable[Connection]:

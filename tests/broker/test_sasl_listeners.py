@@ -18,6 +18,7 @@ import scramp
 from fencepost.broker.config import Settings
 from fencepost.broker.config.password import Password
 from fencepost.broker.hosting.scram_credentials import ScramMechanism, credential_of
+from fencepost.broker.network.authentication_counts import AuthenticationCounts
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node import Node
 from fencepost.broker.requests.api import APIS
@@ -310,3 +311,12 @@ async def test_passwords_in_clear_text_on_a_network_are_warned_of(tmp_path: Path
     warned = [line for line in lines if line["event"] == "passwords_in_clear_text"]
     assert [line["listener"] for line in warned] == [LISTENER]
     assert "alice-secret" not in json.dumps(lines, default=repr)
+
+
+async def test_authentications_are_counted_for_metrics(tmp_path: Path) -> None:
+    async with broker(tmp_path, "PLAIN", sasl_jaas_config=Password(JAAS)) as node:
+        for password in ("alice-secret", "wrong", "wrong"):
+            client = await SocketClient.connect(node)
+            await client.plain("alice", password)
+            await client.close()
+        assert node._servers[0].authentication_counts == AuthenticationCounts(succeeded=1, failed=2)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.network import authentication
 from fencepost.broker.network.authentication import Authentication, AuthenticationLimits, ListenerAuthentication
+from fencepost.broker.network.authentication_counts import AuthenticationCounts
 from fencepost.broker.requests.api import APIS, RequestContext
 from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.broker.security.sasl.authentication_state import AuthenticationState
@@ -463,7 +464,7 @@ async def test_a_failed_client_waits_longer_the_more_often_it_fails() -> None:
         delays_s.append(now_s() - began_s)
     assert max(delays_s[:10]) < 0.4
     assert min(delays_s[-2:]) > 4.7
-    assert sasl.failures == 16
+    assert sasl.counts == AuthenticationCounts(failed=16)
 
 
 # Other authentications
@@ -592,6 +593,29 @@ async def test_a_session_ends_with_the_token_that_began_it() -> None:
     assert 29_000 <= reply.session_lifetime_ms <= 31_000
     await asyncio.sleep(31)
     assert await client.metadata() == CLOSED
+
+
+@in_virtual_time
+async def test_each_way_that_an_authentication_ends_is_counted() -> None:
+    sasl = listener(SaslLimits(reauth_ms=2_000))
+
+    async def client() -> SaslClient:
+        one = SaslClient(SaslLimits(reauth_ms=2_000))
+        one.authentication._common = sasl
+        return one
+
+    for token in (ALICE, ALICE, ALICE, WRONG):
+        one = await client()
+        await one.log_in(token)
+    expiring, again = await client(), await client()
+    await expiring.log_in()
+    await again.log_in()
+    await again.log_in()
+    await again.metadata()
+    await asyncio.sleep(2)
+    await expiring.metadata()
+    await again.log_in(WRONG)
+    assert sasl.counts == AuthenticationCounts(succeeded=5, failed=1, succeeded_again=1, failed_again=1, expired=1)
 
 
 # The log
