@@ -68,6 +68,9 @@ _CODES: Final = {
     ErrorCode.UNSTABLE_OFFSET_COMMIT: (ApiKey.OFFSET_FETCH,),
     ErrorCode.UNKNOWN_MEMBER_ID: (ApiKey.TXN_OFFSET_COMMIT,),
     ErrorCode.KAFKA_STORAGE_ERROR: (ApiKey.PRODUCE,),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: (ApiKey.OFFSET_COMMIT,),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN),
 }
 _ANSWERS: Final = {
     (api, error): f"{api.name} is answered {error.name}" for error, apis in _CODES.items() for api in apis

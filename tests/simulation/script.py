@@ -23,7 +23,9 @@ from tests.simulation.clients.applications import (
     transformer,
 )
 from tests.simulation.clients.libraries import VERSION_1_LIBRARIES, VERSION_2_LIBRARIES, Library
+from tests.simulation.clients.tenant import tenant
 from tests.simulation.nemesis import OF_CLUSTERS, OF_VERSION_2, Fault
+from tests.simulation.principals import TENANT, security_settings
 
 INPUT: Final = "in"
 OUTPUT: Final = "out"
@@ -59,6 +61,7 @@ class Script:
 
     epochs: that transactional ids have reached before.
     repeatable: the roles whose requests may arrive once more, later.
+    is_secured: whether there are rights, with a tenant whose rights change.
     """
 
     settings: dict[str, str]
@@ -74,6 +77,7 @@ class Script:
     node_count: int
     has_version_1: bool
     repeatable: list[str]
+    is_secured: bool = False
 
     def recorded_partitions(self) -> list[TopicPartition]:
         return [partition for topic in self.topics if topic.is_recorded for partition in topic.partitions()]
@@ -117,7 +121,19 @@ def write_script(chance: random.Random) -> Script:
     # Drawn last, so that all else of a seed is as it was before there was this fault.
     if chance.random() < 0.4:
         script.faults.append(Fault.UNFORESEEN)
+    # A node does not hear of rules that another one has changed.
+    if node_count == 1 and chance.random() < 0.5:
+        _secure(script)
     return script
+
+
+def _secure(script: Script) -> None:
+    """Everybody may do what they do; and there is a tenant."""
+    script.is_secured = True
+    script.settings |= security_settings("witness", "broker-1")
+    script.topics.append(Topic(TENANT, 1, is_recorded=False))
+    victims = [f"writer-{index}" for index in range(3)]
+    script.roles[TENANT] = tenant(INPUT, TRANSFORMERS, victims)
 
 
 def _epochs(chance: random.Random) -> dict[str, int]:

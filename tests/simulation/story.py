@@ -31,6 +31,7 @@ from tests.simulation.clients.actor import Actor, Stage
 from tests.simulation.clients.cluster import EARLIEST, LATEST, Cluster
 from tests.simulation.clients.consumer import READ_COMMITTED, Consumer
 from tests.simulation.clients.group import GroupMember
+from tests.simulation.clients.tenant import ACLS_VERSION, allow_everything, officer
 from tests.simulation.cluster_faults import ClusterFaults
 from tests.simulation.crossing import Crossings
 from tests.simulation.events import broker_events
@@ -39,6 +40,7 @@ from tests.simulation.invariants.invariant import Invariants
 from tests.simulation.lookout import Lookout
 from tests.simulation.loop import Stuck, run
 from tests.simulation.nemesis import Nemesis
+from tests.simulation.principals import OFFICER, TENANT, principals_by_host
 from tests.simulation.script import Script, write_script
 from tests.simulation.unforeseen import may_happen
 from tests.simulation.world import World
@@ -92,6 +94,7 @@ def run_seed(seed: int, *, keeps_trace: bool = False) -> Outcome:
     with (
         broker_events(teller.note_event),
         may_happen(),
+        principals_by_host(),
         mock.patch.object(log_opening, "SLICE_S", 0.0),
         # Worlds are small: what is much in them is sent as large replies are.
         mock.patch.object(segment_batches, "SMALL_READ_BYTES", COPIED_RECORDS_BYTES),
@@ -152,10 +155,16 @@ class _Teller:
         stage = Stage(world, HistoryWriter(self._outcome.history.append, world.clock.now_ms), addresses)
         witness = Cluster(world, "witness", stage.bootstrap)
         await _create_topics(witness, script, stage.history)
+        if script.is_secured:
+            await _set_rules(witness, script)
+            world.secured.add(TENANT)
         await age(self._brokers, self._holder, witness, script.epochs, world.clock.now_ms())
 
         actors = [Actor(stage, name, play) for name, play in script.roles.items()]
         for actor in actors:
+            actor.start()
+        changing = [Actor(stage, OFFICER, officer())] if script.is_secured else []
+        for actor in changing:
             actor.start()
         nemesis = Nemesis(
             world,
@@ -171,7 +180,7 @@ class _Teller:
         world.trace.happened("the nemesis rests")
         await self._heal()
         stage.is_over = True
-        await self._farewell(actors)
+        await self._farewell([*actors, *changing])
         await self._settle(witness, script)
         await self._final_read(witness, script, stage)
         watch.cancel()
@@ -340,6 +349,14 @@ class _Teller:
 def witness_time() -> int:
     """For histories that nobody reads."""
     return 0
+
+
+async def _set_rules(witness: Cluster, script: Script) -> None:
+    """All roles but the tenant may do everything. Raises Violation."""
+    request = allow_everything([name for name in script.roles if name != TENANT])
+    response = await witness.send(witness.any_node(), request, ACLS_VERSION)
+    if any(result.error_code for result in response.results):
+        raise Violation(f"rules could not be created: {response.results}")
 
 
 async def _create_topics(witness: Cluster, script: Script, history: HistoryWriter) -> None:

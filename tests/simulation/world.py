@@ -24,6 +24,7 @@ class World:
     trace: what passed between clients and brokers, and what happened to them.
     aged: the epochs of transactional ids that are older than the world.
     reached: the situations that came up, and how often, see `tests.simulation.situations`.
+    secured: the clients whose rights change.
     placement_observers: called with a partition and the nodes that it went from and to, once its files are there.
     disk_observers: called with the broker after each operation on its disk, in the order in which they took effect.
     """
@@ -39,6 +40,7 @@ class World:
         self.brokers: dict[int, SimulatedBroker] = {}
         self.reached: Counter[str] = Counter()
         self.aged: dict[str, int] = {}
+        self.secured: set[str] = set()
         self.placement_observers: list[Callable[[TopicPartition, int, int], None]] = []
         self.disk_observers: list[Callable[[SimulatedBroker, Operation], None]] = []
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from inspect import isawaitable
 from typing import Any
 from unittest.mock import patch
 
@@ -22,6 +23,8 @@ from fencepost.broker.log.transaction_index import TransactionIndex
 from fencepost.broker.log.transaction_index_file import TransactionIndexFile
 from fencepost.broker.requests import produce_verification
 from fencepost.broker.requests.produce_append import ProduceAppend
+from fencepost.broker.requests.rights_gate import RestrictedRequest
+from fencepost.broker.security.authorizer import Authorizer
 from fencepost.broker.transaction import shard
 from fencepost.broker.transaction.completion import Completion
 from fencepost.broker.transaction.metadata import TransactionMetadata
@@ -304,6 +307,43 @@ def _together(*patches: AbstractContextManager[Any]) -> Iterator[None]:
                 yield
         else:
             yield
+
+
+# Rights
+
+
+def verdicts_outlive_a_change_of_rights() -> AbstractContextManager[Any]:
+    """Those that are kept for requests which repeat."""
+    original = Authorizer.change
+
+    def change(authorizer: Authorizer, *about: Any) -> None:
+        original(authorizer, *about)
+        authorizer.epoch = 1
+
+    return patch.object(Authorizer, "change", change)
+
+
+def a_refused_request_is_carried_out() -> AbstractContextManager[Any]:
+    original, running = RestrictedRequest.answer, []
+
+    def answer(restricted: RestrictedRequest, context: Any) -> Any:
+        started = restricted._api.handler(context, restricted._request)
+        if isawaitable(started):
+            running.append(asyncio.ensure_future(started))
+        return original(restricted, context)
+
+    return patch.object(RestrictedRequest, "answer", answer)
+
+
+def denials_outlive_a_change_of_rights() -> AbstractContextManager[Any]:
+    original = Authorizer.change
+
+    def change(authorizer: Authorizer, *about: Any) -> None:
+        rights = authorizer._rights
+        original(authorizer, *about)
+        authorizer._rights = rights
+
+    return patch.object(Authorizer, "change", change)
 
 
 # What nobody foresaw

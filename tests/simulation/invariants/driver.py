@@ -35,6 +35,7 @@ from tests.simulation.broker import SimulatedBroker
 from tests.simulation.client import Disconnected, SimulatedClient
 from tests.simulation.invariants.invariant import Invariants, Violation
 from tests.simulation.loop import START_MS, run
+from tests.simulation.principals import principals_by_host
 from tests.simulation.world import World
 
 SETTLING_S = 5.0
@@ -295,4 +296,5 @@ def play(
         await stage.settle()
         return stage.invariants.violations
 
-    return run(main())
+    with principals_by_host():
+        return run(main())

@@ -19,6 +19,7 @@ from tests.simulation.invariants.reads import AbortedLists, CommittedReads
 from tests.simulation.invariants.records import AcknowledgedRecords, ContiguousSequences, RisingEpochs
 from tests.simulation.invariants.recovery import CompactionChangesNothing, ReplayedProducers, TransactionIndexes
 from tests.simulation.invariants.replies import AllowedReplies
+from tests.simulation.invariants.rights import RefusedRequests
 from tests.simulation.invariants.silence import NothingStopsInSilence
 from tests.simulation.invariants.watermarks import OrderedWatermarks, ReckonedStableOffset
 
@@ -47,4 +48,5 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     CompactionChangesNothing,
     AllowedReplies,
     NothingStopsInSilence,
+    RefusedRequests,
 )

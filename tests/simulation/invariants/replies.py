@@ -18,6 +18,7 @@ from fencepost.protocol.messages.transactions import (
     InitProducerIdRequest,
 )
 from tests.simulation.invariants.invariant import Invariant, Violation
+from tests.simulation.invariants.rights import REFUSALS
 from tests.simulation.situations import SOMETHING_UNFORESEEN_IS_RAISED
 from tests.simulation.trace import Exchange
 from tests.support.allowed_replies import ABSENT, allowed_errors, error_codes
@@ -47,6 +48,8 @@ class AllowedReplies(Invariant):
             states = self.evidence.transactions.states_between(transactional_id, since_order, self.evidence.order)
             for state in states:
                 allowed |= allowed_errors(api, version, ABSENT if state is None else TransactionState(state))
+        if exchange.client.partition("#")[0] in self.evidence.world.secured:
+            allowed |= REFUSALS
         if self.evidence.world.reached[SOMETHING_UNFORESEEN_IS_RAISED]:
             allowed |= {ErrorCode.UNKNOWN_SERVER_ERROR}
         forbidden = found - allowed

@@ -7,12 +7,28 @@ import random
 from collections.abc import Iterable, Mapping
 
 from fencepost.broker.config import INTERNAL_SEGMENT_BYTES
+from fencepost.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from tests.simulation.clients.tenant import (
+    ACLS_VERSION,
+    CHANGING,
+    FETCH_VERSION,
+    OFFSET_COMMIT_VERSION,
+    PRODUCE_VERSION,
+    change_request,
+    commit_request,
+    fetch_request,
+    marked,
+    produce_request,
+)
 from tests.simulation.invariants import bugs
 from tests.simulation.invariants.driver import OUT_0, OUT_1, Scene, Stage, play
 from tests.simulation.invariants.registry import INVARIANTS
+from tests.simulation.loop import START_MS
+from tests.simulation.principals import OFFICER, TENANT, security_settings
 
 COMPACTED = {"cleanup.policy": "compact", INTERNAL_SEGMENT_BYTES: "400", "min.cleanable.dirty.ratio": "0.01"}
 SMALL_SEGMENTS = {INTERNAL_SEGMENT_BYTES: "400"}
+SECURED = security_settings("stage", "broker-1")
 EAGER_CLEANER = {"log.cleaner.backoff.ms": "100"}
 
 
@@ -235,11 +251,32 @@ async def keys_are_overwritten(stage: Stage) -> None:
     await stage.fetch(OUT_0)
 
 
+async def a_right_is_taken_while_its_client_goes_on(stage: Stage) -> None:
+    """The same request, before the right is given, with it, and after it was taken."""
+    officer, client = stage.new_client(OFFICER), stage.new_client(TENANT)
+    stage.world.secured.add(TENANT)
+    topic = CreateTopicsRequest(topics=[CreatableTopic(TENANT, 1, 1)], timeout_ms=1_000)
+    await officer.send(stage.broker.address, topic, 5)
+    number = 0
+    for granted in (None, True, False, True, False):
+        if granted is not None:
+            for right in CHANGING:
+                await officer.send(stage.broker.address, change_request(right, granted=granted), ACLS_VERSION)
+        for _ in range(4):
+            number += 1
+            text = marked(f"{TENANT}:{number}")
+            await client.send(stage.broker.address, produce_request(TENANT, text, START_MS), PRODUCE_VERSION)
+            await client.send(stage.broker.address, fetch_request(TENANT), FETCH_VERSION)
+            commit = commit_request(TENANT, TENANT, number, text)
+            await client.send(stage.broker.address, commit, OFFSET_COMMIT_VERSION)
+        stage.invariants.observe()
+
+
 # Tests
 
 
 def test_every_invariant_has_its_number() -> None:
-    assert [invariant.number for invariant in INVARIANTS] == list(range(1, 25))
+    assert [invariant.number for invariant in INVARIANTS] == list(range(1, 26))
     assert all(f"{invariant.number}. " in (invariant.__doc__ or "") for invariant in INVARIANTS)
 
 
@@ -400,3 +437,21 @@ def test_24_a_coordinator_loads_for_ever() -> None:
 
 def test_24_records_never_become_durable() -> None:
     assert_caught(24, bugs.syncs_end_in_silence, a_broker_is_left_alone_after_a_commit)
+
+
+def test_25_a_cached_request_is_served_after_its_right_was_taken() -> None:
+    assert_caught(
+        25, bugs.verdicts_outlive_a_change_of_rights, a_right_is_taken_while_its_client_goes_on, settings=SECURED
+    )
+
+
+def test_25_a_refused_request_is_carried_out() -> None:
+    assert_caught(
+        25, bugs.a_refused_request_is_carried_out, a_right_is_taken_while_its_client_goes_on, settings=SECURED
+    )
+
+
+def test_25_a_right_that_is_given_changes_nothing() -> None:
+    assert_caught(
+        25, bugs.denials_outlive_a_change_of_rights, a_right_is_taken_while_its_client_goes_on, settings=SECURED
+    )
