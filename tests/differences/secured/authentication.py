@@ -191,9 +191,13 @@ def run(exchange: Exchange) -> None:
     sessions_end(exchange, dave)
 
 
+def salted(password: str) -> bytes:
+    """What a client sends of a new password, with SALT and ITERATIONS."""
+    return hashlib.pbkdf2_hmac("sha256", password.encode(), SALT, ITERATIONS)
+
+
 def _add_scram_user(exchange: Exchange, user: str) -> None:
-    salted = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), SALT, ITERATIONS)
-    upsertion = ScramCredentialUpsertion(user, NUMBER_OF_SHA_256, ITERATIONS, SALT, salted)
+    upsertion = ScramCredentialUpsertion(user, NUMBER_OF_SHA_256, ITERATIONS, SALT, salted(PASSWORD))
     exchange.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0)
     exchange.settle()
 
