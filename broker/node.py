@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
-from fencepost.broker.config.listeners import SecurityProtocol
+from fencepost.broker.config.listeners import ALL_INTERFACES, SecurityProtocol
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.handlers import Services
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from fencepost.broker.network.authentication import ListenerAuthentication
 
 log = get_logger(__name__)
+
+OWNER_ONLY: Final = 0o700
+OF_OTHERS: Final = 0o077
 
 SWEEP_TIMER = Place("timer of the sweeps", Policy.RETRY)
 
@@ -299,6 +302,8 @@ class Node:
         )
         if settings.authorizer_class_name:
             await self._authorize(services)
+        else:
+            _warn_of_open_listeners(settings)
         if http is not None:
             http.observe(services)
         self._services = services
@@ -461,6 +466,24 @@ class Node:
         self._cleanup.callback(lambda: timer.cancel())
 
 
+def _warn_of_open_listeners(settings: Settings) -> None:
+    """Warn of listeners on all interfaces whose clients need neither a name nor rights."""
+    open_listeners = [
+        listener.name
+        for listener in parse_listeners(settings)
+        if listener.host in ALL_INTERFACES
+        and not listener.protocol.uses_sasl
+        and (not listener.protocol.uses_tls or settings.for_listener("ssl.client.auth", listener.name) != "required")
+    ]
+    if open_listeners:
+        log.warning(
+            "listeners_are_open_to_everybody",
+            listeners=open_listeners,
+            hint="on all interfaces, without a log-in and without an authorizer; docs/security.md shows how to protect "
+            "them, unless the network does",
+        )
+
+
 def _watch_settings(settings: Settings, broker_configs: BrokerConfigs, topics: Topics, logs: LogDirectory) -> None:
     """Notify the parts that keep values of settings when these change."""
 
@@ -504,10 +527,34 @@ async def _close_on_thread(disk: LocalDisk) -> None:
         await asyncio.get_running_loop().run_in_executor(executor, disk.close)
 
 
-def make_data_directory(path: str) -> None:
-    """Create the data directory with its parents, and check that it is writable. Raises StartError."""
+def _close_to_others(path: str) -> None:
+    """Take the rights of others on a data directory away. Raises OSError."""
+    mode = os.stat(path).st_mode
+    found = os.listdir(path) if mode & OF_OTHERS and os.access(path, os.R_OK) else None
+    if found is None or (found and FILE_NAME not in found):
+        return  # what else is there may be for others
     try:
-        os.makedirs(path, exist_ok=True)
+        os.chmod(path, OWNER_ONLY)
+    except PermissionError:
+        log.warning(
+            "data_directory_is_open_to_others", path=path, mode=f"{mode & 0o7777:o}", remedy=f"chmod 700 {path}"
+        )
+    else:
+        log.info("data_directory_closed_to_others", path=path, mode_before=f"{mode & 0o7777:o}")
+
+
+def make_data_directory(path: str) -> None:
+    """Create the data directory with its parents, for its owner alone, and check that it is writable.
+
+    One that exists is closed to others if it is empty or a broker has used it before. Raises StartError.
+    """
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        try:
+            os.mkdir(path, OWNER_ONLY)
+        except FileExistsError:
+            os.makedirs(path, exist_ok=True)  # refuses what is no directory
+            _close_to_others(path)
     except OSError as error:
         raise StartError(f"cannot create the data directory {path}: {error.strerror}; {remedy(error)}") from None
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):

@@ -11,6 +11,7 @@ import click
 
 from fencepost.broker.cli.client_security import current_security, security_options
 from fencepost.broker.cli.probe import NoBrokerError, NoLoginError, check_advertised, parse_address, probe_any
+from fencepost.broker.kernel.printable import printable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CLIENT_ID = "fencepost-cli"
@@ -135,7 +136,7 @@ def describe_error(error: Any) -> str:
 def refusal(error: Any, detail: str | None) -> str:
     """Kafka's name and number of an error of kafka.errors, with the broker's message or, if there is none, Kafka's."""
     name = getattr(error, "message", None) or getattr(error, "__name__", type(error).__name__)
-    words = detail or getattr(error, "description", None) or ""
+    words = printable(detail or getattr(error, "description", None) or "")
     text = f"the broker refused: {name} ({getattr(error, 'errno', '?')})"
     return f"{text}: {words}" if words else text
 

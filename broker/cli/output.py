@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import click
 
+from fencepost.broker.kernel.printable import printable
+
 
 def print_rows(
     columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "nothing to show"
@@ -62,8 +64,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     if isinstance(value, list | tuple | set):
-        return ", ".join(str(item) for item in value) or "-"
-    return str(value)
+        return ", ".join(printable(str(item)) for item in value) or "-"
+    return printable(str(value))
 
 
 def format_time(milliseconds: int) -> str | None:

@@ -64,6 +64,14 @@ _WITHOUT_EFFECT = {
         Setting("num.recovery.threads.per.data.dir", SettingType.INT, None, "", at_least(1)),
         Setting("num.replica.fetchers", SettingType.INT, None, "", at_least(1)),
         Setting("replica.alter.log.dirs.io.max.bytes.per.second", SettingType.LONG, None, "", at_least(0)),
+        Setting("sasl.kerberos.kinit.cmd", SettingType.STRING, None, ""),
+        Setting("sasl.kerberos.min.time.before.relogin", SettingType.LONG, None, ""),
+        Setting("sasl.kerberos.ticket.renew.jitter", SettingType.DOUBLE, None, ""),
+        Setting("sasl.kerberos.ticket.renew.window.factor", SettingType.DOUBLE, None, ""),
+        Setting("sasl.login.refresh.buffer.seconds", SettingType.INT, None, "", at_least(0)),
+        Setting("sasl.login.refresh.min.period.seconds", SettingType.INT, None, "", at_least(0)),
+        Setting("sasl.login.refresh.window.factor", SettingType.DOUBLE, None, ""),
+        Setting("sasl.login.refresh.window.jitter", SettingType.DOUBLE, None, ""),
         Setting("unclean.leader.election.enable", SettingType.BOOLEAN, None, ""),
     )
 }
@@ -84,7 +92,8 @@ def check_dynamic_configs(configs: Mapping[str, str]) -> str | None:
     for name in configs:
         scoped = scoped_name(name)
         setting_name = name if scoped is None else scoped.setting
-        if setting_name not in SETTINGS and setting_name.startswith(REFUSED_PREFIXES):
+        is_known = setting_name in SETTINGS or setting_name in _WITHOUT_EFFECT
+        if not is_known and setting_name.startswith(REFUSED_PREFIXES):
             return f"{name}: nothing here reads this security setting"
     for_all = sorted(_SINGLE_LISTENERS & configs.keys())
     if for_all:

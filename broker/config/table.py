@@ -183,6 +183,13 @@ class ConnectionSettings:
         at_least(1),
         scope=Scope.LISTENER,
     )
+    fencepost_batch_max_decompressed_bytes: int = declare(
+        INT,
+        104_857_600,
+        "The most bytes that a compressed batch may hold; a larger one is refused, however small it is compressed. "
+        "Batches that hold more than a little are decompressed beside the event loop.",
+        between(1024, 104_857_600),
+    )
     fencepost_connection_max_in_flight: int = declare(
         INT,
         128,

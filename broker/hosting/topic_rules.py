@@ -118,4 +118,5 @@ def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
         segment_ms=values["segment.ms"],
         producer_id_expiration_ms=settings.producer_id_expiration_ms,
         transaction_partition_verification_enable=settings.transaction_partition_verification_enable,
+        max_decompressed_bytes=settings.fencepost_batch_max_decompressed_bytes,
     )

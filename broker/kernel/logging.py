@@ -11,6 +11,7 @@ import structlog
 
 from fencepost.broker.kernel.events import LogEvent, NamedLogger, get_logger, set_processors
 from fencepost.broker.kernel.loggers import Loggers, LogLevel
+from fencepost.broker.kernel.printable import printable
 
 LEVELS = {"debug": LogLevel.DEBUG, "info": LogLevel.INFO, "warning": LogLevel.WARN, "error": LogLevel.ERROR}
 
@@ -28,9 +29,10 @@ def configure_logging(*, log_format: str, level: str, stream: TextIO | None = No
         renderers = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=_plain)]
     else:
         renderers = [
+            _escape,
             structlog.dev.ConsoleRenderer(
                 colors=stream.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
-            )
+            ),
         ]
     set_processors(
         [
@@ -81,6 +83,16 @@ class _ToEvents(logging.Handler):
         if record.exc_info:
             event["exc_info"] = record.exc_info
         get_logger(record.name).log(record.levelno, "library_event_logged", **event)
+
+
+def _escape(_: NamedLogger, __: str, event: LogEvent) -> LogEvent:
+    """Make safe for a terminal what clients have chosen; what has several lines is for people to read, and ours."""
+    for key, value in event.items():
+        if type(value) is str and key != "exception":
+            event[key] = printable(value)
+        elif isinstance(value, list | tuple | dict | set | frozenset):
+            event[key] = printable(repr(value))
+    return event
 
 
 def _plain(value: Any) -> str:

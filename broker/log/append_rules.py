@@ -49,6 +49,7 @@ class AppendRules:
             uses_log_append_time=config.uses_log_append_time,
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            maximum_decompressed_bytes=config.max_decompressed_bytes,
         )
         self.segment_limits = SegmentLimits(
             size_bytes=min(config.segment_bytes, MAX_POSITION),

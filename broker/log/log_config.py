@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fencepost.protocol.compression import MAXIMUM_DECOMPRESSED_BYTES
+
 MAX_INT64 = 2**63 - 1
 
 
@@ -37,6 +39,7 @@ class LogConfig:
     segment_ms: int = 604_800_000
     producer_id_expiration_ms: int = 86_400_000
     transaction_partition_verification_enable: bool = True
+    max_decompressed_bytes: int = MAXIMUM_DECOMPRESSED_BYTES  # of a batch that a producer sends
 
     @property
     def is_durable(self) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import socket
+import stat
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -30,6 +31,8 @@ from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, Fetc
 from fencepost.protocol.messages.group_membership import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from fencepost.protocol.schema import decode, encode
+from tests.support.captured_events import capture_logs
+from tests.support.secured_broker import STANDARD_AUTHORIZER
 
 
 def settings_for(directory: Path, **chosen: Any) -> Settings:
@@ -245,6 +248,50 @@ async def test_a_data_directory_that_cannot_be_made_is_said_in_one_line(tmp_path
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StartError, match="cannot create the data directory"):
         await Node(settings_for(tmp_path / "file" / "data")).start()
+
+
+async def test_a_data_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
+    async with running(tmp_path / "deep" / "data"):
+        assert stat.S_IMODE((tmp_path / "deep" / "data").stat().st_mode) == 0o700
+
+
+async def test_a_data_directory_that_others_may_read_is_closed_to_them_with_a_line_in_the_log(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    for mode in (0o755, 0o750):
+        data.chmod(mode)
+        with capture_logs() as events:
+            async with running(data):
+                assert stat.S_IMODE(data.stat().st_mode) == 0o700
+        (event,) = (one for one in events if one["event"] == "data_directory_closed_to_others")
+        assert (event["path"], event["mode_before"]) == (str(data), f"{mode:o}")
+
+
+async def test_a_directory_with_files_of_others_keeps_its_rights(tmp_path: Path) -> None:
+    (tmp_path / "theirs").write_text("")
+    os.chmod(tmp_path, 0o755)
+    async with running(tmp_path):
+        assert stat.S_IMODE(os.stat(tmp_path).st_mode) == 0o755
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_open"),
+    [
+        ({"listeners": ("PLAINTEXT://0.0.0.0:0",)}, True),
+        ({"listeners": ("PLAINTEXT://127.0.0.1:0",)}, False),
+        ({"listeners": ("PLAINTEXT://0.0.0.0:0",), "authorizer_class_name": STANDARD_AUTHORIZER}, False),
+    ],
+)
+async def test_a_start_warns_of_a_listener_that_is_open_to_everybody(
+    tmp_path: Path, settings: dict[str, Any], is_open: bool
+) -> None:
+    with capture_logs() as events:
+        async with running(tmp_path, advertised_listeners=("PLAINTEXT://127.0.0.1:9092",), **settings):
+            pass
+    found = [one for one in events if one["event"] == "listeners_are_open_to_everybody"]
+    assert [one["listeners"] for one in found] == ([["PLAINTEXT"]] if is_open else [])
 
 
 async def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:

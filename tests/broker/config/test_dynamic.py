@@ -100,6 +100,14 @@ def test_every_dynamic_setting_takes_its_own_default(name: str) -> None:
     assert check_dynamic_configs({name: "1000" if text is None else text}) is None
 
 
+@pytest.mark.parametrize(
+    "name", ["sasl.kerberos.min.time.before.relogin", "listener.name.x.sasl.login.refresh.min.period.seconds"]
+)
+def test_settings_of_log_ins_that_protect_nothing_are_accepted_without_effect(name: str) -> None:
+    assert check_dynamic_configs({name: "60"}) is None
+    assert check_dynamic_configs({"sasl.kerberos.min.time.before.relogin": "soon"}) is not None
+
+
 def test_configs_that_kafkas_tools_set_are_accepted() -> None:
     assert (
         check_dynamic_configs({"leader.replication.throttled.rate": "1000", "num.io.threads": "4", "x.y": "z"}) is None

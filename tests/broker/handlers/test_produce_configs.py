@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import Isolation
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.errors import ErrorCode
@@ -156,3 +157,14 @@ async def test_a_batch_is_measured_as_it_came_and_as_it_would_be_kept(
     answer = await produce(broker, batch(b"x" * value_bytes, codec=codec))
     assert ErrorCode(answer.error_code) is error
     assert broker.log("orders").log_end_offset == (1 if error is ErrorCode.NONE else 0)
+
+
+async def test_a_batch_that_holds_more_than_the_setting_allows_is_refused_however_small_it_is(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, fencepost_batch_max_decompressed_bytes=20_000) as broker:
+        await broker.topics.create("bound", 1, {})
+        log = broker.topics.log(TopicPartition("bound", 0))
+        assert log is not None
+        small, large = (memoryview(batch(b"a" * size, codec=Codec.ZSTD)) for size in (5_000, 50_000))
+        assert log.append(small, now_ms=NOW_MS).error is ErrorCode.NONE
+        assert len(large) < 500
+        assert log.append(large, now_ms=NOW_MS).error is ErrorCode.INVALID_RECORD

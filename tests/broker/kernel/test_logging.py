@@ -7,6 +7,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from fencepost.broker.kernel import events
 from fencepost.broker.kernel.events import get_logger, set_processors
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.kernel.logging import configure_logging
+from tests.broker.kernel.test_printable import EVIL
 
 
 class FullDisk(io.StringIO):
@@ -73,3 +75,22 @@ def test_what_libraries_log_obeys_the_root() -> None:
     set_level(loggers, "root", "ERROR")
     logging.getLogger("asyncio").warning("not heard")
     assert [json.loads(line)["reason"] for line in stream.getvalue().splitlines() if "reason" in line] == ["heard"]
+
+
+@pytest.mark.parametrize("fields", [{"group": EVIL}, {"groups": [EVIL]}, {"groups": {EVIL: EVIL}}])
+def test_a_line_for_people_has_no_control_characters(fields: dict[str, Any]) -> None:
+    stream = io.StringIO()
+    configure_logging(log_format="human", level="info", stream=stream)
+    get_logger("broker.test").info("seen", **fields)
+    line, rest = stream.getvalue().split("\n")
+    assert (rest, line.isprintable(), "OWNED" in line) == ("", True, True)
+
+
+def test_a_traceback_keeps_its_lines() -> None:
+    stream = io.StringIO()
+    configure_logging(log_format="human", level="info", stream=stream)
+    try:
+        raise ValueError(EVIL)
+    except ValueError:
+        get_logger("broker.test").exception("failed")
+    assert len(stream.getvalue().splitlines()) > 3
