@@ -76,7 +76,7 @@ def _created_topics(context: RequestContext, request: Any, response: Any) -> Cha
     for topic in _done(response.topics):
         metadata = context.services.topics.metadata.get(topic.name)
         count = topic.num_partitions if metadata is None else metadata.partition_count
-        details = {"partitions": count, "configs": configs[topic.name]}
+        details = {"partitions": count, "configs": configs.get(topic.name)}
         yield AdministrativeChange("CREATE", "TOPIC", topic.name, details)
 
 
@@ -90,7 +90,7 @@ def _grown_topics(context: RequestContext, request: Any, response: Any) -> Chang
         return
     counts = {topic.name: topic.count for topic in request.topics}
     for topic in _done(response.results):
-        yield AdministrativeChange("ALTER", "TOPIC", topic.name, {"partitions": counts[topic.name]})
+        yield AdministrativeChange("ALTER", "TOPIC", topic.name, {"partitions": counts.get(topic.name)})
 
 
 def _deleted_records(context: RequestContext, request: Any, response: Any) -> Changes:
@@ -105,8 +105,19 @@ def _ended_transactions(context: RequestContext, request: Any, response: Any) ->
     nodes = {f"broker-{other.node_id}" for other in context.services.topics.placement.other_nodes()}
     if context.client_id in nodes:
         return
-    for asked, answered in zip(request.markers, response.markers, strict=True):
-        partitions = _done_partitions(answered.topics)
+    done = {  # the reply has one entry for all markers of a producer
+        (answered.producer_id, topic.name, partition.partition_index)
+        for answered in response.markers
+        for topic in answered.topics
+        for partition in _done(topic.partitions)
+    }
+    for asked in request.markers:
+        partitions = _listed(
+            f"{topic.name}-{index}"
+            for topic in asked.topics
+            for index in topic.partition_indexes
+            if (asked.producer_id, topic.name, index) in done
+        )
         if partitions:
             outcome = "committed" if asked.transaction_result else "aborted"
             details = {"producer_epoch": asked.producer_epoch, "outcome": outcome, "partitions": partitions}
@@ -116,14 +127,15 @@ def _ended_transactions(context: RequestContext, request: Any, response: Any) ->
 def _altered_configs(context: RequestContext, request: Any, response: Any) -> Changes:
     if request.validate_only:
         return
-    for asked, answered in zip(request.resources, response.responses, strict=True):
-        if answered.error_code:
+    failed = {(one.resource_type, one.resource_name) for one in response.responses if one.error_code}
+    for asked in request.resources:
+        if (asked.resource_type, asked.resource_name) in failed:
             continue
         kind = _RESOURCE_TYPES.get(asked.resource_type, str(asked.resource_type))
         details: dict[str, Any] = {}
         by_operation = sorted(asked.configs, key=_operation_of)
         for operation, configs in groupby(by_operation, key=_operation_of):
-            words = _OPERATIONS[operation]
+            words = _OPERATIONS[operation] if operation in range(len(_OPERATIONS)) else "unknown"
             if words == "removed" or kind in _SECRET_TYPES:
                 details[words] = [config.name for config in configs]
             else:
@@ -158,7 +170,9 @@ def _altered_users(context: RequestContext, request: Any, response: Any) -> Chan
         details = {
             word: mechanisms
             for word, items in (("set", request.upsertions), ("removed", request.deletions))
-            if (mechanisms := [_MECHANISMS[item.mechanism] for item in items if item.name == result.user])
+            if (
+                mechanisms := [_MECHANISMS.get(item.mechanism, "unknown") for item in items if item.name == result.user]
+            )
         }
         yield AdministrativeChange("ALTER", "USER", result.user, details)
 
@@ -190,7 +204,7 @@ def _altered_share_offsets(context: RequestContext, request: Any, response: Any)
         for partition in topic.partitions
     }
     offsets = _listed(
-        f"{topic.topic_name}-{partition.partition_index}: {wanted[topic.topic_name, partition.partition_index]}"
+        f"{topic.topic_name}-{partition.partition_index}: {wanted.get((topic.topic_name, partition.partition_index))}"
         for topic in response.responses
         for partition in _done(topic.partitions)
     )

@@ -239,6 +239,41 @@ EXPECTED: list[tuple[str, Callable[[], Any], int | None, list[tuple[str, str, st
         ],
     ),
     (
+        "two transactions of one producer are ended, and one of another",
+        lambda: WriteTxnMarkersRequest(
+            [
+                WritableTxnMarker(6, 0, False, [WritableTxnMarkerTopic("orders", [0])]),
+                WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("orders", [1])]),
+                WritableTxnMarker(
+                    6, 1, True, [WritableTxnMarkerTopic("orders", [2]), WritableTxnMarkerTopic("no", [0])]
+                ),
+            ]
+        ),
+        None,
+        [
+            ("ALTER", "PRODUCER", "6", {"producer_epoch": 0, "outcome": "aborted", "partitions": ["orders-0"]}),
+            ("ALTER", "PRODUCER", "7", {"producer_epoch": 0, "outcome": "committed", "partitions": ["orders-1"]}),
+            ("ALTER", "PRODUCER", "6", {"producer_epoch": 1, "outcome": "committed", "partitions": ["orders-2"]}),
+        ],
+    ),
+    (
+        "what is named twice is refused",
+        lambda: CreateTopicsRequest([CreatableTopic("twice", 1, 1), CreatableTopic("twice", 1, 1)]),
+        None,
+        [],
+    ),
+    (
+        "one of several resources is wrong",
+        lambda: IncrementalAlterConfigsRequest(
+            [
+                IncrementalAlterConfigsResource(TOPIC, name, [IncrementalAlterableConfig("retention.ms", 0, "9")])
+                for name in ("none", "orders", "twice", "twice")
+            ]
+        ),
+        None,
+        [("ALTER_CONFIGS", "TOPIC", "orders", {"set": {"retention.ms": "9"}})],
+    ),
+    (
         "a topic is deleted",
         lambda: DeleteTopicsRequest([DeleteTopicState(name="orders"), DeleteTopicState(name="none")]),
         None,
