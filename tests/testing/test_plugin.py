@@ -117,8 +117,10 @@ def test_data_of_failed_tests_are_kept_on_demand(project: Project) -> None:
     done = project.run("--fencepost-keep", "-o", "asyncio_mode=auto")
     kept = re.findall(r"^test_it\.py::(\w+): (.+)$", done.stdout, re.MULTILINE)
     assert [name for name, _ in kept] == ["test_fails", "test_process", "test_loop"], done.stdout
+    assert len(re.findall(r"^E +assert False$", done.stdout, re.MULTILINE)) == 3, done.stdout
     for _, path in kept:
         with Broker(path) as broker:
+            assert broker.topics() == {"orders": 1}, f"{path}\n{done.stdout}"
             assert [record.value for record in broker.records("orders")] == [b"x"]
     assert "data of failed tests" not in project.run("-o", "asyncio_mode=auto").stdout
 
