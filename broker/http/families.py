@@ -12,6 +12,7 @@ from fencepost.broker.http.broker_families import (
 )
 from fencepost.broker.http.family import Family
 from fencepost.broker.http.group_families import GROUP_FAMILIES
+from fencepost.broker.http.security_families import QUOTA_FAMILIES, SECURITY_FAMILIES
 from fencepost.broker.http.topic_families import PARTITION_FAMILIES, TRAFFIC_FAMILIES
 from fencepost.broker.http.transaction_families import TRANSACTION_FAMILIES
 
@@ -22,6 +23,8 @@ SECTIONS: Final = {
     "Transactions": TRANSACTION_FAMILIES,
     "Groups": GROUP_FAMILIES,
     "Connections": CONNECTION_FAMILIES,
+    "Rights": SECURITY_FAMILIES,
+    "Quotas": QUOTA_FAMILIES,
     "Cluster": CLUSTER_FAMILIES,
     "Disk, event loop and process": MACHINE_FAMILIES,
 }

@@ -9,8 +9,8 @@ ControllerMutationQuotaManager.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from fencepost.broker.config import Settings
 from fencepost.broker.kernel.clock import Clock
@@ -32,6 +32,19 @@ Client = tuple[str, str]
 """Who is charged: principal, such as `User:alice`, and client id."""
 Quotas = Mapping[Entity, Mapping[str, float]]
 _OF_REQUESTS = frozenset(QuotaKey) - {QuotaKey.CONNECTION_CREATION_RATE}
+
+
+class QuotaUsage(NamedTuple):
+    """The use of one quota. user, client_id: that share it; empty where it is for all of a kind.
+
+    per_s: bytes a second, or percent of a processor. throttle_ms: how long a client is throttled that uses it now.
+    """
+
+    key: QuotaKey
+    user: str
+    client_id: str
+    per_s: float
+    throttle_ms: int
 
 
 class ClientQuotas:
@@ -136,6 +149,16 @@ class ClientQuotas:
             )
         rate.record(amount, now_ms)
         return rate.throttle_ms(limit.value, now_ms)
+
+    def usage(self) -> Iterator[QuotaUsage]:
+        """Yield what has been used of each quota whose rate is known."""
+        now_ms = self._clock.now_ms()
+        for (key, owner), rate in list(self._rates.items()):
+            names = dict(owner)
+            user, client_id = names.get("user") or "", names.get("client-id") or ""
+            limit = limit_for(self.all, key, user=user, client_id=client_id)
+            throttle_ms = 0 if limit is None else rate.throttle_ms(limit.value, now_ms)
+            yield QuotaUsage(key, user, client_id, rate.per_s(now_ms), throttle_ms)
 
     def charge_mutations(self, client: Client, count: int, *, is_strict: bool) -> int:
         """Charge a client for creating or deleting partitions; return for how many milliseconds to throttle it.

@@ -34,19 +34,27 @@ class SampledRate:
         self._forget(now_ms)
         return not any(amount > 0 for _, amount in self._samples)
 
-    def throttle_ms(self, limit_per_s: float, now_ms: int) -> int:
-        """Return how long to throttle so that the rate falls to a limit; 0 while it is not above."""
+    def per_s(self, now_ms: int) -> float:
+        """Return the rate over the windows that count."""
         self._forget(now_ms)
+        elapsed_ms = self._elapsed_ms(now_ms)
+        return sum(amount for _, amount in self._samples) * 1000 / elapsed_ms if elapsed_ms else 0.0
+
+    def _elapsed_ms(self, now_ms: int) -> float:
         samples = self._samples
         if not samples:
             return 0
         elapsed_ms = now_ms - samples[0][0]
         # Windows that have not been yet count as empty: a client that has just begun may use their share.
         missing_count = self._window_count - 1 - int(elapsed_ms // self._window_ms)
-        elapsed_ms += max(0, missing_count) * self._window_ms
-        rate_per_s = sum(amount for _, amount in samples) * 1000 / elapsed_ms
+        return elapsed_ms + max(0, missing_count) * self._window_ms
+
+    def throttle_ms(self, limit_per_s: float, now_ms: int) -> int:
+        """Return how long to throttle so that the rate falls to a limit; 0 while it is not above."""
+        rate_per_s = self.per_s(now_ms)
         if rate_per_s <= limit_per_s:
             return 0
+        elapsed_ms = self._elapsed_ms(now_ms)
         return min(round((rate_per_s - limit_per_s) / limit_per_s * elapsed_ms), 2**31 - 1)
 
     def _forget(self, now_ms: int) -> None:

@@ -86,11 +86,15 @@ class NotingRights(Rights):
 
 class Audit:
     """Writes the audit log. Of refusals that repeat, the first is logged in each interval, with the number of those
-    that the last interval left out."""
+    that the last interval left out.
+
+    refused_count: all refusals since the start.
+    """
 
     def __init__(self, clock: Clock, loggers: Loggers | None = None) -> None:
         self._clock = clock
         self._loggers = loggers
+        self.refused_count = 0
         self._ends_ms = 0
         self._counts: dict[tuple[str, str, Refused], int] = {}
         self._left_out = 0
@@ -106,6 +110,7 @@ class Audit:
 
     def refused(self, rights: Rights, api: str, refused: Refused) -> None:
         """Note that a client was refused an operation."""
+        self.refused_count += 1
         now_ms = self._clock.now_ms()
         if now_ms >= self._ends_ms:
             self._begin_interval(now_ms)

@@ -1,0 +1,58 @@
+"""What a scrape shows of rights and quotas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fencepost.broker.http import security_families
+from fencepost.broker.quotas.entities import QuotaKey, entity_of
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker.http.test_metrics import values_of
+from tests.broker.test_node import connected
+from tests.support.http_node import HttpNode, http_node
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+async def values(http: HttpNode) -> dict[str, float]:
+    return values_of((await http.get("/metrics")).text)
+
+
+async def test_refusals_and_acls_are_counted(tmp_path: Path) -> None:
+    async with http_node(tmp_path, authorizer_class_name=AUTHORIZER) as http:
+        found = await values(http)
+        assert (found['fencepost_authorizations_total{result="denied"}'], found["fencepost_acl_count"]) == (0, 0)
+        async with connected(http.node) as client:
+            for _ in range(3):
+                request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+                response = await client.call(request, MetadataResponse, 4)
+                assert response.topics[0].error_code == 29
+        assert (await values(http))['fencepost_authorizations_total{result="denied"}'] == 3
+
+
+async def test_the_use_of_quotas_is_shown_by_client(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        quotas = http.node.services.client_quotas
+        await quotas.change(entity_of([("client-id", None)]), {QuotaKey.PRODUCER_BYTE_RATE: 1_000.0})
+        quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, ("User:ANONYMOUS", "fast"), 100_000)
+        quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, ("User:ANONYMOUS", "slow\n"), 100)
+        found = await values(http)
+        fast, slow = (f'{{client_id="{name}",user=""}}' for name in ("fast", "slow\n"))
+        assert found[f"kafka_server_produce_byte_rate{fast}"] > 1_000 > found[f"kafka_server_produce_byte_rate{slow}"]
+        assert found[f"kafka_server_produce_throttle_time{fast}"] > 0
+        assert found[f"kafka_server_produce_throttle_time{slow}"] == 0
+        assert not [name for name in found if name.startswith("kafka_server_fetch_byte_rate")]
+
+
+async def test_the_use_of_many_clients_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security_families, "MOST_CLIENTS", 3)
+    async with http_node(tmp_path) as http:
+        quotas = http.node.services.client_quotas
+        await quotas.change(entity_of([("client-id", None)]), {QuotaKey.PRODUCER_BYTE_RATE: 1_000.0})
+        for number in range(5):
+            quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, ("User:ANONYMOUS", f"client {number}"), 1)
+        text = (await http.get("/metrics")).text
+        assert "# left out: the use of producer_byte_rate of more than 3 clients" in text
+        assert len([name for name in values_of(text) if name.startswith("kafka_server_produce_byte_rate")]) == 3
