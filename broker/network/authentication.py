@@ -54,6 +54,8 @@ DEADLINE = Place("end of the time for an authentication", Policy.REPORT)
 
 MINIMUM_REAUTHENTICATION_INTERVAL_S: Final = 1.0
 """Source: KIP-368; Kafka's KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS."""
+MAXIMUM_OTHER_REQUEST_BYTES: Final = 16 * 1024
+"""Longest request of a client that is not known, other than its tokens, that is decoded to be answered."""
 MAXIMUM_SESSION_MS: Final = 365 * 24 * 3600 * 1000
 """Longer sessions need no timer."""
 
@@ -150,6 +152,8 @@ class Authentication:
             return self._evaluate(bytes(frame), _raw_reply)
         try:
             api_key, version, correlation_id = read_request_start(frame)
+            if api_key != ApiKey.SASL_AUTHENTICATE and len(frame) > MAXIMUM_OTHER_REQUEST_BYTES:
+                raise self._closed(api_key)
             if api_key == ApiKey.API_VERSIONS:
                 return self._api_versions(frame, version, connection)
             if api_key == ApiKey.SASL_HANDSHAKE:

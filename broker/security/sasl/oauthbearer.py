@@ -20,7 +20,7 @@ MAXIMUM_TOKEN_CHARACTERS: Final = 64 * 1024
 
 _MALFORMED: Final = Refused(None, "a message that is none of OAUTHBEARER")
 _FIRST = re.compile(
-    r"n,(?:a=(?P<authzid>(?:[^\0\x01,=]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)+)\x01"
+    r"n,(?:a=(?P<authzid>(?:[^\0\x01,=]|=2C|=3D){1,255}))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)+)\x01"
 )
 _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[-A-Za-z0-9._~+/]+=*)")
 

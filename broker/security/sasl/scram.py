@@ -27,6 +27,9 @@ from fencepost.broker.security.sasl.exchange import (
 DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash function of each mechanism."""
 
+MAXIMUM_MESSAGE_BYTES: Final = 4096
+"""Longest message of a client: reading a longer one would take a noticeable time."""
+
 _NAME = r"(?:[^\0,=]|=2C|=3D)"
 _EXTENSIONS = r"(?:,[A-Za-z]+=[^\0,]+)*"
 _FIRST = re.compile(
@@ -88,6 +91,8 @@ class ScramExchange:
         self._user: UserKeys | None = None
 
     def evaluate(self, token: bytes) -> Found:
+        if len(token) > MAXIMUM_MESSAGE_BYTES:
+            return self._refused("a message that is too long")
         try:
             text = token.decode()
         except UnicodeDecodeError:

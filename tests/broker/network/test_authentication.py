@@ -26,7 +26,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import request_frame, response_frame
 from fencepost.protocol.headers import response_header_version
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
-from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -412,6 +412,16 @@ async def test_a_frame_beyond_the_limit_closes_the_connection_before_it_has_arri
     await client.handshake(version=version)
     client.client.send_bytes((524_289).to_bytes(4, "big") + b"\0\x24\0\2")
     assert await client.answer() == CLOSED
+
+
+@in_virtual_time
+async def test_a_long_request_that_is_no_token_is_not_decoded() -> None:
+    client = SaslClient()
+    await client.handshake()
+    topics = [MetadataRequestTopic(name=f"topic-{number}") for number in range(5_000)]
+    began_s = now_s()
+    assert await client.call(MetadataRequest(topics), 9) == CLOSED
+    assert now_s() - began_s < 0.1
 
 
 @in_virtual_time
