@@ -15,7 +15,7 @@ MECHANISM: Final = "OAUTHBEARER"
 INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 """RFC 7628's answer to a token that is not accepted; the client acknowledges it with one byte."""
 _ACKNOWLEDGEMENT: Final = b"\x01"
-MAXIMUM_TOKEN_CHARACTERS: Final = 64 * 1024
+MAXIMUM_TOKEN_CHARACTERS: Final = 32 * 1024
 """Longest token: decoding and checking a longer one would take a noticeable time."""
 
 _MALFORMED: Final = Refused(None, "a message that is none of OAUTHBEARER")
