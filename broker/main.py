@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 from fencepost.broker.cli.interrupts import EXIT_INTERRUPTED, end_silently, raise_again
-from fencepost.broker.kernel.lean_imports import import_libraries
+from fencepost.broker.kernel.lean_imports import import_dataclasses, import_libraries
 
 LOG_FORMATS: Final = ("human", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -82,11 +82,15 @@ def main() -> None:
         return
     try:
         gc.set_threshold(IMPORT_COLLECTION_THRESHOLD, 1_000, 1_000)
-        import_libraries()
+        import_dataclasses()
+        from fencepost.broker.cli.serve_settings import load, needs_tls
+
+        loaded = load(*options)
+        import_libraries(with_openssl=needs_tls(loaded.settings))
         from fencepost.broker.cli.serve import serve
 
         raise_again()
-        serve(*options)
+        serve(loaded)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except (EOFError, OSError) as error:

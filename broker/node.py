@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from fencepost.broker.http.service import HttpService
     from fencepost.broker.network.authentication import ListenerAuthentication
+    from fencepost.broker.security.tls import BrokerTls
 
 log = get_logger(__name__)
 
@@ -129,6 +131,7 @@ class Node:
         self._shares: LazyShareService | None = None
         self._servers: list[Server] = []
         self._http: HttpService | None = None
+        self._tls: BrokerTls | None = None
         self._cleanup = AsyncExitStack()
 
     @property
@@ -220,8 +223,9 @@ class Node:
         settings, clock, cleanup = self.settings, self._clock, self._cleanup
         if isinstance(self._disk, LocalDisk) and self._is_disk_local:
             cleanup.push_async_callback(_close_on_thread, self._disk)
+        listeners = parse_listeners(settings)
         bound_listeners = []
-        for listener in parse_listeners(settings):
+        for listener in listeners:
             bound = self._bind(listener, settings)
             cleanup.callback(bound.close)
             bound_listeners.append(bound)
@@ -235,6 +239,7 @@ class Node:
         self.cluster_id = await self._store.cluster_id()
         broker_configs = BrokerConfigs(self._store, settings)
         await broker_configs.open()
+        tls = self._encrypt(listeners)
         client_quotas = ClientQuotas(self._store, settings, clock)
         await client_quotas.open()
         features = Features(self._store, settings)
@@ -328,7 +333,13 @@ class Node:
             dispatcher: RequestDispatcher = Dispatcher(seen, loop=loop, quotas=client_quotas)
             if self._watch is not None:
                 dispatcher = self._watch(dispatcher, seen, loop)
-            server = Server(
+            new_server: Callable[..., Server] = Server
+            if bound.listener.protocol.uses_tls:
+                from fencepost.broker.network.tls_server import TlsServer
+
+                assert tls is not None
+                new_server = partial(TlsServer, tls=tls.listeners[bound.listener.name])
+            server = new_server(
                 bound,
                 dispatcher,
                 settings,
@@ -343,6 +354,12 @@ class Node:
         cleanup.push_async_callback(self._stop_servers)
         if http is not None:
             http.serve(services, self._servers, network_memory)
+        if tls is not None:
+            tls.start()
+            cleanup.callback(tls.close)
+            broker_configs.checks.append(tls.problem_with)
+            broker_configs.on_changed.append(tls.settings_changed)
+            broker_configs.on_repeated.append(tls.settings_repeated)
 
     async def _listen_to_http(self) -> HttpService:
         """Answer probes from now on; whatever fails later, they say so. Raises StartError."""
@@ -357,6 +374,26 @@ class Node:
         self._cleanup.callback(http.close)
         await http.accept()
         return http
+
+    def _encrypt(self, listeners: Sequence[Listener]) -> BrokerTls | None:
+        """Make the TLS of the listeners that have it; None without one. Raises StartError."""
+        names = [listener.name for listener in listeners if listener.protocol.uses_tls]
+        if not names:
+            return None
+        # Imported here, as OpenSSL takes memory.
+        from fencepost.broker.security.tls import BrokerTls
+        from fencepost.broker.security.tls_contexts import TlsError
+
+        try:
+            self._tls = BrokerTls(self.settings, names)
+        except TlsError as error:
+            raise StartError(str(error)) from None
+        return self._tls
+
+    def reload_certificates(self) -> None:
+        """Read the keys and certificates of all listeners again; those in force stay if that fails."""
+        if self._tls is not None:
+            self._tls.renew("SIGHUP")
 
     async def _authenticate(
         self, bound_listeners: Sequence[BoundListener], scram_credentials: ScramCredentials

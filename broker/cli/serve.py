@@ -1,4 +1,4 @@
-"""`fencepost serve`: loads the settings, starts the node, and stops it at SIGTERM or Ctrl-C."""
+"""`fencepost serve`: starts the node, and stops it at SIGTERM or Ctrl-C. SIGHUP has it read certificates again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
-from fencepost.broker.config import ConfigurationError, Endpoint, Entry, LoadedSettings, Settings, load_settings
-from fencepost.broker.config.listeners import parse_endpoint
+from fencepost.broker.cli.serve_settings import fail
+from fencepost.broker.config import Endpoint, LoadedSettings, Settings
 from fencepost.broker.kernel.allocator_settings import keep_freed_memory
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.loggers import Loggers
@@ -30,66 +30,25 @@ log = get_logger(__name__)
 HEAP_FREEZE = Place("freezing of what the coordinators loaded", Policy.REPORT)
 
 EXIT_NOT_STARTED = 1
-EXIT_BAD_SETTINGS = 2
 EXIT_FAILED = 3
 
 
-def serve(
-    listeners: tuple[str, ...],
-    data_dir: str | None,
-    properties_path: str | None,
-    assignments: tuple[str, ...],
-    log_format: str | None,
-    log_level: str | None,
-) -> None:
-    """Run a broker until SIGTERM or Ctrl-C; the options are those of the command. On failure, it exits the process."""
+def serve(loaded: LoadedSettings) -> None:
+    """Run a broker until SIGTERM or Ctrl-C. On failure, it exits the process."""
     raise_limit()
-    given = {
-        ("listeners", "--listener"): ",".join(_listener(text, index) for index, text in enumerate(listeners)) or None,
-        ("log.dirs", "--data-dir"): data_dir,
-        ("fencepost.log.format", "--log-format"): log_format,
-        ("fencepost.log.level", "--log-level"): log_level,
-    }
-    try:
-        loaded = load_settings(
-            properties_path=properties_path,
-            assignments=assignments,
-            environment=os.environ,
-            options=[Entry(name, text, option) for (name, option), text in given.items() if text is not None],
-        )
-    except ConfigurationError as error:
-        _fail("\n".join(error.problems), EXIT_BAD_SETTINGS)
     settings = loaded.settings
     loggers = configure_logging(log_format=settings.fencepost_log_format, level=settings.fencepost_log_level)
     try:
         _run(_serve(loaded, loggers))
     except StartError as error:
-        _fail(str(error), EXIT_NOT_STARTED)
+        fail(str(error), EXIT_NOT_STARTED)
     except StorageError as error:
-        _fail(str(error) if error.errno is None else f"{error}; {remedy(error)}", EXIT_NOT_STARTED)
+        fail(str(error) if error.errno is None else f"{error}; {remedy(error)}", EXIT_NOT_STARTED)
     except (EOFError, OSError):
         raise  # of the terminal: click handles it
     except Exception as error:
         log.critical("broker_stopped_unexpectedly", reason=describe(error), exc_info=True)
-        _fail(f"stopped by something unexpected: {describe(error)}", EXIT_FAILED)
-
-
-def _listener(text: str, index: int) -> str:
-    """Make a listener of `HOST:PORT`; a text with a name is returned unchanged. Exits the process if it is neither."""
-    if "://" in text:
-        return text
-    listener = f"PLAINTEXT://{text}" if index == 0 else f"PLAINTEXT{index + 1}://{text}"
-    try:
-        parse_endpoint(listener)
-    except ValueError:
-        _fail(f"--listener: expected HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092; got {text!r}", EXIT_BAD_SETTINGS)
-    return listener
-
-
-def _fail(message: str, exit_code: int) -> NoReturn:
-    for line in message.splitlines():
-        print(f"fencepost: {line}", file=sys.stderr)
-    sys.exit(exit_code)
+        fail(f"stopped by something unexpected: {describe(error)}", EXIT_FAILED)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
@@ -110,11 +69,12 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_loop_error)
     for warning in loaded.warnings:
-        log.warning("setting_ignored", reason=warning)
+        log.warning("settings_warning", reason=warning)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _signalled, stopping)
     node = Node(loaded.settings, loggers=loggers)
+    loop.add_signal_handler(signal.SIGHUP, node.reload_certificates)
     node.on_failed = stopping.set
     await node.start()
     # The objects of startup live as long as the process: later collections need not scan them.

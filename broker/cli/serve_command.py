@@ -38,9 +38,13 @@ def serve(**options: Any) -> None:
 
     When the broker is ready, it prints its address in one line on standard output; its log goes to standard error.
     """
-    from fencepost.broker.kernel.lean_imports import import_libraries
+    from fencepost.broker.kernel.lean_imports import import_dataclasses, import_libraries
 
-    import_libraries()
+    import_dataclasses()
+    from fencepost.broker.cli.serve_settings import load, needs_tls
+
+    loaded = load(**options)
+    import_libraries(with_openssl=needs_tls(loaded.settings))
     from fencepost.broker.cli.serve import serve as run_broker
 
-    run_broker(**options)
+    run_broker(loaded)

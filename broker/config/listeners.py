@@ -28,7 +28,7 @@ class SecurityProtocol(StrEnum):
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
-SERVED_PROTOCOLS = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT)
+SERVED_PROTOCOLS = tuple(SecurityProtocol)
 
 
 class Endpoint(NamedTuple):

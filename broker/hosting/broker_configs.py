@@ -6,7 +6,7 @@ Source: Kafka's DynamicBrokerConfig.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from fencepost.broker.config import AlterationRefusal, Settings, check_dynamic_configs
 from fencepost.broker.kernel.events import get_logger
@@ -22,16 +22,22 @@ ALL_BROKERS = ""
 
 BrokerName = str
 Configs = Mapping[str, str]
+Check = Callable[[Configs, bool], Awaitable[str | None]]
 
 
 class BrokerConfigs:
     """The dynamic configs of this broker and of all brokers. `settings` has the values in force.
 
-    on_changed: called after values in force have changed.
+    on_changed:  called after values in force have changed.
+    on_repeated: called after a request that sets what is set already: names of files whose content has changed.
+    checks:      called before a change, with the configs and whether they are for this broker only; each returns the
+                 reason why they cannot be put in force, or None.
     """
 
     def __init__(self, store: MetadataStore, settings: Settings) -> None:
         self.on_changed: list[Callable[[], None]] = []
+        self.on_repeated: list[Callable[[], None]] = []
+        self.checks: list[Check] = []
         self._settings = settings
         self._own_name = str(settings.node_id)
         self._changing = asyncio.Lock()
@@ -77,13 +83,28 @@ class BrokerConfigs:
 
         async with self._changing:
             before = self.configs(name)
+            reason = await self._problem_with(change(before), of_this_broker=name != ALL_BROKERS)
+            if reason is not None:
+                return ErrorCode.INVALID_REQUEST, reason
             await self._document.change(changed)
             if refusal:
                 return refusal[0].error, refusal[0].message
             if self.configs(name) != before:
                 log.info("broker_configs_altered", broker=name, configs=sorted(self.configs(name)))
                 self._apply()
+            elif not validate_only:
+                for hook in self.on_repeated:
+                    hook()
         return NO_PROBLEM
+
+    async def _problem_with(self, configs: Configs | AlterationRefusal, *, of_this_broker: bool) -> str | None:
+        if isinstance(configs, AlterationRefusal) or check_dynamic_configs(configs) is not None:
+            return None  # refused with its own reason
+        for check in self.checks:
+            reason = await check(configs, of_this_broker)
+            if reason is not None:
+                return reason
+        return None
 
     def _apply(self) -> None:
         unreadable = self._settings.override(

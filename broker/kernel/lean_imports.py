@@ -20,12 +20,25 @@ _CO_COROUTINE = 0x80
 """A flag of a function's code. Source: `inspect`."""
 
 
-def import_libraries() -> None:
-    """Import the libraries before other code does. A library that is already imported is not changed."""
-    with _in_place_of({"inspect": _deferred_inspect(), "subprocess": _deferred_subprocess()}):
+def import_dataclasses() -> None:
+    """Import the library of the settings before other code does. One that is already imported is not changed."""
+    with _in_place_of({"inspect": _deferred_inspect()}):
         importlib.import_module("dataclasses")
+
+
+def import_libraries(*, with_openssl: bool = False) -> None:
+    """Import the libraries before other code does. A library that is already imported is not changed.
+
+    with_openssl: whether a listener needs TLS.
+    """
+    import_dataclasses()
+    with _in_place_of({"inspect": _deferred_inspect(), "subprocess": _deferred_subprocess()}):
         if "asyncio" not in sys.modules and "uvloop" not in sys.modules:
-            _import_asyncio_without_openssl()
+            if with_openssl:
+                importlib.import_module("asyncio")
+                importlib.import_module("uvloop")
+            else:
+                _import_asyncio_without_openssl()
     if "structlog" not in sys.modules:
         _import_structlog_alone()
     if "crc32c" not in sys.modules:
@@ -83,7 +96,7 @@ def _deferred_subprocess() -> ModuleType:
 
 
 def _import_asyncio_without_openssl() -> None:
-    """Import asyncio and uvloop without `ssl`: every listener is PLAINTEXT. uvloop needs some names of `ssl`."""
+    """Import asyncio and uvloop without `ssl`: no listener has TLS. uvloop needs some names of `ssl`."""
     sslproto = lazy_module("asyncio.sslproto")
     with _in_place_of({"ssl": None, "asyncio.sslproto": sslproto}):
         importlib.import_module("asyncio")

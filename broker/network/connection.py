@@ -27,6 +27,7 @@ from fencepost.broker.network.connection_state import (
     ConnectionState,
     Hold,
 )
+from fencepost.broker.network.foreign_protocols import LONGEST_START_BYTES, foreign_protocol
 from fencepost.broker.network.inbox import MIN_PIPELINED, MINIMUM_FRAME_BYTES, Inbox
 from fencepost.broker.network.outbox import ConnectionLimits, InFlight, Outbox
 from fencepost.broker.network.socket_sender import new_sender
@@ -64,7 +65,7 @@ class RequestDispatcher(Protocol):
 class ConnectionAuthentication(RequestDispatcher, Protocol):
     """Stands before the dispatcher of a connection until its client is known; `Authentication` is one."""
 
-    def begin(self, connection: Connection) -> None: ...
+    def begin(self, connection: Connection, *, spent_s: float) -> None: ...
     def handshake_again(
         self, request: SaslHandshakeRequest, version: int
     ) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse | None]: ...
@@ -90,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
     authentication:  of the client, on a SASL listener.
     request_cache:   the decoded requests that this client repeats.
     last_activity_s: loop time of the last event: bytes that arrived, or a reply.
+    accepted_s:      loop time at which it was accepted, before a TLS handshake.
     """
 
     _transport: asyncio.Transport
@@ -112,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self.authentication = authentication
         self.client_host = ""
         self.client_port = 0
+        self.accepted_s = 0.0
         self.last_activity_s = 0.0
         self.request_cache = RequestCache()
         self._dispatcher = dispatcher if authentication is None else authentication
@@ -220,6 +223,10 @@ class Connection(asyncio.BufferedProtocol):
         self._handle(ConnectionEvent.ABORT)
         self._transport.abort()
 
+    def transport_extra(self, name: str) -> Any:
+        """What the transport knows, such as `ssl_object`; None where it does not."""
+        return self._transport.get_extra_info(name)
+
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -230,13 +237,14 @@ class Connection(asyncio.BufferedProtocol):
         if peer:
             self.client_host, self.client_port = peer[0], peer[1]
         self.last_activity_s = self._loop.time()
+        self.accepted_s = self.accepted_s or self.last_activity_s
         limits, memory = self._limits, self._memory
         write_buffer_bytes = memory.connection_opened(limits.fencepost_connection_write_buffer_bytes)
         transport.set_write_buffer_limits(high=write_buffer_bytes)
         sender = new_sender(transport, self._sendfile_sockets, self._socket_writable)
         self._outbox = Outbox(sender, self, memory, limits, write_buffer_bytes)
         if self.authentication is not None:
-            self.authentication.begin(self)
+            self.authentication.begin(self, spent_s=self._loop.time() - self.accepted_s)
         if not self._owner.connection_opened(self):
             self.abort()
 
@@ -414,8 +422,11 @@ class Connection(asyncio.BufferedProtocol):
             self._start_frames()
             if self._long_polls.woken_polls:
                 self._long_polls.answer_first_woken()
-        except (CloseConnection, DecodeError) as reason:
+        except CloseConnection as reason:
             self._refuse(str(reason))
+        except DecodeError as reason:
+            other = foreign_protocol(inbox.peek(LONGEST_START_BYTES))
+            self._refuse(str(reason) if other is None else f"the client speaks {other}, and this listener does not")
         inbox.release_if_idle()
         if (inbox.wanted_bytes or inbox.has_memory) and not inbox.claim_memory(self):
             self._hold(Hold.MEMORY)

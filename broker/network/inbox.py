@@ -157,6 +157,11 @@ class Inbox:
         self.wanted_bytes = 0
         return view[start:frame_end]
 
+    def peek(self, byte_count: int) -> bytes:
+        """The first bytes that have arrived and are not consumed, at most `byte_count`."""
+        view = self._pool.shared.view if self.buffer is None else self.buffer.view
+        return bytes(view[self._start : min(self._end, self._start + byte_count)])
+
     @property
     def arrived_bytes(self) -> int:
         """Bytes that have arrived and are not consumed."""

@@ -8,11 +8,17 @@ from __future__ import annotations
 import asyncio
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fencepost.broker.requests.long_polls import ReplyChunks
 from fencepost.broker.storage.file_slice import FileSlice, is_mapped, portions_to_send
 from fencepost.protocol.primitives import Buffer
+
+ENCRYPTED_BYTES = 256 * 1024
+"""The most that a connection with TLS has encrypted and not sent, beside the portion that goes beyond it."""
+ENCRYPTED_PORTION_BYTES = 128 * 1024
+JOINED_BYTES = 16 * 1024
+"""The most that fits into one record of TLS."""
 
 
 class PartialSend(ABC):
@@ -70,7 +76,38 @@ class TransportSender:
 
     def send_files(self, chunks: ReplyChunks) -> PartialSend | None:
         """Do `send` for chunks with file slices."""
-        return _PortionedSend(self, chunks).resume()
+        return _PortionedSend(self, portions_to_send(chunks)).resume()
+
+
+class TlsSender(TransportSender):
+    """Sends through a transport that encrypts: what it was given and the client has not taken is in memory, so it gets
+    little at a time. It makes a record of TLS of each chunk, so small ones are joined."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        transport.set_write_buffer_limits(high=ENCRYPTED_BYTES)
+
+    def send(self, chunks: ReplyChunks) -> PartialSend | None:
+        size_bytes = sum(map(len, chunks))
+        if size_bytes <= JOINED_BYTES and FileSlice not in map(type, chunks):
+            self.write(chunks if len(chunks) == 1 else [b"".join(chunks)])  # type: ignore[arg-type]  # as above
+            return None
+        return self.send_files(chunks)
+
+    def send_files(self, chunks: ReplyChunks) -> PartialSend | None:
+        return _PortionedSend(self, _small_portions(chunks)).resume()
+
+
+def _small_portions(chunks: ReplyChunks) -> Iterator[list[Buffer]]:
+    """Yield the chunks in portions of at most ENCRYPTED_PORTION_BYTES. Raises StorageError."""
+    for chunk in chunks:
+        if isinstance(chunk, FileSlice):
+            for piece in chunk.pieces(ENCRYPTED_PORTION_BYTES):
+                yield [piece]
+        else:
+            view = memoryview(chunk)
+            for position in range(0, len(view), ENCRYPTED_PORTION_BYTES):
+                yield [view[position : position + ENCRYPTED_PORTION_BYTES]]
 
 
 def _pauses_when_full(transport: asyncio.Transport) -> bool:
@@ -84,9 +121,9 @@ def _pauses_when_full(transport: asyncio.Transport) -> bool:
 class _PortionedSend(PartialSend):
     """Reads file slices portion by portion, when the transport's buffer has room for it."""
 
-    def __init__(self, sender: TransportSender, chunks: ReplyChunks) -> None:
+    def __init__(self, sender: TransportSender, portions: Iterator[list[Buffer]]) -> None:
         self._sender = sender
-        self._portions = portions_to_send(chunks)
+        self._portions = portions
 
     def resume(self) -> PartialSend | None:
         while not self._sender.is_blocked:

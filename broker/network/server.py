@@ -193,10 +193,11 @@ class Server:
 
     async def start(self) -> None:
         """Start to listen."""
-        self._acceptor = await self.bound.accept(
-            self._new_connection, backlog=self._settings.socket_listen_backlog_size
-        )
+        self._acceptor = await self._accept_connections()
         self._schedule_idle_check()
+
+    async def _accept_connections(self) -> Acceptor:
+        return await self.bound.accept(self._new_connection, backlog=self._settings.socket_listen_backlog_size)
 
     async def stop(self, drain_s: float) -> None:
         """Stop accepting, answer the requests in flight for up to `drain_s` seconds, and close all connections."""
@@ -281,6 +282,9 @@ class Server:
             self._all_closed.set_result(None)
 
     def connection_refused(self, connection: Connection, reason: str) -> None:
+        self._log_refusal(connection.client_host, connection.client_port, reason)
+
+    def _log_refusal(self, host: str, port: int, reason: str) -> None:
         """Log why a connection is closed, up to REFUSALS_LOGGED_PER_WINDOW, so that no client fills the log."""
         now_s = self._loop.time()
         if now_s >= self._refusal_window_end_s:
@@ -291,8 +295,14 @@ class Server:
             self._refusals_in_window = 0
         self._refusals_in_window += 1
         if self._refusals_in_window <= REFUSALS_LOGGED_PER_WINDOW:
-            client = f"{connection.client_host}:{connection.client_port}"
-            log.warning("connection_refused", client=client, listener=self.bound.listener.name, reason=reason)
+            listener = self.bound.listener
+            log.warning(
+                "connection_refused",
+                client=f"{host}:{port}",
+                listener=listener.name,
+                protocol=str(listener.protocol),
+                reason=reason,
+            )
 
     # Idle connections
 

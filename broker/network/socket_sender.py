@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fencepost.broker.kernel.supervision import Place, Policy
-from fencepost.broker.network.sender import PartialSend, TransportSender
+from fencepost.broker.network.sender import PartialSend, TlsSender, TransportSender
 from fencepost.broker.requests.long_polls import ReplyChunks
 from fencepost.broker.storage.descriptors import Descriptors
 from fencepost.broker.storage.file_slice import FileSlice
@@ -68,7 +68,9 @@ def new_sender(
     transport: asyncio.Transport, sendfile_sockets: SendfileSockets, on_writable: Callable[[], None]
 ) -> TransportSender:
     """Make the sender for a transport. on_writable: called when the socket takes more of what is sent beside it."""
-    if transport.get_extra_info("socket") is None or transport.get_extra_info("sslcontext") is not None:
+    if transport.get_extra_info("sslcontext") is not None:
+        return TlsSender(transport)
+    if transport.get_extra_info("socket") is None:
         return TransportSender(transport)
     return SocketSender(transport, sendfile_sockets, on_writable)
 

@@ -13,6 +13,11 @@ EVERYONE: Final = "User:*"
 """In a rule: all principals."""
 
 
+def user_principal(name: str) -> str:
+    """The principal of a user."""
+    return f"User:{name}"
+
+
 def principal_problem(principal: str) -> str | None:
     """Return why a text is no principal; None if it is `Type:name`."""
     if ":" in principal:

@@ -53,16 +53,18 @@ class FileSlice:
             raise self._ended(self._position)
         return sent_bytes
 
-    def pieces(self) -> Iterator[memoryview]:
-        """Yield the bytes in pieces of at most PIECE_BYTES, each read when it is asked for, and only to be sent.
+    def pieces(self, most_bytes: int | None = None) -> Iterator[memoryview]:
+        """Yield the bytes in pieces of at most `most_bytes`, or PIECE_BYTES, each read when it is asked for, and
+        only to be sent.
 
         Pieces that have to be copied are smaller.
         Raises StorageError: for a file that cannot be read, or was closed meanwhile because its segment was deleted.
         """
+        most_bytes = PIECE_BYTES if most_bytes is None else most_bytes
         position, end = self._position, self._position + self._length_bytes
         while position < end:
             try:
-                piece = self._file.read_to_send(position, min(PIECE_BYTES, end - position))
+                piece = self._file.read_to_send(position, min(most_bytes, end - position))
                 if not piece:
                     raise self._ended(position)
             except StorageError as error:

@@ -81,7 +81,7 @@ def test_json_logging_is_json_throughout(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, log = process.communicate(timeout=20)
         events = [json.loads(line) for line in log.splitlines()]
-        assert [event["event"] for event in events][:1] == ["setting_ignored"]
+        assert [event["event"] for event in events][:1] == ["settings_warning"]
         assert events[-1]["event"] == "stopped"
         assert process.returncode == 0
 

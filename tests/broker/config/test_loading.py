@@ -263,7 +263,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ("assignment", "part"),
     [
         ("listeners=localhost:9092", "expected NAME://host:port"),
-        ("listeners=SSL://localhost:9092", "served are PLAINTEXT"),
         ("listeners=INSIDE://localhost:9092", "add INSIDE:PLAINTEXT to listener.security.protocol.map"),
         ("listeners=PLAINTEXT://:1,PLAINTEXT://:2", "used more than once"),
         ("listeners=PLAINTEXT://host:70000", "the port must be 0 to 65535"),

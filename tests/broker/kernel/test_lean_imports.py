@@ -29,7 +29,8 @@ def ready(node, settings):
     os.kill(os.getpid(), signal.SIGTERM)
 
 fencepost.broker.cli.serve._print_ready = ready
-fencepost.broker.cli.serve.serve(("127.0.0.1:0",), sys.argv[1], None, (), None, None)
+from fencepost.broker.cli.serve_settings import load
+fencepost.broker.cli.serve.serve(load(("127.0.0.1:0",), sys.argv[1], None, (), None, None))
 """
 # Each with what it costs a broker that has no use for it.
 NOT_IMPORTED = {

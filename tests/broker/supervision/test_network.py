@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fencepost.broker.config import Settings
 from fencepost.broker.handlers.fetch import _FetchPoll
-from fencepost.broker.kernel import per_turn_limiter
+from fencepost.broker.kernel import per_turn_limiter, supervision
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
-from fencepost.broker.network import connection, outbox, server, socket_sender
+from fencepost.broker.network import connection, outbox, server, socket_sender, tls_server
 from fencepost.broker.network.connection import Connection
 from fencepost.broker.network.inbox import Inbox
 from fencepost.broker.network.socket_sender import SendfileSockets, SocketSender, _SendfileTransfer
+from fencepost.broker.network.tls_server import TlsServer
 from fencepost.broker.node import Node
 from fencepost.broker.quotas.connections import AdmissionDecision, ConnectionQuotas
 from fencepost.broker.requests import long_polls
 from fencepost.broker.requests.long_polls import LongPolls, wake_on_time_out
+from fencepost.broker.security import tls
 from fencepost.broker.storage.descriptors import Descriptors
 from tests.broker.network.test_connection import Client, Limits, PlayedTransport, Waiting, settle
 from tests.broker.requests.test_long_polls import Client as Poller
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.broker.test_node import running
+from tests.support.certificates import Authority
 
 CLIENT = "192.0.2.1:50000"
 
@@ -265,3 +272,72 @@ async def test_a_sendfile_transfer_that_fails_raises_nothing_into_the_loop(error
         await asyncio.sleep(0.01)
         transfer.close()
     there.close()
+
+
+@asynccontextmanager
+async def encrypted(directory: Path) -> AsyncIterator[tuple[Node, ssl.SSLContext]]:
+    """A node whose first listener has TLS, and a client's context for it."""
+    authority = Authority(directory / "authority")
+    settings = Settings(
+        log_dirs=str(directory / "data"),
+        listeners=("SSL://127.0.0.1:0",),
+        ssl_keystore_location=str(authority.server().both),
+        fencepost_shutdown_drain_ms=200,
+    )
+    one = Node(settings)
+    await one.start()
+    try:
+        yield one, authority.context()
+    finally:
+        await one.stop()
+
+
+async def can_connect(one: Node, context: ssl.SSLContext) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(one.address.host, one.address.port, ssl=context)
+    except OSError:
+        return False
+    writer.transport.abort()
+    return True
+
+
+@plants(tls_server.HANDSHAKE, tls_server.ACCEPT)
+@unforeseen
+@pytest.mark.parametrize(
+    ("place", "broken", "step"),
+    [(tls_server.HANDSHAKE, TlsServer, "_shake_hands"), (tls_server.ACCEPT, tls_server._Handshake, "__init__")],
+    ids=["handshake", "acceptance"],
+)
+async def test_a_handshake_that_fails_ends_its_connection_and_no_other(
+    tmp_path: Path,
+    error: BaseException,
+    place: supervision.Place,
+    broken: type,
+    step: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with encrypted(tmp_path) as (one, context):
+        with monkeypatch.context() as patch, logged(place):
+            patch.setattr(broken, step, raising(error))
+            assert not await can_connect(one, context)
+        await until(lambda: not one.connection_count)
+        assert await can_connect(one, context)
+
+
+@plants(tls.RENEWAL, tls.EXPIRY_CHECK)
+@unforeseen
+async def test_certificates_that_cannot_be_renewed_stay_in_force(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with encrypted(tmp_path) as (one, context):
+        with monkeypatch.context() as patch, logged(tls.RENEWAL) as lines:
+            patch.setattr(tls, "server_tls", raising(error))
+            one.reload_certificates()
+            await until(lambda: lines)
+        assert await can_connect(one, context)
+        assert one._tls is not None
+        with monkeypatch.context() as patch, logged(tls.EXPIRY_CHECK):
+            patch.setattr(tls, "DAY_S", 0.001)
+            patch.setattr(tls.ListenerTls, "days_left", property(raising(error, times=1, then=lambda _: 100)))
+            tls.EXPIRY_CHECK.callback(one._tls._check_expiry)()
+            assert one._tls._timer is not None

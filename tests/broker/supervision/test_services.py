@@ -96,6 +96,7 @@ async def test_a_node_that_has_failed_serves_no_client(tmp_path: Path) -> None:
 PROGRAM = """
 import asyncio, os, signal
 from fencepost.broker.cli import serve
+from fencepost.broker.cli.serve_settings import load
 from fencepost.broker.node import Node
 from fencepost.broker.kernel.supervision import Place, Policy
 
@@ -115,7 +116,7 @@ async def fail_and_end(node):
     raise_it()
 
 {planted}
-serve.serve(("127.0.0.1:0",), {directory!r}, None, (), None, None)
+serve.serve(load(("127.0.0.1:0",), {directory!r}, None, (), None, None))
 """
 
 
