@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 from fencepost.console.stuck import Client
 
@@ -76,6 +77,15 @@ class BrokerHttp:
         if client is None:
             return FoundClient(None, "the broker has not seen it since its start")
         return FoundClient(client)
+
+    async def offline_reason(self, topic: str, partition: int) -> str | None:
+        """Why a partition is offline, as its broker says; None if it does not."""
+        try:
+            found = await self.get(f"/v1/partitions/{quote(topic, safe='')}/{partition}")
+        except HttpFailedError:
+            return None
+        reason = found.get("offline_reason") if isinstance(found, dict) else None
+        return reason if isinstance(reason, str) and reason else None
 
 
 def read_client(found: Any) -> Client | None:

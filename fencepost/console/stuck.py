@@ -136,10 +136,11 @@ def explain(facts: Facts) -> Explanation:
     """Say why, from what is known."""
     where = f"{facts.topic}-{facts.partition}"
     if facts.partition_error is not None:
+        reason = facts.partition_error.rstrip(".")
         return Explanation(
             Cause.OFFLINE,
-            f"{where} does not answer: {facts.partition_error}. Nobody reads or writes it until its broker serves it.",
-            (Link("partition", where, (facts.partition_error,)),),
+            f"{where} does not answer: {reason}. Nobody reads or writes it until it is served again.",
+            (Link("partition", where, (reason,)),),
             ((Remedy.LOOK_AT_BROKER, "Look at the log of the broker that leads it: it says why it is offline."),),
         )
     behind = facts.high_watermark - facts.last_stable_offset

@@ -20,7 +20,14 @@ from tests.docs.code_blocks import DOCS, ROOT, Block, blocks, pages, prints, scr
 from tests.support.broker_process import BrokerProcess
 
 LIMIT_S = 240
-PYTHON_PAGES = ("first-steps", "clients/kafka-python", "clients/confluent-kafka", "clients/aiokafka", "monitoring")
+PYTHON_PAGES = (
+    "first-steps",
+    "clients/kafka-python",
+    "clients/confluent-kafka",
+    "clients/aiokafka",
+    "monitoring",
+    "console",
+)
 OTHER_LANGUAGES = {"java": ("java", "mvn"), "go": ("go",), "node": ("node", "npm"), "kcat": ()}
 """Pages about clients in other languages, with the tools that they need."""
 REASONS = (

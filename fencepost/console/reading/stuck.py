@@ -24,7 +24,8 @@ async def read_facts(cluster: Cluster, http: BrokerHttp, topic: str, index: int)
     now_ms = int(time.time() * 1000)
     partition = await read_partition(cluster, topic, index)
     if partition.error is not None:
-        return Facts(topic, index, now_ms, partition_error=partition.error)
+        reason = await http.offline_reason(topic, index)
+        return Facts(topic, index, now_ms, partition_error=reason or partition.error)
     producers = await read_producers(cluster, [(partition.leader, [(topic, index)])])
     opened = open_transactions(producers.producers)
     facts = Facts(

@@ -99,8 +99,8 @@ def _state_of(topic: Topic) -> TopicState:
     state = TopicState(topic.name, topic.is_internal, error=error_name(topic.error) if topic.error else None)
     for one in topic.partitions:
         partition = PartitionState(topic.name, one.index, one.leader, one.leader_epoch)
-        if one.error and one.leader < 0:
-            partition.error = error_name(one.error)
+        if one.leader < 0:
+            partition.error = "it has no leader" + (f" ({error_name(one.error)})" if one.error else "")
         state.partitions.append(partition)
     return state
 
@@ -109,9 +109,7 @@ async def fill_offsets(cluster: Cluster, partitions: Sequence[PartitionState]) -
     """Read start, high watermark and last stable offset, of each from its leader."""
     by_leader: dict[int, list[PartitionState]] = defaultdict(list)
     for partition in partitions:
-        if partition.leader < 0:
-            partition.error = partition.error or "it has no leader"
-        else:
+        if partition.leader >= 0:
             by_leader[partition.leader].append(partition)
     await asyncio.gather(
         *(

@@ -31,7 +31,9 @@ LEAST_INT32: Final = -(1 << 31)
 
 @dataclass(frozen=True)
 class Moment:
-    """A record of the coordinator. state: `Forgotten` where the id was removed. note: what changed, in words."""
+    """A record of the coordinator. state: `Forgotten` where the id was removed. note: what changed, in words. after_ms:
+    since the record before.
+    """
 
     time_ms: int
     offset: int
@@ -40,6 +42,7 @@ class Moment:
     producer_epoch: int
     partitions: tuple[str, ...]
     note: str = ""
+    after_ms: int | None = None
 
 
 @dataclass
@@ -120,7 +123,11 @@ def _note(
         state.producer_epoch,
         partitions,
     )
-    line.moments.append(replace(moment, note=_what_changed(before, moment)))
+    line.moments.append(replace(moment, note=_what_changed(before, moment), after_ms=_between(before, moment)))
+
+
+def _between(before: Moment | None, after: Moment) -> int | None:
+    return None if before is None else max(0, after.time_ms - before.time_ms)
 
 
 def _what_changed(before: Moment | None, after: Moment) -> str:

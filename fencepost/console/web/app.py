@@ -90,7 +90,7 @@ class Console:
             self.needs_log_in = True
             self.mechanisms = error.mechanisms
         else:
-            self.needs_log_in = False
+            self.needs_log_in = bool(self.options.needs_log_in)
 
     async def log_in(self, session: Session, credentials: Credentials) -> Session:
         """Begin the session of a user. Raises ClusterError."""
@@ -210,7 +210,7 @@ async def _to_log_in(console: Console, request: Request, session: Session) -> Re
         await console.learn_mechanisms()
     except ClusterError as error:
         return console.render(request, session, error_page(error))
-    if not console.needs_log_in and not console.options.needs_log_in:
+    if not console.needs_log_in:
         return None
     if wants_json(request):
         return JSONResponse({"error": "log in first"}, 401)

@@ -1,0 +1,260 @@
+"""The console in a real browser: accessible, by keyboard, without scripts, and with the pictures of docs/console.md."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from fencepost.console.options import ConsoleOptions
+from fencepost.console.web.pages import PAGES
+from tests.console.browsers import AXE, Scheme, chromium, opened, violations
+from tests.console.pictures import FOLDER, PICTURES, take
+from tests.console.running import RunningConsole, options_for
+from tests.console.world import HOSTILE, STUCK_ID, broken_broker, leave_open
+from tests.support.broker_process import BrokerProcess
+
+# One process makes the brokers and the browser for all of these.
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("console-browser"), pytest.mark.timeout(240)]
+
+MOST_PICTURE_BYTES = 150_000
+OF_BROKEN = [
+    "/",
+    "/search?q=o",
+    "/stuck",
+    "/stuck/orders/0",
+    "/stuck/archive/0",
+    "/topics",
+    "/topics?internal=yes&sort=-size",
+    "/topics/orders",
+    "/topics/orders/settings?q=retention",
+    "/topics/orders/messages?partition=0&from=20",
+    "/topics/orders/0/time-travel",
+    "/transactions",
+    f"/transaction?id={STUCK_ID}",
+    "/groups",
+    "/group?id=billing&count=yes",
+    "/producers",
+    "/acls",
+    "/users",
+    "/quotas",
+    "/settings?q=log",
+    "/log-levels?q=log",
+    "/connections",
+    "/no-such-page",
+]
+OF_EMPTY = ["/", "/stuck", "/topics", "/transactions", "/groups", "/producers", "/quotas", "/connections", "/search"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, str]]:
+    with broken_broker(tmp_path_factory.mktemp("broken")) as (process, http, _producer):
+        yield process, http
+
+
+@pytest.fixture(scope="module")
+def console(broker: tuple[BrokerProcess, str]) -> Iterator[str]:
+    with RunningConsole(options_for(broker[0], broker_http=broker[1])) as running:
+        yield running.address
+
+
+@pytest.fixture(scope="module")
+def empty_console(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with (
+        BrokerProcess(tmp_path_factory.mktemp("empty") / "data") as process,
+        RunningConsole(options_for(process)) as running,
+    ):
+        yield running.address
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_any_page_of_a_busy_and_broken_broker(
+    browser: Browser, console: str, scheme: Scheme
+) -> None:
+    shown = {re.sub(r"\?.*", "", address) for address in OF_BROKEN}
+    patterns = {re.sub(r"\{\w+\}", "[^/]+", pattern) for pattern in PAGES}
+    assert all(any(re.fullmatch(pattern, one) for one in shown) for pattern in patterns), "a page is left out"
+    with opened(browser, console, scheme=scheme) as page:
+        for address in OF_BROKEN:
+            page.goto(address)
+            assert not violations(page, only_colours=scheme == "dark")
+
+
+def test_axe_finds_nothing_on_an_empty_broker_nor_at_the_log_in(browser: Browser, empty_console: str) -> None:
+    with opened(browser, empty_console) as page:
+        for address in OF_EMPTY:
+            page.goto(address)
+            assert not violations(page)
+        page.goto("/")
+        expect(page.get_by_role("heading", level=1)).to_have_text("All is well.")
+    host, port = empty_console.removeprefix("http://").split(":")
+    options = ConsoleOptions(bootstrap=((host, int(port)),), needs_log_in=True)
+    with RunningConsole(options) as running, opened(browser, running.address) as page:
+        page.goto("/log-in")
+        assert not violations(page)
+
+
+def test_a_stuck_partition_is_freed_by_keyboard_alone(
+    browser: Browser, broker: tuple[BrokerProcess, str], console: str
+) -> None:
+    leave_open(broker[0].bootstrap, "shipments", "by-keyboard")
+    with opened(browser, console) as page:
+        page.goto("/")
+        page.keyboard.press("g")
+        page.keyboard.press("s")
+        expect(page).to_have_url(re.compile("/stuck$"))
+        page.keyboard.press("/")
+        page.keyboard.type("by-keyboard")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile("/search"))
+        page.keyboard.press("Escape")
+        page.get_by_role("heading", level=1).click()
+        page.goto("/stuck/shipments/0")
+        expect(page.locator(".chain")).to_contain_text("by-keyboard")
+        reach(page, "Abort now…")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Abort transaction")
+        assert not violations(page)
+        # The name is asked for, and the field has the focus.
+        page.keyboard.type("something")
+        page.keyboard.press("Enter")
+        expect(page.locator("#wrong")).to_contain_text("Nothing was changed")
+        page.keyboard.type("by-keyboard")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status")).to_contain_text("by-keyboard was fenced")
+        page.goto("/stuck/shipments/0")
+        expect(page.locator(".answer")).to_contain_text("is not stuck")
+
+
+def reach(page: Page, text: str) -> None:
+    """Press Tab until a button has the focus."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent").strip() == text:
+            return
+    raise AssertionError(f"Tab does not reach {text!r}")
+
+
+def test_rows_and_keys_are_reached_by_letters(browser: Browser, console: str) -> None:
+    with opened(browser, console) as page:
+        page.goto("/topics")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        expect(page.locator("tr.current a").first).to_have_text("orders")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile("/topics/orders$"))
+        page.keyboard.press("?")
+        expect(page.locator("#keys")).to_be_visible()
+        assert not violations(page)
+        page.keyboard.press("Escape")
+        expect(page.locator("#keys")).to_be_hidden()
+        page.keyboard.press("Tab")
+        expect(page.locator(".skip")).to_be_focused()
+
+
+def test_the_client_behind_a_stuck_partition_is_named_with_its_address(browser: Browser, console: str) -> None:
+    with opened(browser, console) as page:
+        page.goto("/stuck/orders/0")
+        client = page.locator(".chain li").last
+        expect(client).to_contain_text(STUCK_ID)
+        expect(client).to_contain_text(re.compile(r"127\.0\.0\.1:\d+"))
+        expect(client).to_contain_text("connection open")
+        page.goto("/stuck/archive/0")
+        expect(page.locator(".answer")).to_contain_text("archive-0 does not answer")
+
+
+def test_a_page_reads_itself_again(browser: Browser, broker: tuple[BrokerProcess, str], console: str) -> None:
+    with opened(browser, console) as page:
+        page.goto("/stuck/payments/0")
+        expect(page.locator(".answer")).to_contain_text("is not stuck")
+        producer = leave_open(broker[0].bootstrap, "payments", "comes-later")
+        expect(page.locator(".answer")).to_contain_text("comes-later", timeout=15_000)
+        producer.abort_transaction(30)
+        expect(page.locator(".answer")).to_contain_text("is not stuck", timeout=15_000)
+
+
+def test_everything_works_without_scripts(browser: Browser, broker: tuple[BrokerProcess, str], console: str) -> None:
+    leave_open(broker[0].bootstrap, "shipments", "without-scripts")
+    with opened(browser, console, scripts=False) as page:
+        page.goto("/stuck")
+        page.get_by_role("link", name="Why? shipments-0").click()
+        page.get_by_role("button", name="Abort now").click()
+        page.get_by_label("To confirm, type").fill("without-scripts")
+        page.get_by_role("button", name="Abort transaction").click()
+        expect(page.get_by_role("status")).to_contain_text("was fenced")
+        page.get_by_role("link", name="dark").click()
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_names_of_any_text_are_only_text(browser: Browser, broker: tuple[BrokerProcess, str], console: str) -> None:
+    producer = leave_open(broker[0].bootstrap, "shipments", HOSTILE)
+    try:
+        with opened(browser, console) as page:
+            for address in ("/", "/stuck", "/stuck/shipments/0", "/transactions", "/connections", "/search?q=script"):
+                page.goto(address)
+                expect(page.locator("main")).to_contain_text("alert('1')")
+                expect(page.locator("main")).to_contain_text("\\u202e")
+                assert page.locator("main script").count() == 0
+            page.goto("/transactions")
+            page.get_by_role("link", name="alert").click()
+            expect(page.get_by_role("heading", level=1)).to_contain_text("<script>")
+    finally:
+        producer.abort_transaction(30)
+
+
+def test_the_slider_travels(browser: Browser, console: str) -> None:
+    with opened(browser, console) as page:
+        page.goto("/topics/orders/0/time-travel")
+        slider = page.get_by_role("slider")
+        slider.focus()
+        page.keyboard.press("Home")
+        expect(page).to_have_url(re.compile(r"at=0\b"))
+        expect(page.locator(".answer")).to_contain_text("When the log ended at 0")
+
+
+def test_the_pictures_of_the_page_are_of_this_console(browser: Browser, console: str, tmp_path: Path) -> None:
+    """They are made anew by `python -m tests.console.pictures`; what changes with time and fonts is not compared."""
+    take(browser, console, tmp_path)
+    page = (FOLDER.parents[1] / "console.md").read_text(encoding="utf-8")
+    for name in PICTURES:
+        kept, made = (FOLDER / f"{name}.png").read_bytes(), (tmp_path / f"{name}.png").read_bytes()
+        assert f"{FOLDER.name}/{name}.png" in page
+        assert len(kept) <= MOST_PICTURE_BYTES
+        assert width_of(kept) == width_of(made)
+    assert {path.stem for path in FOLDER.glob("*.png")} == set(PICTURES)
+
+
+def width_of(picture: bytes) -> int:
+    assert picture.startswith(b"\x89PNG")
+    width: int = struct.unpack(">I", picture[16:20])[0]
+    return width
+
+
+def test_what_is_of_others_is_what_it_says() -> None:
+    noted = json.loads((AXE.parent / "vendor.json").read_text())[AXE.name]
+    content = AXE.read_bytes()
+    assert hashlib.sha256(content).hexdigest() == noted["sha256"]
+    assert f"axe v{noted['version']}" in content[:100].decode()
+    assert "Mozilla Public License" in (AXE.parent / "LICENSE").read_text()
+
+
+def test_axe_does_find_what_is_wrong(browser: Browser, console: str) -> None:
+    with opened(browser, console) as page:
+        page.goto("/topics")
+        page.evaluate(
+            "document.querySelector('main').insertAdjacentHTML('beforeend', '<img src=/static/fencepost.svg>')"
+        )
+        (found,) = violations(page)
+        assert "image-alt" in found
