@@ -314,6 +314,18 @@ async def test_what_a_client_may_not_change_is_not_logged_as_changed(events: Eve
     assert events == []
 
 
+async def test_what_is_refused_beside_a_change_is_not_taken_for_it(events: Events, tmp_path: Path) -> None:
+    async with secured_broker(tmp_path) as broker:
+        await broker.create_topics(["hidden", "seen"])
+        await broker.allow(rule(AclOperation.ALTER_CONFIGS, AclResource.TOPIC, "seen"))
+        events.clear()
+        config = IncrementalAlterableConfig("retention.ms", 0, "1000")
+        wanted = [IncrementalAlterConfigsResource(2, name, [config]) for name in ("hidden", "seen")]
+        await broker.alice.call(IncrementalAlterConfigsRequest(wanted))
+        events_of_changes = [event for event in events if event["event"] == "changed"]
+    assert [(event["resource_name"], event["principal"]) for event in events_of_changes] == [("seen", ALICE)]
+
+
 async def test_a_broker_without_an_authorizer_has_the_lines_too(events: Events, tmp_path: Path) -> None:
     async with secured_broker(tmp_path, authorizer_class_name="", super_users="") as broker:
         await broker.admin.call(CreateTopicsRequest([CreatableTopic("orders", 1, 1)]))
