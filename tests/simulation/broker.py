@@ -255,9 +255,9 @@ class SimulatedBroker:
 
 def _settings(broker: SimulatedBroker) -> Settings:
     settings = {
+        "listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
         **broker.settings,
         "node.id": str(broker.node_id),
-        "listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
         "log.dirs": DATA_DIRECTORY,
     }
     return load_settings(assignments=[f"{name}={value}" for name, value in settings.items()]).settings
