@@ -699,7 +699,16 @@ NEEDED_RIGHTS: Final[Mapping[int, Row | None]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Row(cluster(DESCRIBE)),
     ApiKey.OFFSET_DELETE: Row(
         whole(DELETE, GROUP, "group_id"),
-        (Items(_TOPICS, _TOPICS, named(READ, TOPIC, "name"), refused=_offsets_not_deleted, are_first=True),),
+        (
+            Items(
+                _TOPICS,
+                _TOPICS,
+                named(READ, TOPIC, "name"),
+                refused=_offsets_not_deleted,
+                are_first=True,
+                asks_always=True,
+            ),
+        ),
     ),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Row(cluster(DESCRIBE_CONFIGS)),
     ApiKey.ALTER_CLIENT_QUOTAS: Row(cluster(ALTER_CONFIGS)),

@@ -332,8 +332,8 @@ CASES = {
             "g", [offsets.OffsetDeleteRequestTopic("hidden", [offsets.OffsetDeleteRequestPartition(0)])]
         ),
         G30,
+        OF_TOPIC[READ],  # without which a group that does not exist is named as what is missing
         OF_GROUP[DELETE],
-        OF_TOPIC[READ],
     ),
     "DescribeConfigs of a topic": case(
         configs.DescribeConfigsRequest([configs.DescribeConfigsResource(2, "hidden", None)]),
@@ -915,6 +915,13 @@ async def test_refused_items_are_answered_where_they_were_asked_for(broker: Secu
     groups = [offsets.OffsetFetchRequestGroup(name, topics=None) for name in names]
     fetched_groups = (await broker.alice.call(offsets.OffsetFetchRequest(groups=groups), 9)).groups
     assert [one.group_id for one in fetched_groups] == names
+
+
+async def test_a_missing_group_is_named_before_topics_that_are_refused(broker: SecuredBroker) -> None:
+    await broker.allow(OF_GROUP[DELETE])
+    for name in ("OffsetDelete", "DeleteShareGroupOffsets"):
+        answered = await broker.alice.call(CASES[name].request(broker))
+        assert errors_in(answered) == {ErrorCode.GROUP_ID_NOT_FOUND}
 
 
 async def test_a_refusal_for_want_of_a_right_on_the_cluster_says_which(broker: SecuredBroker) -> None:
