@@ -37,6 +37,7 @@ Response = TypeVar("Response")
 
 _NOT_KAFKA = "what answers there does not speak Kafka's protocol"
 _CLOSED = "the connection was closed without an answer"
+_MAY_NEED_TLS = "; a listener with TLS does that: give --command-config, with security.protocol=SSL or SASL_SSL"
 _TLS_ALERT = b"\x15\x03"
 _NEEDS_TLS = "that listener speaks TLS: give --command-config, with security.protocol=SSL or SASL_SSL"
 HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 0
@@ -123,6 +124,8 @@ def _connected(host: str, port: int, timeout_s: float, security: ClientSecurity)
         raise NoBrokerError(f"the host {host!r} cannot be resolved") from None
     except TimeoutError:
         raise NoBrokerError(silence) from None
+    except ConnectionResetError:
+        raise NoBrokerError(_CLOSED + ("" if security.tls else _MAY_NEED_TLS)) from None
     except OSError as error:
         raise NoBrokerError((error.strerror or str(error)).lower()) from None
 
@@ -217,7 +220,7 @@ def _receive_frame(connection: socket.socket, deadline_s: float) -> memoryview:
             raise TimeoutError
         chunk = connection.recv(4096)
         if not chunk:
-            raise NoBrokerError(_NOT_KAFKA if received else _CLOSED)
+            raise ConnectionResetError if not received else NoBrokerError(_NOT_KAFKA)
         received += chunk
 
 

@@ -21,7 +21,13 @@ else:
 ENVIRONMENT_PREFIX = "FENCEPOST_"
 # Variables of the command line and the scripts that are not settings.
 RESERVED_VARIABLES = frozenset(
-    {"FENCEPOST_BOOTSTRAP", "FENCEPOST_CONFIG", "FENCEPOST_IVY_SETTINGS", "FENCEPOST_PYTHON"}
+    {
+        "FENCEPOST_BOOTSTRAP",
+        "FENCEPOST_COMMAND_CONFIG",
+        "FENCEPOST_CONFIG",
+        "FENCEPOST_IVY_SETTINGS",
+        "FENCEPOST_PYTHON",
+    }
 )
 
 SERVICE_LINK = re.compile(

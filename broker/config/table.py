@@ -107,8 +107,8 @@ class ConnectionSettings:
         "",
         "Whether clients need rights: `org.apache.kafka.metadata.authorizer.StandardAuthorizer` has access control "
         "lists (ACLs) in force, on every request, see `fencepost acls`. `kafka.security.authorizer.AclAuthorizer` of "
-        "older files means the same. Empty: all clients may do everything. No "
-        "listener authenticates clients yet: their principal is `User:ANONYMOUS`, and rules tell them apart by host.",
+        "older files means the same. Empty: all clients may do everything. "
+        "Clients of a PLAINTEXT listener are all `User:ANONYMOUS`; rules can tell them apart by host only.",
         one_of(
             "",
             "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

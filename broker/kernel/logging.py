@@ -86,12 +86,10 @@ class _ToEvents(logging.Handler):
 
 
 def _escape(_: NamedLogger, __: str, event: LogEvent) -> LogEvent:
-    """Make safe for a terminal what clients have chosen; what has several lines is for people to read, and ours."""
+    """Make safe for a terminal what clients have chosen. Tracebacks keep their lines; lists have escapes already."""
     for key, value in event.items():
         if type(value) is str and key != "exception":
             event[key] = printable(value)
-        elif isinstance(value, list | tuple | dict | set | frozenset):
-            event[key] = printable(repr(value))
     return event
 
 

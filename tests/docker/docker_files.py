@@ -65,6 +65,6 @@ class Dockerfile:
         ]
 
 
-def compose() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+def compose(name: str = "compose.yaml") -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((DOCKER / name).read_text())
     return document

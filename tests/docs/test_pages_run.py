@@ -27,6 +27,7 @@ PYTHON_PAGES = (
     "clients/aiokafka",
     "monitoring",
     "console",
+    "security",
 )
 OTHER_LANGUAGES = {"java": ("java", "mvn"), "go": ("go",), "node": ("node", "npm"), "kcat": ()}
 """Pages about clients in other languages, with the tools that they need."""
@@ -72,7 +73,8 @@ def reader(tmp_path: Path) -> Iterator[Callable[[Sequence[Block]], None]]:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if "\nstart_broker " in text:
             port = free_port()
-            environment |= {"FENCEPOST_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}"}
+            if "\nlisteners=" not in text:
+                environment |= {"FENCEPOST_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}"}
         else:
             brokers.append(BrokerProcess(tmp_path / "data"))
             port = brokers[-1].start().port

@@ -27,6 +27,8 @@ QUESTIONS = {
     "How do I come from Apache Kafka?": ("docs/moving-from-kafka.md", "MirrorMaker 2"),
     "Can I go back to the version before?": ("docs/upgrade.md", "Downgrade"),
     "Does it run on Windows, on macOS, on Python 3.14?": ("docs/faq.md", "On Python 3.14?"),
+    "How do I secure it?": ("docs/security.md", "Five minutes"),
+    "Why can my client not log in?": ("docs/troubleshooting.md", "it refused the log-in"),
     "Which settings are there?": ("docs/configuration.md", "num.partitions"),
     "Which requests does it serve?": ("docs/protocol-support.md", "InitProducerId"),
     "What does a committed transaction promise?": ("docs/transactions.md", "What is guaranteed"),
