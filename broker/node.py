@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
-from fencepost.broker.config.listeners import ALL_INTERFACES, SecurityProtocol
+from fencepost.broker.config.listeners import ALL_INTERFACES, SecurityProtocol, inter_broker_listener
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.handlers import Services
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
@@ -125,8 +125,7 @@ class Node:
         self._peers = peers
         self._loggers = Loggers() if loggers is None else loggers
         self._watch = watch
-        if placement is not None and peers is None:
-            self._peers = TcpPeers(settings.node_id, placement.address, connect=connect)
+        self._connect = connect
         self._services: Services | None = None
         self._shares: LazyShareService | None = None
         self._servers: list[Server] = []
@@ -224,6 +223,9 @@ class Node:
         if isinstance(self._disk, LocalDisk) and self._is_disk_local:
             cleanup.push_async_callback(_close_on_thread, self._disk)
         listeners = parse_listeners(settings)
+        between_brokers = inter_broker_listener(settings, listeners)
+        if self._placement is not None and self._peers is None:
+            self._peers = self._tcp_peers(self._placement, between_brokers)
         bound_listeners = []
         for listener in listeners:
             bound = self._bind(listener, settings)
@@ -248,7 +250,8 @@ class Node:
         await scram_credentials.open()
 
         advertised = bound_listeners[0].advertised
-        here = NodeAddress(settings.node_id, advertised.host, advertised.port)
+        to_nodes = bound_listeners[listeners.index(between_brokers)].advertised
+        here = NodeAddress(settings.node_id, to_nodes.host, to_nodes.port)
         topics = Topics(
             self._store,
             logs,
@@ -374,6 +377,17 @@ class Node:
         self._cleanup.callback(http.close)
         await http.accept()
         return http
+
+    def _tcp_peers(self, placement: Placement, listener: Listener) -> TcpPeers:
+        """The channel to other nodes, protected as the listener between brokers is. Raises StartError."""
+        node_id = self.settings.node_id
+        if listener.protocol is SecurityProtocol.PLAINTEXT:
+            return TcpPeers(node_id, placement.address, connect=self._connect)
+        # Imported here: a broker without TLS and SASL needs none of it.
+        from fencepost.broker.network.peer_security import peer_security
+
+        connect, log_in = peer_security(self.settings, listener)
+        return TcpPeers(node_id, placement.address, connect=connect or self._connect, log_in=log_in)
 
     def _encrypt(self, listeners: Sequence[Listener]) -> BrokerTls | None:
         """Make the TLS of the listeners that have it; None without one. Raises StartError."""

@@ -25,6 +25,8 @@ log = get_logger(__name__)
 CONNECTING = Place("connection to another node", Policy.REPORT)
 RESPONSE = Place("response of another node", Policy.REPORT)
 
+RENEWED_AT = 0.85
+"""The share of a session's time after which another connection takes its place."""
 MAXIMUM_RESPONSE_BYTES = 100 * 1024 * 1024
 
 Connect = Callable[
@@ -38,6 +40,11 @@ class PeerUnreachable(Exception):  # noqa: N818  # an expected outcome, which ca
 
     It is not known whether the node has carried out the request.
     """
+
+
+LogIn = Callable[["PeerConnection"], Awaitable[float | None]]
+"""Authenticates at another node; returns how many seconds it serves the connection, None without a bound. Raises
+PeerUnreachable."""
 
 
 class Peers(Protocol):
@@ -78,6 +85,7 @@ class PeerConnection(asyncio.Protocol):
         self._received = bytearray()
         self._waiting: deque[_PendingRequest] = deque()
         self._next_correlation_id = 0
+        self._is_leaving = False
 
     def send(self, message: Any, version: int) -> asyncio.Future[Any]:
         """Send a request; the future gets its response, or PeerUnreachable."""
@@ -90,6 +98,12 @@ class PeerConnection(asyncio.Protocol):
         self._waiting.append(_PendingRequest(correlation_id, RESPONSES[message.api_key], version, answered))
         transport.write(request_frame(correlation_id, self._client_id, message, version))
         return answered
+
+    def leave(self) -> None:
+        """Close when all requests are answered."""
+        self._is_leaving = True
+        if not self._waiting:
+            self.abort("another connection takes its place")
 
     def abort(self, reason: str) -> None:
         """Close at once, and fail all pending requests: later responses are not read."""
@@ -150,19 +164,23 @@ class PeerConnection(asyncio.Protocol):
         self._waiting.popleft()
         if not request.answered.done():
             request.answered.set_result(response)
+        if self._is_leaving:
+            self.leave()
 
 
 class _PeerLink:
     """The connection to one node, from its first request until it breaks.
 
-    opened: PeerUnreachable if it cannot be opened, or not in time.
+    opened:     PeerUnreachable if it cannot be opened, or not in time.
+    renew_at_s: the loop time from which on another link takes its place, as its session ends; None for never.
     """
 
-    __slots__ = ("opened", "opening")
+    __slots__ = ("opened", "opening", "renew_at_s")
 
     def __init__(self, opened: asyncio.Future[PeerConnection]) -> None:
         self.opened = opened
         self.opening: asyncio.Task[None] | None = None
+        self.renew_at_s: float | None = None
 
     @property
     def is_broken(self) -> bool:
@@ -183,6 +201,7 @@ class TcpPeers:
 
     address_of: the current address of a node, None while it is not alive; called for every new connection.
     connect:    the running loop's `create_connection`, unless given.
+    log_in:     authenticates on each new connection; nothing, unless given.
     A connection is opened with the first request. After a time-out it is closed, so that a late response is never taken
     for that to a later request, and a late request never arrives after its repetition on the same connection.
     """
@@ -193,10 +212,13 @@ class TcpPeers:
         address_of: Callable[[int], NodeAddress | None],
         *,
         connect: Connect | None = None,
+        log_in: LogIn | None = None,
     ) -> None:
         self._client_id = f"broker-{node_id}"
         self._address_of = address_of
         self._connect = connect
+        self._log_in = log_in
+        self._leaving: set[PeerConnection] = set()
         self._links: dict[int, _PeerLink] = {}
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -215,10 +237,15 @@ class TcpPeers:
         for link in self._links.values():
             link.give_up("this node stops")
         self._links.clear()
+        for connection in self._leaving:
+            connection.abort("this node stops")
         await asyncio.gather(*self._opening, return_exceptions=True)
 
     def _link(self, node_id: int) -> _PeerLink:
         link = self._links.get(node_id)
+        if link is not None and link.renew_at_s is not None and asyncio.get_running_loop().time() >= link.renew_at_s:
+            self._leave(link)
+            link = None
         if link is None or link.is_broken:
             loop = asyncio.get_running_loop()
             link = new = self._links[node_id] = _PeerLink(loop.create_future())
@@ -231,6 +258,13 @@ class TcpPeers:
             link.opening.add_done_callback(self._opening.discard)
         return link
 
+    def _leave(self, link: _PeerLink) -> None:
+        self._leaving = {connection for connection in self._leaving if connection.is_open}
+        if not link.is_broken:
+            connection = link.opened.result()
+            self._leaving.add(connection)
+            connection.leave()
+
     async def _open(self, node_id: int, link: _PeerLink) -> None:
         address = self._address_of(node_id)
         if address is None:
@@ -241,8 +275,17 @@ class TcpPeers:
         connection = PeerConnection(self._client_id, loop)
         try:
             await connect(lambda: connection, address.host, address.port)
+            if self._log_in is not None:
+                lifetime_s = await self._log_in(connection)
+                if lifetime_s is not None:
+                    link.renew_at_s = loop.time() + RENEWED_AT * lifetime_s
         except OSError as error:
             link.give_up(f"node {node_id} cannot be connected to: {error}")
+            return
+        except PeerUnreachable as error:
+            log.warning("node_not_logged_in_to", node=node_id, reason=str(error))
+            connection.abort(str(error))
+            link.give_up(f"node {node_id}: {error}")
             return
         except asyncio.CancelledError:
             connection.abort("it was given up")
