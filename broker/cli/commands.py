@@ -23,7 +23,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "produce": "Write lines of standard input to a topic.",
     "consume": "Print the records of a topic.",
     "groups": "Show groups of all kinds and lag, reset offsets.",
-    "transactions": "Show transactions and producers, abort transactions.",
+    "transactions": "Show transactions and producers, end transactions.",
     "acls": "Add, list and remove access control lists (ACLs).",
     "users": "Add, list and remove users with passwords (SCRAM, PLAIN).",
     "console": "Show a cluster in a web browser.",

@@ -1,34 +1,53 @@
-"""`fencepost transactions`: shows transactional ids and the producers of a partition, aborts transactions."""
+"""`fencepost transactions`: shows transactions and producers, says why a partition is stuck, ends transactions."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import click
 
 from fencepost.broker.cli.connection import admin_client, bootstrap_option, client_options, json_option, no_such
 from fencepost.broker.cli.output import format_time, print_rows
+from fencepost.broker.cli.times import DurationType
+from fencepost.broker.cli.transaction_ends import PairType, end_transaction
 
+TWO_PHASE_TIMEOUT_MS = 2_147_483_647
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 STATES = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
 
 
 @click.group()
 def transactions() -> None:
-    """Show transactions and producers, abort transactions."""
+    """Show transactions and producers, end transactions."""
 
 
 @transactions.command("list")
 @bootstrap_option
 @json_option
 @click.option("--state", "states", type=click.Choice(STATES), multiple=True, help="Only transactions in this state.")
-def list_transactions(bootstrap: str, as_json: bool, states: tuple[str, ...]) -> None:
-    """List transactional ids and their states."""
+@click.option("--in-doubt", is_flag=True, help="Only open transactions of two-phase commit: time never ends them.")
+@click.option(
+    "--older-than", "age_ms", type=DurationType(), help="Only open transactions older than, for example, 10m."
+)
+@click.option("--hanging", is_flag=True, help="Only open transactions of partitions that no coordinator knows.")
+def list_transactions(
+    bootstrap: str, as_json: bool, states: tuple[str, ...], in_doubt: bool, age_ms: int | None, hanging: bool
+) -> None:
+    """List transactional ids and their states.
+
+    Hanging transactions are listed by partition, as they have no transactional id: `transactions abort-hanging` ends
+    them.
+    """
+    if hanging:
+        if states or in_doubt:
+            raise click.UsageError("--hanging goes with --older-than alone: no coordinator knows such a transaction")
+        _list_hanging(bootstrap, age_ms or 0, as_json=as_json)
+        return
     with admin_client(bootstrap) as admin:
         listed = admin.list_transactions(state_filters=list(states) or None)
-    rows = sorted(
-        (
+        rows = [
             {
                 "transactional_id": listing.transactional_id,
                 "producer_id": listing.producer_id,
@@ -37,15 +56,54 @@ def list_transactions(bootstrap: str, as_json: bool, states: tuple[str, ...]) ->
             }
             for node_id, listings in listed.items()
             for listing in listings
-        ),
-        key=lambda row: str(row["transactional_id"]),
-    )
-    print_rows(
-        ["transactional_id", "producer_id", "state", "coordinator"],
-        rows,
-        as_json=as_json,
-        empty=f"no transactional id is {' or '.join(states)}" if states else "no transactional ids yet",
-    )
+        ]
+        columns = ["transactional_id", "producer_id", "state", "coordinator"]
+        if in_doubt or age_ms is not None:
+            columns += ["producer_epoch", "age_ms", "timeout_ms", "partitions"]
+            rows = _open_rows(admin, rows, two_phase=in_doubt, age_ms=age_ms or 0)
+    empty = f"no transactional id is {' or '.join(states)}" if states else "no transactional ids yet"
+    if in_doubt or age_ms is not None:
+        empty = "no such transaction is open"
+    rows.sort(key=lambda row: str(row["transactional_id"]))
+    print_rows(columns, rows, as_json=as_json, empty=empty)
+
+
+def _list_hanging(bootstrap: str, age_ms: int, *, as_json: bool) -> None:
+    from fencepost.broker.cli.stuck_partition import hanging_transactions
+
+    rows = [row for row in hanging_transactions(bootstrap) if row["age_ms"] >= age_ms]
+    columns = ["topic", "partition", "producer_id", "producer_epoch", "start_offset", "age_ms"]
+    print_rows(columns, rows, as_json=as_json, empty="no transaction hangs")
+
+
+def _open_rows(admin: Any, rows: list[dict[str, Any]], *, two_phase: bool, age_ms: int) -> list[dict[str, Any]]:
+    """Those of the rows whose transaction is open, as old, and if asked for, of two phases; with more columns."""
+    from kafka.errors import TransactionalIdNotFoundError
+
+    found = []
+    now_ms = int(time.time() * 1000)
+    for row in rows:
+        if row["state"] not in OPEN_STATES:
+            continue
+        name = row["transactional_id"]
+        try:
+            described = admin.describe_transactions([name])[name]
+        except TransactionalIdNotFoundError:  # it has expired since
+            continue
+        since_ms = now_ms - described.transaction_start_time_ms
+        is_two_phase = described.transaction_timeout_ms == TWO_PHASE_TIMEOUT_MS
+        if described.state.value not in OPEN_STATES or since_ms < age_ms or (two_phase and not is_two_phase):
+            continue
+        found.append(
+            {
+                **row,
+                "producer_epoch": described.producer_epoch,
+                "age_ms": max(0, since_ms),
+                "timeout_ms": described.transaction_timeout_ms,
+                "partitions": [f"{place.topic}-{place.partition}" for place in sorted(described.topic_partitions)],
+            }
+        )
+    return found
 
 
 @transactions.command()
@@ -115,13 +173,73 @@ def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None
 
 @transactions.command()
 @bootstrap_option
+@json_option
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@click.option("--broker-http", metavar="URL", help="HTTP listener of a Fencepost broker: it knows the client behind.")
+@click.option(
+    "--broker-http-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File with the token for it.",
+)
+def why(
+    bootstrap: str,
+    as_json: bool,
+    topic: str,
+    partition: int,
+    broker_http: str | None,
+    broker_http_token_file: Path | None,
+) -> None:
+    """Say why read_committed consumers of a partition wait.
+
+    One sentence; the chain from the partition to the transactional id and the client; each remedy with its command.
+    """
+    from fencepost.broker.cli.stuck_partition import show_why
+
+    try:
+        token = broker_http_token_file.read_text(encoding="utf-8").strip() if broker_http_token_file else None
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+    show_why(bootstrap, topic, partition, (broker_http, token), as_json=as_json)
+
+
+@transactions.command()
+@bootstrap_option
 @click.argument("transactional_id")
-@click.confirmation_option("--yes", prompt="This fences the producer of this id and aborts its transaction. Continue?")
-def abort(bootstrap: str, transactional_id: str) -> None:
+@click.option("--pair", type=PairType(), help="Only if this producer id and epoch wrote it.")
+@click.confirmation_option("--yes", prompt="This commits the open transaction in the place of its producer. Continue?")
+def commit(bootstrap: str, transactional_id: str, pair: tuple[int, int] | None) -> None:
+    """Commit the open transaction of a transactional id.
+
+    For a transaction in doubt, whose application has decided and is gone: the records become visible. It is refused if
+    a later session keeps the transaction. Until it ends, its producer may still add records: stop that before.
+    """
+    click.echo(end_transaction(bootstrap, transactional_id, pair, commit=True))
+
+
+@transactions.command()
+@bootstrap_option
+@click.argument("transactional_id")
+@click.option("--pair", type=PairType(), help="Only if this producer id and epoch wrote it.")
+@click.confirmation_option("--yes", prompt="This aborts the open transaction in the place of its producer. Continue?")
+def abort(bootstrap: str, transactional_id: str, pair: tuple[int, int] | None) -> None:
     """Abort the open transaction of a transactional id.
 
-    The whole of it, through its coordinator, as a new producer with this id does. The present producer is fenced: its
-    next request is refused.
+    The whole of it, through its coordinator. It is refused if a later session keeps the transaction: `terminate` aborts
+    that, too.
+    """
+    click.echo(end_transaction(bootstrap, transactional_id, pair, commit=False))
+
+
+@transactions.command()
+@bootstrap_option
+@click.argument("transactional_id")
+@click.confirmation_option("--yes", prompt="This fences the producer of this id and aborts its transaction. Continue?")
+def terminate(bootstrap: str, transactional_id: str) -> None:
+    """Abort an open transaction and fence its producer.
+
+    By a new session, as a new producer with this id begins one: the next request of the present producer is refused.
     """
     with admin_client(bootstrap) as admin:
         found = _described(admin, transactional_id)
@@ -134,7 +252,10 @@ def abort(bootstrap: str, transactional_id: str) -> None:
         producer = KafkaProducer(
             **client_options(bootstrap),
             transactional_id=transactional_id,
-            transaction_timeout_ms=found.transaction_timeout_ms,
+            # Only a client of two phases may ask for no time-out.
+            transaction_timeout_ms=60_000
+            if found.transaction_timeout_ms == TWO_PHASE_TIMEOUT_MS
+            else found.transaction_timeout_ms,
         )
         try:
             producer.init_transactions()
@@ -211,7 +332,7 @@ def _refuse_known(admin: Any, producer_id: int, place: Any) -> None:
             raise click.ClickException(
                 f"the transaction is not hanging: its coordinator knows it as that of {listing.transactional_id}, "
                 f"{found.state.value}, and will end it within its timeout of {found.transaction_timeout_ms} ms. "
-                f"`fencepost transactions abort {listing.transactional_id}` aborts all of it now; "
+                f"`fencepost transactions terminate {listing.transactional_id}` aborts all of it now; "
                 "--force aborts it on this partition alone"
             )
 

@@ -17,7 +17,7 @@ from fencepost.console.stuck import Client
 
 TIMEOUT_S: Final = 3.0
 LONGEST_ANSWER_BYTES: Final = 8 << 20
-NOT_GIVEN: Final = "the console was started without --broker-http"
+NOT_GIVEN: Final = "only the broker's HTTP port says it: name that with --broker-http"
 
 
 class HttpFailedError(Exception):

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from fencepost.two_phase.tokens import HeuristicOutcome, InDoubt, Outcome, Superseded, Token, TwoPhaseError
 
@@ -34,6 +34,15 @@ DECIDED = {
     "PrepareAbort": Outcome.ABORTED,
     "CompleteAbort": Outcome.ABORTED,
 }
+
+
+class Description(NamedTuple):
+    """A transactional id: the pair of its last transaction, and Kafka's name of its state, such as `Ongoing`."""
+
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
 
 
 class Coordinator:
@@ -103,6 +112,13 @@ class Coordinator:
         the last one.
         """
         return _outcome(self._described(token.transactional_id, timeout_s), token)
+
+    def describe(self, transactional_id: str, *, timeout_s: float = 60) -> Description | None:
+        """What the coordinator says of an id; None if it does not know it. Raises TimeoutError."""
+        found = self._described(transactional_id, timeout_s)
+        if found is None:
+            return None
+        return Description(found.producer_id, found.producer_epoch, found.state.value, found.transaction_timeout_ms)
 
     def in_doubt(self, pattern: str = ".*", *, timeout_s: float = 60) -> list[InDoubt]:
         """List the open transactions whose id matches a regular expression, oldest first. Raises TimeoutError."""

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
+from fencepost.broker.cli.commands import fencepost
 from tests.support.broker_process import BrokerProcess
 from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
 
@@ -57,3 +59,18 @@ def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     process.start()
     yield process
     process.kill()
+
+
+@pytest.fixture
+def run(broker: BrokerProcess) -> Callable[..., Result]:
+    """`run("topics", "list")` in this process, against the module's broker; `input` is its standard input."""
+
+    def run_here(*arguments: str, input: bytes | str | None = None) -> Result:  # noqa: A002  # click's own word
+        result = CliRunner().invoke(
+            fencepost, arguments, input=input, env={"FENCEPOST_BOOTSTRAP": broker.bootstrap}, prog_name="fencepost"
+        )
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run_here

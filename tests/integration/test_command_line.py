@@ -26,21 +26,6 @@ Run = Callable[..., Result]
 Unique = Callable[[str], str]
 
 
-@pytest.fixture
-def run(broker: BrokerProcess) -> Run:
-    """`run("topics", "list")` in this process, against the module's broker; `input` is its standard input."""
-
-    def run_here(*arguments: str, input: bytes | str | None = None) -> Result:  # noqa: A002  # click's own word
-        result = CliRunner().invoke(
-            fencepost, arguments, input=input, env={"FENCEPOST_BOOTSTRAP": broker.bootstrap}, prog_name="fencepost"
-        )
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run_here
-
-
 def consumed(run: Run, topic: str, *options: str) -> list[Any]:
     shown = run("consume", topic, "--from-beginning", "--idle-seconds", "0.3", "--json", *options)
     assert shown.exit_code == 0, shown.output
@@ -348,9 +333,7 @@ def test_a_hanging_transaction_is_found_and_aborted(broker: BrokerProcess, run: 
     assert f"has no open transaction on {topic}-0" in run(*command).stderr
 
 
-def test_a_transaction_is_aborted_by_its_transactional_id_and_its_producer_fenced(
-    broker: BrokerProcess, run: Run, unique: Unique
-) -> None:
+def test_a_transaction_is_terminated_and_its_producer_fenced(broker: BrokerProcess, run: Run, unique: Unique) -> None:
     from confluent_kafka import KafkaException, Producer
 
     topic, transactional_id = unique("ended"), unique("ended")
@@ -363,8 +346,8 @@ def test_a_transaction_is_aborted_by_its_transactional_id_and_its_producer_fence
     for partition in (0, 1):
         producer.produce(topic, b"open", partition=partition)
     producer.flush(10)
-    assert run("transactions", "abort", transactional_id, input="n\n").exit_code == 1
-    done = run("transactions", "abort", transactional_id, "--yes")
+    assert run("transactions", "terminate", transactional_id, input="n\n").exit_code == 1
+    done = run("transactions", "terminate", transactional_id, "--yes")
     assert done.stdout == f"aborted the transaction of {transactional_id}, and fenced its producer\n"
     for partition in json.loads(run("topics", "describe", topic, "--json").stdout):
         assert (partition["last_stable_offset"], partition["high_watermark"]) == (2, 2)
@@ -372,7 +355,7 @@ def test_a_transaction_is_aborted_by_its_transactional_id_and_its_producer_fence
     assert (described["state"], described["timeout_ms"]) == ("Empty", 54_321)
     with pytest.raises(KafkaException, match=r"fenced|newer instance|FENCED"):
         producer.commit_transaction(10)
-    again = run("transactions", "abort", transactional_id, "--yes")
+    again = run("transactions", "terminate", transactional_id, "--yes")
     assert again.exit_code == 1
     assert f"{transactional_id} has no open transaction" in again.stderr
 
@@ -425,6 +408,7 @@ def test_a_transaction_that_no_coordinator_knows_hangs_until_it_is_aborted(tmp_p
     ("arguments", "message"),
     [
         (("describe", "missing"), "there is no transactional id 'missing'"),
+        (("terminate", "missing", "--yes"), "there is no transactional id 'missing'"),
         (("abort", "missing", "--yes"), "there is no transactional id 'missing'"),
         (("producers", "missing", "0"), "UNKNOWN_TOPIC_OR_PARTITION (3)"),
         (("list", "--state", "Ended"), "'Ended' is not one of"),

@@ -154,3 +154,12 @@ def test_an_empty_call_shows_the_help_and_a_misspelt_command_the_nearest_one() -
     wrong = subprocess.run([*FENCEPOST, "topcs"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert wrong.returncode == 2
     assert "did you mean 'topics'?" in wrong.stderr
+
+
+def test_the_reading_of_the_console_needs_none_of_its_libraries() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('starlette', 'uvicorn', 'jinja2'): sys.modules[name] = None\n"
+        "import fencepost.broker.cli.stuck_partition, fencepost.console.reading.stuck\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
