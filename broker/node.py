@@ -39,6 +39,7 @@ from fencepost.broker.network.socket_sender import SendfileSockets
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.quotas.connections import ConnectionQuotas
 from fencepost.broker.requests.fetch_sessions import FetchSessionCache
+from fencepost.broker.requests.request_log import RequestLog, is_switched_on
 from fencepost.broker.share.lazy_service import LazyShareService
 from fencepost.broker.storage.descriptors import Descriptors, descriptor_limit
 from fencepost.broker.storage.disk import Disk, StorageError, remedy
@@ -330,9 +331,11 @@ class Node:
         broker_configs.on_changed.append(connection_quotas.settings_changed)
         cleanup.callback(connection_quotas.close)
         authentications = await self._authenticate(bound_listeners, scram_credentials)
+        of_listeners = [services]
         for bound in bound_listeners:
             # A client gets the advertised address of the listener that it has connected to.
             seen = dataclasses.replace(services, host=bound.advertised.host, port=bound.advertised.port)
+            of_listeners.append(seen)
             dispatcher: RequestDispatcher = Dispatcher(seen, loop=loop, quotas=client_quotas)
             if self._watch is not None:
                 dispatcher = self._watch(dispatcher, seen, loop)
@@ -356,13 +359,14 @@ class Node:
             await server.start()
         cleanup.push_async_callback(self._stop_servers)
         if http is not None:
-            http.serve(services, self._servers, network_memory)
+            http.serve(services, self._servers, network_memory, {} if tls is None else tls.listeners)
         if tls is not None:
             tls.start()
             cleanup.callback(tls.close)
             broker_configs.checks.append(tls.problem_with)
             broker_configs.on_changed.append(tls.settings_changed)
             broker_configs.on_repeated.append(tls.settings_repeated)
+        cleanup.callback(_log_requests(self._loggers, of_listeners))
 
     async def _listen_to_http(self) -> HttpService:
         """Answer probes from now on; whatever fails later, they say so. Raises StartError."""
@@ -544,6 +548,23 @@ def _watch_settings(settings: Settings, broker_configs: BrokerConfigs, topics: T
 
     changed()
     broker_configs.on_changed.append(changed)
+
+
+def _log_requests(loggers: Loggers, of_listeners: Sequence[Services]) -> Callable[[], None]:
+    """Log requests while the level of their logger asks for it; return a function that ends that."""
+    request_log = RequestLog()
+
+    def changed() -> None:
+        wanted = request_log if is_switched_on(loggers) else None
+        for services in of_listeners:
+            if services.observer is None or services.observer is request_log:
+                services.observer = wanted
+            else:
+                services.observer.then = wanted
+
+    changed()
+    loggers.on_changed.append(changed)
+    return partial(loggers.on_changed.remove, changed)
 
 
 def _watch_features(features: Features, transactions: TransactionService) -> None:

@@ -43,15 +43,17 @@ def _value(value: Callable[[Scrape], float]) -> Callable[[Scrape], Samples]:
 
 
 def _requests(scrape: Scrape) -> Samples:
-    for api, counts in scrape.view.requests.by_api.items():
-        for api_version, count in sorted(counts.by_version.items()):
-            yield Sample(f'request="{api}",version="{api_version}"', count)
+    counted = scrape.view.requests.by_version.items()
+    for (api, api_version), counts in sorted(counted, key=lambda one: (one[0][0].name, one[0][1])):
+        yield Sample(f'request="{api.name}",version="{api_version}"', counts.requests_count)
 
 
 def _errors(scrape: Scrape) -> Samples:
-    for api, counts in scrape.view.requests.by_api.items():
-        for code, count in sorted(counts.errors.items()):
-            yield Sample(f'request="{api}",error="{_error_name(code)}"', count)
+    for api, counts in scrape.view.requests.by_api().items():
+        errors = {**counts.errors, 0: counts.errors[0] + counts.usual_count}
+        for code, count in sorted(errors.items()):
+            if count:
+                yield Sample(f'request="{api}",error="{_error_name(code)}"', count)
 
 
 def _error_name(code: int) -> str:
@@ -63,7 +65,7 @@ def _error_name(code: int) -> str:
 
 def _durations(of: Callable[[RequestCounts], RecentHistogram]) -> Callable[[Scrape], Samples]:
     def collect(scrape: Scrape) -> Samples:
-        for api, counts in scrape.view.requests.by_api.items():
+        for api, counts in scrape.view.requests.by_api().items():
             yield from summary_samples(f'request="{api}"', of(counts), QUANTILES)
 
     return collect

@@ -23,7 +23,7 @@ SECTIONS: Final = {
     "Transactions": TRANSACTION_FAMILIES,
     "Groups": GROUP_FAMILIES,
     "Connections": CONNECTION_FAMILIES,
-    "Rights": SECURITY_FAMILIES,
+    "Certificates and rights": SECURITY_FAMILIES,
     "Quotas": QUOTA_FAMILIES,
     "Cluster": CLUSTER_FAMILIES,
     "Disk, event loop and process": MACHINE_FAMILIES,

@@ -91,5 +91,5 @@ def summary_samples(labels: str, recent: RecentHistogram, quantiles: Sequence[fl
     if values_s is not None:
         for quantile, value_s in zip(quantiles, values_s, strict=True):
             yield Sample(f'{labels}{comma}quantile="{quantile}"', value_s * 1000)
-    yield Sample(labels, recent.all.total_s * 1000, "_sum")
-    yield Sample(labels, recent.all.count, "_count")
+    yield Sample(labels, recent.total_us / 1000, "_sum")
+    yield Sample(labels, recent.count, "_count")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from fencepost.broker.network.network_memory import NetworkMemory
     from fencepost.broker.network.server import Server
     from fencepost.broker.requests.api import Services
+    from fencepost.broker.security.tls import ListenerTls
 
 
 @dataclass(slots=True)
 class NodeView:
     """The parts of a node that is started.
 
+    certificates: of the listeners with TLS, by name.
     started_ms: wall time of the start. failure: returns why the node stopped, if it did.
     """
 
@@ -38,6 +40,7 @@ class NodeView:
     transactions: TransactionMetrics
     loop_delay: LoopDelay
     creation_rates: CreationRates
+    certificates: Mapping[str, ListenerTls]
     started_ms: int
     data_directory: str
     failure: Callable[[], str | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
@@ -27,40 +27,50 @@ _MOST_NAMES: Final = 10_000
 _now_s = time.perf_counter
 
 
-class RequestCounts:
-    """Counts of one API.
+class Observation:
+    """What is known of a request that is not answered yet; of most, only when it began.
 
-    by_version: requests. total, local: their duration, and that of their first step; the rest they have waited.
+    waits_s:     when it began to wait; 0.0 if it does not.
+    topic_data:  of a Produce.
+    producer_id: whose request it is; negative for those that repeat an earlier one, or have no producer.
     """
 
-    __slots__ = ("by_version", "errors", "local", "remote", "total")
+    waits_s = 0.0
+    topic_data: Any = ()
+    producer_id = -1
+
+    def __init__(self, begun_s: float) -> None:
+        self.begun_s = begun_s
+
+
+class RequestCounts:
+    """Counts of one API, or of one version of it.
+
+    usual_count: answers without an error, which are not in `errors`.
+    total, local, remote: durations; of the first step; of the rest, where there was one.
+    """
+
+    __slots__ = ("errors", "local", "remote", "requests_count", "total", "usual_count")
 
     def __init__(self) -> None:
-        self.by_version: Counter[int] = Counter()
+        self.requests_count = 0
+        self.usual_count = 0
         self.errors: Counter[int] = Counter()
         self.total = RecentHistogram()
         self.local = RecentHistogram()
         self.remote = RecentHistogram()
 
+    def add(self, other: RequestCounts) -> None:
+        """Add the counts of another version."""
+        self.requests_count += other.requests_count
+        self.usual_count += other.usual_count
+        self.errors.update(other.errors)
+        for mine, others in ((self.total, other.total), (self.local, other.local), (self.remote, other.remote)):
+            mine.merge(others)
+
     def turn(self) -> None:
         for histogram in (self.total, self.local, self.remote):
             histogram.turn()
-
-
-class Observation:
-    """What is known of a request that is not answered yet.
-
-    topics:      of a Produce, name (or id) and partition count.
-    producer_id: whose request it is; negative for most, which repeat an earlier one or have no producer.
-    """
-
-    __slots__ = ("begun_s", "producer_id", "topics", "waits_s")
-
-    def __init__(self) -> None:
-        self.begun_s = _now_s()
-        self.waits_s = 0.0
-        self.producer_id = -1
-        self.topics: list[tuple[str | bytes, int]] | None = None
 
 
 class RequestMetrics:
@@ -72,18 +82,27 @@ class RequestMetrics:
     """
 
     def __init__(self, clients: ProducerClients) -> None:
-        self.by_api: dict[str, RequestCounts] = {}
-        self.produced: Counter[str | bytes] = Counter()
+        self.produced: dict[str | bytes, int] = {}
         self.produced_before = 0
         self.then: RequestObserver | None = None
+        self._counts: dict[tuple[Api, int], RequestCounts] = {}
         self._clients = clients
 
+    @property
+    def by_version(self) -> Mapping[tuple[Api, int], RequestCounts]:
+        return self._counts
+
+    def by_api(self) -> dict[str, RequestCounts]:
+        """The sums over all versions, by name of the API."""
+        found: dict[str, RequestCounts] = {}
+        for (api, _), counts in self._counts.items():
+            found.setdefault(api.name, RequestCounts()).add(counts)
+        return found
+
     def begun(self, api: Api, context: RequestContext, request: Any) -> None:
-        observation = context.observation = Observation()
+        observation = context.observation = Observation(_now_s())
         if api.key == PRODUCE:
-            observation.topics = [
-                (topic.name or topic.topic_id, len(topic.partition_data)) for topic in request.topic_data
-            ]
+            observation.topic_data = request.topic_data
         if context.cached is None:
             observation.producer_id = self._clients.seen(api.key, context.connection, request)
         if self.then is not None:
@@ -94,28 +113,27 @@ class RequestMetrics:
 
     def answered(self, api: Api, context: RequestContext, requests_count: int, answer: Any) -> None:
         observation: Observation = context.observation
-        now_s = _now_s()
-        counts = self.by_api.get(api.name)
-        if counts is None:
-            counts = self.by_api[api.name] = RequestCounts()
-        counts.by_version[context.api_version] += requests_count
-        counts.total.add(now_s - observation.begun_s, requests_count)
-        waits_s = observation.waits_s
-        counts.local.add((waits_s or now_s) - observation.begun_s, requests_count)
-        counts.remote.add(now_s - waits_s if waits_s else 0.0, requests_count)
-        if observation.topics is not None:
-            for topic, count in observation.topics:
-                if topic in self.produced or len(self.produced) < _MOST_NAMES:
-                    self.produced[topic] += count * requests_count
-        kind = type(answer)
-        is_failed = False
-        if answer is None or kind is UsualAnswer or kind is ProduceRun:
-            is_failed = kind is ProduceRun and answer.failure is not None
-            counts.errors[ErrorCode.KAFKA_STORAGE_ERROR if is_failed else 0] += requests_count
+        key = api, context.api_version
+        try:
+            counts = self._counts[key]
+        except KeyError:
+            counts = self._counts[key] = RequestCounts()
+        counts.requests_count += requests_count
+        now_s, begun_s, waits_s = _now_s(), observation.begun_s, observation.waits_s
+        counts.total.add(now_s - begun_s, requests_count)
+        if waits_s:
+            counts.local.add(waits_s - begun_s, requests_count)
+            counts.remote.add(now_s - waits_s, requests_count)
         else:
-            for code in _errors_of(answer):
-                counts.errors[code] += 1
-                is_failed = is_failed or code != 0
+            counts.local.add(now_s - begun_s, requests_count)
+        for topic in observation.topic_data:
+            self._count_produced(topic.name or topic.topic_id, len(topic.partition_data) * requests_count)
+        kind = type(answer)
+        if kind is UsualAnswer or answer is None or (kind is ProduceRun and answer.failure is None):
+            counts.usual_count += requests_count
+            is_failed = False
+        else:
+            is_failed = self._count_errors(counts, answer)
             if api.key == INIT_PRODUCER_ID:
                 observation.producer_id = answer.producer_id
         if observation.producer_id >= 0 and not is_failed:
@@ -123,9 +141,30 @@ class RequestMetrics:
         if self.then is not None:
             self.then.answered(api, context, requests_count, answer)
 
+    def _count_produced(self, topic: str | bytes, count: int) -> None:
+        try:
+            self.produced[topic] += count
+        except KeyError:
+            if len(self.produced) < _MOST_NAMES:
+                self.produced[topic] = count
+            else:
+                self.produced_before += count
+
+    @staticmethod
+    def _count_errors(counts: RequestCounts, answer: Any) -> bool:
+        """Count the error codes of an answer; return whether there is one."""
+        if type(answer) is ProduceRun:
+            counts.errors[ErrorCode.KAFKA_STORAGE_ERROR] += 1
+            return True
+        is_failed = False
+        for code in _errors_of(answer):
+            counts.errors[code] += 1
+            is_failed = is_failed or code != 0
+        return is_failed
+
     def turn(self) -> None:
         """Begin a minute."""
-        for counts in self.by_api.values():
+        for counts in self._counts.values():
             counts.turn()
 
     def topic_deleted(self, name: str, topic_id: bytes) -> None:

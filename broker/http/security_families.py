@@ -1,4 +1,4 @@
-"""Families about rights and quotas."""
+"""Families about certificates, rights and quotas."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def _refused_count(scrape: Scrape) -> Samples:
 def _acl_count(scrape: Scrape) -> Samples:
     acls = scrape.view.services.acls
     yield Sample("", 0 if acls is None else len(acls.matching(lambda _: True)))
+
+
+def _certificate_expiries(scrape: Scrape) -> Samples:
+    for listener, tls in scrape.view.certificates.items():
+        yield Sample(label_text(("listener",), (listener,)), tls.in_force.certificate.not_after_s)
 
 
 def _quotas(key: QuotaKey, value: Callable[[QuotaUsage], float]) -> Callable[[Scrape], Samples]:
@@ -60,6 +65,13 @@ SECURITY_FAMILIES: Final = (
         "Operations that clients were refused for want of a right; what is allowed is not counted.",
         ("result",),
         _refused_count,
+    ),
+    Family(
+        "fencepost_tls_certificate_expiry_timestamp_seconds",
+        GAUGE,
+        "When the certificate of a listener expires, in seconds since 1970; only of listeners with TLS.",
+        ("listener",),
+        _certificate_expiries,
     ),
     Family("fencepost_acl_count", GAUGE, "ACLs in force.", (), _acl_count),
 )

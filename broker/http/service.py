@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fencepost.broker.config import Settings
 from fencepost.broker.http.connection_rates import CreationRates
@@ -18,6 +19,9 @@ from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.network.network_memory import NetworkMemory
 from fencepost.broker.network.server import Server
 from fencepost.broker.requests.api import Services
+
+if TYPE_CHECKING:
+    from fencepost.broker.security.tls import ListenerTls
 
 
 class HttpService:
@@ -46,8 +50,14 @@ class HttpService:
         services.observer = requests
         self._observed = requests, clients
 
-    def serve(self, services: Services, servers: Sequence[Server], network_memory: NetworkMemory) -> None:
-        """Answer from a node that has started."""
+    def serve(
+        self,
+        services: Services,
+        servers: Sequence[Server],
+        network_memory: NetworkMemory,
+        certificates: Mapping[str, ListenerTls],
+    ) -> None:
+        """Answer from a node that has started. certificates: of the listeners with TLS, by name."""
         assert self._observed is not None, "the node's requests are observed before it serves them"
         requests, clients = self._observed
         topics, transactions = services.topics, TransactionMetrics(services.clock)
@@ -80,6 +90,7 @@ class HttpService:
             transactions=transactions,
             loop_delay=loop_delay,
             creation_rates=rates,
+            certificates=certificates,
             started_ms=services.clock.now_ms(),
             data_directory=topics.directory.path,
             failure=self._failure,

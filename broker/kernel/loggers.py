@@ -7,7 +7,7 @@ Source: KIP-412; Kafka's RuntimeLoggerManager and Log4jCoreController.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 
 from fencepost.broker.config import Alteration, AlterationRefusal, AlterOperation
@@ -32,9 +32,13 @@ class LogLevel(IntEnum):
 
 class Loggers:
     """The level of each logger: its own, else that of the nearest package above that has one (`broker.log` for
-    `broker.log.cleaner`), else the root's."""
+    `broker.log.cleaner`), else the root's.
+
+    on_changed: called after a level was set or removed.
+    """
 
     def __init__(self, root_level: LogLevel = LogLevel.INFO) -> None:
+        self.on_changed: list[Callable[[], None]] = []
         self._own = {ROOT: root_level}
         self._effective: dict[str, LogLevel] = {}
 
@@ -42,6 +46,10 @@ class Loggers:
         """The root, and the modules and packages that log."""
         names = {above for module in _modules_that_log() for above in (module, *_packages_above(module))}
         return [ROOT, *sorted(names)]
+
+    def own_level(self, name: str) -> LogLevel | None:
+        """The level that was set for this logger itself; None if those above apply."""
+        return self._own.get(name)
 
     def level(self, name: str) -> LogLevel:
         """The effective level of a logger, known or not."""
@@ -68,6 +76,8 @@ class Loggers:
                     self._own.pop(name, None)
                 self._effective.clear()
                 log.warning("log_level_altered", logger=name, log_level=self.level(name).name)
+            for changed in self.on_changed:
+                changed()
         return refusal
 
     def _refusal(self, alterations: Sequence[Alteration]) -> AlterationRefusal | None:

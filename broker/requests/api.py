@@ -116,7 +116,12 @@ async def build_in_slices(steps: SlicedWork[Any]) -> SlicedResponse:
 
 
 class RequestObserver(Protocol):
-    """Sees every request and its answer: for metrics and a request log. Its methods raise nothing."""
+    """Sees every request and its answer: for metrics and a request log. Its methods raise nothing.
+
+    then: another observer, which it passes requests and answers on to; for one that stays in place.
+    """
+
+    then: RequestObserver | None
 
     def begun(self, api: Api, context: RequestContext, request: Any) -> None:
         """Note that a request begins. What it finds out is in `context.observation` until the answer.

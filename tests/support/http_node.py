@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -56,6 +57,7 @@ def token_file(directory: Path) -> Path:
 @asynccontextmanager
 async def http_node(directory: Path, **chosen: Any) -> AsyncIterator[HttpNode]:
     """A node with an HTTP listener and tokens."""
+    os.makedirs(directory, exist_ok=True)
     settings = {"fencepost_http_listener": LISTENER, "fencepost_http_token_file": str(token_file(directory))}
     async with running(directory / "data", **(settings | chosen)) as node:
         assert node.http_address is not None

@@ -20,6 +20,12 @@ from tests.support.admin_client import create
 MONITORING = Path(__file__).resolve().parents[3] / "docs" / "monitoring"
 OF_PROMETHEUS = {"up": {"job", "instance"}}
 ADDED_BY_PROMETHEUS = {"job", "instance"}
+ONLY_WHERE_USED = {
+    family.name: set(family.labels)
+    for family in FAMILIES
+    if family in QUOTA_FAMILIES or family.name == "fencepost_tls_certificate_expiry_timestamp_seconds"
+}
+"""Families without a sample on a broker without TLS and quotas, with their labels."""
 WORDS = {
     *("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"),
     *("sum", "max", "min", "count", "avg"),
@@ -125,7 +131,7 @@ def test_an_expression_asks_for_what_a_scrape_has(where: str, scraped: Mapping[s
     assert names, expression
     of_all: set[str] = set()
     for name, labels in names.items():
-        known = scraped.get(name) or OF_PROMETHEUS.get(name) or (set() if name in scraped else None)
+        known = scraped.get(name, OF_PROMETHEUS.get(name, ONLY_WHERE_USED.get(name)))
         assert known is not None or name in recorded, f"{name} is in no scrape: {expression}"
         known = (known or set()) | ADDED_BY_PROMETHEUS
         assert labels <= known, f"{name} has no label {labels - known}: {expression}"
@@ -133,10 +139,12 @@ def test_an_expression_asks_for_what_a_scrape_has(where: str, scraped: Mapping[s
     assert groupings_of(expression) <= of_all, expression
 
 
-def test_a_live_scrape_has_a_sample_of_every_family_but_those_of_quotas(scraped: Mapping[str, set[str]]) -> None:
+def test_a_live_scrape_has_a_sample_of_every_family_that_needs_no_quota_and_no_certificate(
+    scraped: Mapping[str, set[str]],
+) -> None:
     suffixes = ("", "_count", "_bucket")
     missing = {family.name for family in FAMILIES if not any(family.name + suffix in scraped for suffix in suffixes)}
-    assert missing == {family.name for family in QUOTA_FAMILIES}, "of quotas only while there are some"
+    assert missing == ONLY_WHERE_USED.keys()
     for family in FAMILIES:
         shown = set().union(*(scraped.get(family.name + suffix, set()) for suffix in suffixes))
         assert shown <= set(family.labels) | {"quantile", "le"}, family.name

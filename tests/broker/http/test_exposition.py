@@ -168,4 +168,4 @@ def test_quantiles_forget_what_is_older_than_two_minutes() -> None:
     assert recent.quantiles_s() is not None
     recent.turn()
     assert recent.quantiles_s() is None
-    assert recent.all.count == 1
+    assert recent.count == 1

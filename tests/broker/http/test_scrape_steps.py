@@ -22,9 +22,9 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.transaction.metadata import new_transaction
 from tests.support.http_node import HttpNode, http_node
 
-PARTITIONS_COUNT = 2_000
-GROUPS_COUNT = 5_000
-TRANSACTIONS_COUNT = 20_000
+PARTITIONS_COUNT = 1_000
+GROUPS_COUNT = 1_000
+TRANSACTIONS_COUNT = 10_000
 LONGEST_STEP_S = 0.005
 """Of processor time, on a machine that does other things, too; the aim of a step is 1 ms."""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from fencepost.broker.http import security_families
 from fencepost.broker.quotas.entities import QuotaKey, entity_of
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.http.test_metrics import values_of
 from tests.broker.test_node import connected
+from tests.support.certificates import Authority
 from tests.support.http_node import HttpNode, http_node
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -56,3 +58,19 @@ async def test_the_use_of_many_clients_is_cut_off(tmp_path: Path, monkeypatch: p
         text = (await http.get("/metrics")).text
         assert "# left out: the use of producer_byte_rate of more than 3 clients" in text
         assert len([name for name in values_of(text) if name.startswith("kafka_server_produce_byte_rate")]) == 3
+
+
+async def test_the_end_of_a_certificate_is_shown_by_listener(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    files = authority.server()
+    encrypted = {
+        "listeners": ("SSL://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0"),
+        "ssl_keystore_location": str(files.both),
+    }
+    name = "fencepost_tls_certificate_expiry_timestamp_seconds"
+    async with http_node(tmp_path, **encrypted) as http:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        found = {one: value for one, value in (await values(http)).items() if one.startswith(name)}
+        assert found == {f'{name}{{listener="SSL"}}': certificate.not_valid_after_utc.timestamp()}
+    async with http_node(tmp_path / "without") as http:
+        assert name not in (await http.get("/metrics")).text

@@ -21,6 +21,7 @@ from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.requests.api import Restriction
 from fencepost.broker.requests.routes import Api
 from fencepost.broker.security.authorizer import Rights
+from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -712,6 +713,8 @@ def detail_of(request: Any) -> Any:
 class Observer:
     """Keeps the replies that it sees."""
 
+    then: Any = None
+
     def __init__(self) -> None:
         self.seen: list[tuple[str, int, int]] = []
 
@@ -827,12 +830,12 @@ async def test_the_observer_sees_the_reply_of_a_request_that_fails_once(
         sent_count = 3 if planted[1] == "write" else 1
         for _ in range(sent_count):
             await client.send(brokers.frame(request, 12))
-        charged: list[tuple[str, str, float]] = []
+        charged: list[tuple[str, tuple[str, str], float]] = []
         charge: Callable[..., int] = type(brokers.warm.node.services.client_quotas).charge
 
-        def noted(quotas: Any, key: str, client_id: str, amount: float) -> int:
-            charged.append((key, client_id, amount))
-            return charge(quotas, key, client_id, amount)
+        def noted(quotas: Any, key: str, client: tuple[str, str], amount: float) -> int:
+            charged.append((key, client, amount))
+            return charge(quotas, key, client, amount)
 
         monkeypatch.setattr(type(brokers.warm.node.services.client_quotas), "charge", noted)
 
@@ -844,7 +847,7 @@ async def test_the_observer_sees_the_reply_of_a_request_that_fails_once(
             frame = brokers.frame(request, 12)
             assert isinstance(await client.send(frame), bytes)
         assert observer.seen == [("Produce", 1 + number, 1) for number in range(sent_count + 1)]
-        assert charged == [("producer_byte_rate", CLIENT_ID, len(frame) - 4)]
+        assert charged == [("producer_byte_rate", (ANONYMOUS, CLIENT_ID), len(frame) - 4)]
         # What the other broker has not got.
         for _ in range(sent_count):
             await brokers.sides[1].client.send(frame)
