@@ -107,6 +107,24 @@ class Authentication:
     dispatcher: serves the requests of clients that are known.
     """
 
+    __slots__ = (
+        "_began_again_s",
+        "_common",
+        "_connection",
+        "_deadline",
+        "_delay_ms",
+        "_dispatcher",
+        "_ends",
+        "_exchange",
+        "_expiry",
+        "_is_raw",
+        "_known_by",
+        "_mechanism",
+        "_principal",
+        "_state",
+        "long_polls",
+    )
+
     def __init__(self, common: ListenerAuthentication, dispatcher: RequestDispatcher) -> None:
         self.long_polls: LongPolls = dispatcher.long_polls
         self._common = common

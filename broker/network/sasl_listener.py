@@ -21,7 +21,7 @@ from fencepost.broker.network.server import StartError
 from fencepost.broker.security.sasl import oauthbearer, plain, scram
 from fencepost.broker.security.sasl.exchange import Exchange
 from fencepost.broker.security.sasl.failure_delays import FailureDelays
-from fencepost.broker.security.sasl.jaas import plain_users
+from fencepost.broker.security.sasl.jaas import OAUTHBEARER_MODULE, SCRAM_MODULE, plain_users, read_login_module
 from fencepost.broker.security.sasl.plain import ClearPasswords, Passwords, PlainExchange
 from fencepost.broker.security.sasl.scram import ScramExchange
 from fencepost.broker.security.sasl.scram_users import ScramUsers
@@ -126,7 +126,7 @@ class SaslListeners:
         users: dict[str, str] = {}
         if jaas is not None:
             try:
-                users = plain_users(jaas.reveal())
+                users = self._users_of(jaas.reveal(), listener)
             except ValueError as error:  # also where what it refers to cannot be read
                 raise StartError(f"{where}: {error}") from None
         if not users and not path:
@@ -144,6 +144,13 @@ class SaslListeners:
         clear = ClearPasswords(users, secrets.token_bytes(32))
         passwords: Passwords = clear if not path else AllPasswords(clear, await self._users_file(path))
         return lambda: PlainExchange(passwords)
+
+    def _users_of(self, jaas: str, listener: Listener) -> dict[str, str]:
+        """The users in a text; none if it is for another mechanism, and meant for all. Raises ValueError."""
+        is_for_plain = self._settings.of_listener("sasl.jaas.config", listener.name, plain.MECHANISM) is not None
+        if not is_for_plain and read_login_module(jaas).name in (SCRAM_MODULE, OAUTHBEARER_MODULE):
+            return {}
+        return plain_users(jaas)
 
     async def _users_file(self, path: str) -> UsersFile:
         from fencepost.broker.security.sasl.users_file import UsersFile, UsersFileError

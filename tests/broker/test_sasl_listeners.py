@@ -22,7 +22,7 @@ from fencepost.broker.network.authentication_counts import AuthenticationCounts
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node import Node
 from fencepost.broker.requests.api import APIS
-from fencepost.broker.security.sasl.jaas import PLAIN_MODULE
+from fencepost.broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
 from fencepost.broker.security.sasl.users_file import hash_password, write_users
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import request_frame
@@ -276,6 +276,20 @@ async def test_each_listener_has_its_own_mechanisms(tmp_path: Path) -> None:
     [
         ((), {}, "no mechanism: set sasl.enabled.mechanisms"),
         (("PLAIN",), {}, "enables PLAIN and has no users"),
+        (
+            ("PLAIN",),
+            {"sasl_jaas_config": Password(f'{SCRAM_MODULE} required username="a" password="b";')},
+            "enables PLAIN and has no users",
+        ),
+        (
+            ("PLAIN",),
+            {
+                "of_listeners": {
+                    "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{SCRAM_MODULE} required user_a="b";'
+                }
+            },
+            "not PLAIN's",
+        ),
         (("PLAIN",), {"sasl_jaas_config": Password("secret")}, "sasl.jaas.config for PLAIN: it has to end with"),
         (("PLAIN",), {"sasl_jaas_config": Password("${file:/none/secret}")}, "the file /none/secret cannot be read"),
         (("PLAIN",), {"fencepost_plain_users_file": "/none/users"}, "cannot read /none/users: No such file"),

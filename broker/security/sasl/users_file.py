@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import os
 import secrets
+import stat
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -154,6 +156,17 @@ class UsersFile:
 
     # On a thread
 
+    def _warn_of_other_readers(self) -> None:
+        with contextlib.suppress(OSError):
+            mode = stat.S_IMODE(os.stat(self._path).st_mode)
+            if mode & 0o077:
+                log.warning(
+                    "users_file_open_to_others",
+                    path=self._path,
+                    mode=f"{mode:o}",
+                    hint="let only the user that the broker runs as read it: chmod 600",
+                )
+
     def _check(self, name: str, password: str) -> bool:
         self._read_if_changed()
         users = self._users
@@ -176,6 +189,7 @@ class UsersFile:
         if costs:
             self._nobody = self._nobody._replace(cost=costs[0][0])
         self._users, self._read_of = users, read_of
+        self._warn_of_other_readers()
 
 
 def _state_of(path: str) -> tuple[int, ...]:

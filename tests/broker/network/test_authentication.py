@@ -696,7 +696,7 @@ def test_a_session_whose_expiry_fails_ends(error: BaseException, monkeypatch: py
     async def story() -> None:
         client = SaslClient(SaslLimits(reauth_ms=8_000))
         await client.log_in()
-        monkeypatch.setattr(client.authentication, "_step", raising(error))
+        monkeypatch.setattr(Authentication, "_step", raising(error))
         with logged(authentication.EXPIRY):
             await asyncio.sleep(9)
         assert client.client.transport.ended == "aborted"
@@ -709,7 +709,7 @@ def test_a_session_whose_expiry_fails_ends(error: BaseException, monkeypatch: py
 def test_an_authentication_whose_end_fails_ends(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         client = SaslClient()
-        monkeypatch.setattr(client.authentication, "_step", raising(error))
+        monkeypatch.setattr(Authentication, "_step", raising(error))
         with logged(authentication.DEADLINE):
             await asyncio.sleep(11)
         assert client.client.transport.ended == "aborted"

@@ -105,6 +105,16 @@ def test_only_its_owner_can_read_the_file(path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["users"], "nothing else is left"
 
 
+async def test_a_file_that_others_can_read_is_warned_of(path: Path) -> None:
+    write_users(str(path), {"alice": hash_password("secret")})
+    os.chmod(path, 0o644)
+    file = UsersFile(str(path))
+    with capture_logs() as lines:
+        await file.open()
+    file.close()
+    assert [(line["event"], line["mode"]) for line in lines] == [("users_file_open_to_others", "644")]
+
+
 def test_comments_and_empty_lines_are_skipped(path: Path) -> None:
     path.write_text(f"# users\n\nalice:{hash_password('x')}\n")
     assert list(read_users(str(path))) == ["alice"]
