@@ -109,6 +109,7 @@ class Jwks:
         self._read_again_at_s = 0.0
         self._backoff_ms = settings.retry_backoff_ms
         self._is_closed = False
+        self._is_failing = False
 
     async def open(self) -> None:
         """Read the keys for the first time. Raises JwksError."""
@@ -162,11 +163,16 @@ class Jwks:
         try:
             await self._read()
         except JwksError as error:
-            log.warning("keys_not_refreshed", reason=str(error), hint="the keys that were read last are kept")
+            if not self._is_failing:
+                log.warning("keys_not_refreshed", reason=str(error), hint="the keys that were read last are kept")
+            self._is_failing = True
             self._schedule(self._backoff_ms)
             self._backoff_ms = min(2 * self._backoff_ms, settings.retry_backoff_max_ms)
         else:
             self._backoff_ms = settings.retry_backoff_ms
+            if self._is_failing:
+                log.info("keys_refreshed", url=settings.url)
+            self._is_failing = False
 
 
 class TokenValidator:
