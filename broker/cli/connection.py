@@ -92,11 +92,13 @@ def kafka_errors(bootstrap: str) -> Iterator[None]:
     except NoLoginError as error:
         raise click.ClickException(f"{bootstrap} does not serve this client: {error}") from None
     except NoBrokerError as error:
-        raise click.ClickException(
-            f"no broker answers at {bootstrap}: {error}. Start one with "
-            f"`fencepost serve --listener {bootstrap.split(',')[0]} --data-dir DIRECTORY`, "
+        advice = (
+            ""
+            if "--command-config" in str(error)
+            else f". Start one with `fencepost serve --listener {bootstrap.split(',')[0]} --data-dir DIRECTORY`, "
             "or name another with --bootstrap"
-        ) from None
+        )
+        raise click.ClickException(f"no broker answers at {bootstrap}: {error}{advice}") from None
     try:
         check_advertised(bootstrap, security=security)
     except NoLoginError as error:

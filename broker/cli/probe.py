@@ -144,7 +144,7 @@ def _secured(connection: socket.socket, context: ssl.SSLContext, host: str) -> I
             "that are trusted"
         ) from None
     except ssl.SSLEOFError:
-        raise NoBrokerError("it closed the connection in the TLS handshake; does that listener speak TLS?") from None
+        raise NoBrokerError("it closed the connection in the TLS handshake: that listener may have no TLS") from None
     except ssl.SSLError as error:
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if error.reason == "WRONG_VERSION_NUMBER":
@@ -213,7 +213,9 @@ def _receive_frame(connection: socket.socket, deadline_s: float) -> memoryview:
         try:
             found = find_frame(received, 0, len(received), LARGEST_REPLY_BYTES)
         except DecodeError:
-            raise NoBrokerError(_NEEDS_TLS if received.startswith(_TLS_ALERT) else _NOT_KAFKA) from None
+            if received.startswith(_TLS_ALERT):
+                raise NoLoginError(_NEEDS_TLS) from None
+            raise NoBrokerError(_NOT_KAFKA) from None
         if found is not None:
             return memoryview(received)[slice(*found)]
         if time.perf_counter() > deadline_s:

@@ -171,3 +171,24 @@ def test_systemd_takes_the_unit(unit: configparser.ConfigParser, tmp_path: Path)
     path.write_text(text.replace("User=fencepost", "User=root"), encoding="utf-8")
     checked = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_the_secured_part_of_the_manifest_is_what_a_broker_takes() -> None:
+    (text,) = [
+        block.text
+        for block in blocks((DOCS / "kubernetes.md").read_text(encoding="utf-8"))
+        if "initContainers" in block.text
+    ]
+    secured = yaml.safe_load(text)
+    (container,) = secured["containers"]
+    environment = {one["name"]: one["value"].replace("$(NAMESPACE)", "here") for one in container["env"]}
+    loaded = load_settings(environment=environment)
+    assert loaded.warnings == ()
+    assert loaded.settings.sasl_enabled_mechanisms == ("SCRAM-SHA-512",)
+    (mount,) = container["volumeMounts"]
+    assert loaded.settings.ssl_keystore_location.startswith(mount["mountPath"])
+    assert mount["name"] in {volume["name"] for volume in secured["volumes"]}
+    (first,) = secured["initContainers"]
+    directory = container["args"][container["args"].index("--data-dir") + 1]
+    assert f"--data-dir {directory}" in first["args"][0]
+    assert f"{directory}/metadata.sqlite" in first["args"][0]

@@ -54,7 +54,8 @@ def test_a_broker_is_recognized_by_its_answer() -> None:
         (b"HTTP/1.1 400 Bad Request\r\n", "does not speak Kafka's protocol"),
         (REPLY[:-1], "does not speak Kafka's protocol"),
         (b"\x00\x00\x00\x05\x00\x00\x00\x01\x00", "does not speak Kafka's protocol"),
-        (b"", "closed without an answer"),
+        (b"", "closed without an answer; a listener with TLS does that: give --command-config"),
+        (bytes.fromhex("15 0303 0002 02 0a"), "that listener speaks TLS: give --command-config"),
     ],
 )
 def test_a_server_that_is_no_broker_is_recognised(reply: bytes, part: str) -> None:
