@@ -169,6 +169,8 @@ class Cluster:
         async with self._opening.setdefault(address, asyncio.Lock()):
             connection = self._connections.get(address)
             if connection is None or connection.is_closed:
+                if connection is not None:
+                    connection.close()
                 connection = self._connections[address] = await Connection.open(host, port, self._security)
             return connection
 

@@ -65,7 +65,12 @@ class Connection:
         self._numbers = itertools.count(1)
         self._turn = asyncio.Lock()
         self._versions: dict[int, tuple[int, int]] = {}
-        self.is_closed = False
+        self._was_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether either side has closed it, as brokers do with idle connections."""
+        return self._was_closed or self._reader.at_eof()
 
     @classmethod
     async def open(cls, host: str, port: int, security: Security) -> Connection:
@@ -98,7 +103,7 @@ class Connection:
 
     def close(self) -> None:
         """Close without waiting."""
-        self.is_closed = True
+        self._was_closed = True
         self._writer.close()
 
     def version_of(self, request: Any) -> int:

@@ -60,7 +60,9 @@ class Member:
 
 @dataclass
 class GroupLag:
-    """A committed offset and what it means. who: the client id of the member that has the partition."""
+    """A committed offset and what it means. who: the client id of the member that has the partition. age_ms: how long
+    the first record that it has not read has been there; None if it has read all, or it was not asked.
+    """
 
     topic: str
     partition: int
@@ -70,6 +72,7 @@ class GroupLag:
     last_stable_offset: int | None
     metadata: str = ""
     who: str = ""
+    age_ms: int | None = None
 
 
 @dataclass

@@ -229,6 +229,12 @@ def _pieces(row: ShownRecord) -> Iterable[bytes]:
         yield value or b""
 
 
+async def time_at(cluster: Cluster, partition: PartitionState, offset: int) -> int | None:
+    """The time of the batch with the first record from an offset on, in ms; None at the end. Raises ClusterError."""
+    fetched = await fetch(cluster, partition, offset, UNCOMMITTED, most_bytes=1)
+    return fetched.batches[0].header.base_timestamp_ms if fetched.batches else None
+
+
 async def offset_at_time(cluster: Cluster, partition: PartitionState, time_ms: int) -> int:
     """The first offset at or after a time; the high watermark if there is none. Raises ClusterError."""
     place = partition.topic, partition.index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -31,6 +32,8 @@ from fencepost.console.web.rendering import make_environment, static_file
 from fencepost.console.web.sessions import COOKIE, Session, Sessions
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, as_json
 from fencepost.protocol.errors import ErrorCode
+
+logger = logging.getLogger("fencepost.console")
 
 LONGEST_BODY_BYTES: Final = 1 << 20
 THEMES: Final = ("system", "light", "dark")
@@ -199,6 +202,10 @@ async def _visit(
         return response
     except (ClusterError, NotFoundError, BadFormError) as error:
         result = error_page(error)
+    except Exception:
+        logger.exception("%s %s failed", request.method, request.url.path)
+        text = "The console itself failed; its log, on standard error, has the reason."
+        result = Page("error.html", "That did not work", {"error": text, "advice": ""}, status=500)
     response = result if isinstance(result, Response) else console.render(request, session, result)
     console.set_cookie(response, session)
     return response

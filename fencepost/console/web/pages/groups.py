@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +22,7 @@ from fencepost.console.reading.groups import (
     read_committed,
     read_share_offsets,
 )
-from fencepost.console.reading.records import read_outcomes, read_range
+from fencepost.console.reading.records import read_outcomes, read_range, time_at
 from fencepost.console.reading.topics import (
     UNCOMMITTED,
     PartitionState,
@@ -51,6 +52,8 @@ TARGETS: Final[Mapping[str, str]] = {
 }
 MOST_COUNTED: Final = 8
 """Partitions whose readable records are counted on one page, those with the least to read first."""
+MOST_AGED: Final = 50
+"""Partitions of which one batch is read to say how old what waits is."""
 NO_MEMBERS: Final = frozenset({"Empty", "Dead"})
 
 
@@ -99,10 +102,24 @@ async def _read(visit: Visit, group: ListedGroup) -> tuple[GroupState, dict[Plac
         state.offsets = await read_share_offsets(visit.cluster, group, partitions)
     else:
         state.offsets = lags_of(committed, partitions)
+    await _fill_ages(visit, state, partitions)
     owners = {place: member.client_id for member in state.members for place in member.assigned}
     for one in state.offsets:
         one.who = owners.get(f"{one.topic}-{one.partition}", "")
     return state, partitions
+
+
+async def _fill_ages(visit: Visit, state: GroupState, partitions: Mapping[Place, PartitionState]) -> None:
+    """Read how old what is waiting is, for the partitions with the most of it."""
+    waiting = sorted((one for one in state.offsets if one.lag.end), key=lambda one: -(one.lag.end or 0))
+    now_ms = int(time.time() * 1000)
+    for one in waiting[:MOST_AGED]:
+        try:
+            first_ms = await time_at(visit.cluster, partitions[one.topic, one.partition], one.committed)
+        except ClusterError:
+            continue  # an offset that retention has removed, or a topic that may be described but not read
+        if first_ms is not None and first_ms >= 0:
+            one.age_ms = max(0, now_ms - first_ms)
 
 
 async def group(visit: Visit) -> Page:
