@@ -115,7 +115,10 @@ def _time_s(element: _Element) -> float:
         text = ("19" if text[:2] >= "50" else "20") + text
     elif element.tag != _GENERALIZED_TIME:
         raise ValueError("a time was expected")
-    return dt.datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=dt.UTC).timestamp()
+    if len(text) != len("YYYYMMDDhhmmssZ") or text[-1] != "Z":
+        raise ValueError("a time in UTC was expected")
+    year, *others = int(text[:4]), *(int(text[position : position + 2]) for position in range(4, 14, 2))
+    return dt.datetime(year, *others, tzinfo=dt.UTC).timestamp()  # type: ignore[misc,arg-type]  # five others
 
 
 def _elements(content: bytes) -> Iterator[_Element]:

@@ -13,6 +13,7 @@ from crc32c import crc32c
 from fencepost.broker.requests.served import SERVED
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.messages import FAMILIES
+from tests.support.certificates import Authority
 
 IMPORTED = """
 from fencepost.broker.kernel.lean_imports import import_libraries
@@ -106,6 +107,32 @@ def test_a_broker_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
     modules = set(json.loads(run(IMPORTED + SERVED_UNTIL_READY, str(tmp_path / "data"))))
     assert {"uvloop", "structlog", "crc32c._crc32c"} <= modules
     assert not modules & NOT_IMPORTED
+
+
+def test_a_broker_with_tls_starts_with_openssl_and_without_the_library_of_certificates(tmp_path: Path) -> None:
+    server = Authority(tmp_path / "authority").server()
+    program = f"""
+import json, os, signal, sys, fencepost.broker.main
+import fencepost.broker.kernel.lean_imports as lean
+
+def import_libraries(**needs):
+    imported(**needs)
+    import fencepost.broker.cli.serve
+    fencepost.broker.cli.serve._print_ready = ready
+
+def ready(node, settings):
+    print(json.dumps(sorted(sys.modules)))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+imported, fencepost.broker.main.import_libraries = lean.import_libraries, import_libraries
+sys.argv = ["fencepost", "serve", "--data-dir", {str(tmp_path / "data")!r}]
+sys.argv += ["--set", "listeners=SSL://127.0.0.1:0", "--set", "ssl.keystore.location={server.both}"]
+fencepost.broker.main.main()
+"""
+    modules = set(json.loads(run(program)))
+    assert {"_ssl", "asyncio.sslproto", "fencepost.broker.network.tls_server"} <= modules
+    assert modules & NOT_IMPORTED == {"_ssl", "ssl", "asyncio.sslproto"}
+    assert "cryptography" not in modules
 
 
 def test_only_handlers_that_every_client_needs_are_imported_at_the_start() -> None:

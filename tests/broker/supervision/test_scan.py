@@ -63,6 +63,8 @@ ALLOWED: dict[str, str] = {
     "fencepost.broker.metadata.sqlite.SqliteMetadataStore._copy": _AWAITED,
     "fencepost.broker.metadata.sqlite.SqliteMetadataStore._run": _AWAITED,
     "fencepost.broker.metadata.sqlite.SqliteMetadataStore._release": _AWAITED,
+    "fencepost.broker.network.peer_security._log_in.log_in": _AWAITED,
+    "fencepost.broker.network.peer_security._tls_connect.connect": _AWAITED,
     "fencepost.broker.network.tls_server.TlsServer._received": "resolves a future that is not done",
     "fencepost.broker.node._close_on_thread": _AWAITED,
     "fencepost.broker.security.sasl.jwks.Jwks._read": _AWAITED,
