@@ -1,4 +1,4 @@
-"""`fencepost produce`: writes lines of standard input to a topic, also in transactions."""
+"""`fencepost produce`: writes lines of standard input or of a file to a topic, also in transactions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import click
 
 from fencepost.broker.cli.connection import bootstrap_option, client_options, describe_error, kafka_errors
 from fencepost.broker.cli.output import progress
 from fencepost.broker.cli.records import Content, from_json, from_line
+from fencepost.broker.cli.times import TimeType
 
 # The broker's message.max.bytes bounds records, not the client.
 LARGEST_RECORD_BYTES = 1 << 30
@@ -33,6 +34,9 @@ UNCONFIRMED_LIMIT_AT_TERMINAL = 1
 @click.command()
 @bootstrap_option
 @click.argument("topic")
+@click.option(
+    "-i", "--input", "source", type=click.File("rb"), default="-", help="File of lines; - for standard input."
+)
 @click.option("--json", "as_json", is_flag=True, help="Lines are JSON objects, as `consume --json` prints them.")
 @click.option("--key-separator", help="Split each line into key and value at the first occurrence of this text.")
 @click.option("--null-marker", help="A key or value that is exactly this text is written as null.")
@@ -40,6 +44,9 @@ UNCONFIRMED_LIMIT_AT_TERMINAL = 1
     "-p", "--partition", type=click.IntRange(min=0), help="Write to this partition; if not given, the key decides."
 )
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header for every record.")
+@click.option("--timestamp", "timestamp_ms", type=TimeType(), help="Time of every record; if not given, now.")
+@click.option("--keep-timestamps", is_flag=True, help="With --json, records have the timestamp_ms of their lines.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most this number of records per second.")
 @click.option("--compression", type=click.Choice(["gzip", "snappy", "lz4", "zstd"]), help="Compress batches.")
 @click.option("--transactional-id", help="Write all records in transactions of this producer.")
 @click.option(
@@ -51,17 +58,21 @@ UNCONFIRMED_LIMIT_AT_TERMINAL = 1
 def produce(
     bootstrap: str,
     topic: str,
+    source: BinaryIO,
     as_json: bool,
     key_separator: str | None,
     null_marker: str | None,
     partition: int | None,
     headers: tuple[str, ...],
+    timestamp_ms: int | None,
+    keep_timestamps: bool,
+    rate: float | None,
     compression: str | None,
     transactional_id: str | None,
     transaction_size: int | None,
     abort: bool,
 ) -> None:
-    """Write lines of standard input to a topic.
+    """Write lines of standard input, or of a file, to a topic.
 
     Each line becomes a record, byte by byte without its newline. A missing topic is created, unless the broker's
     auto.create.topics.enable is false.
@@ -72,14 +83,17 @@ def produce(
         raise click.UsageError("--json says what is key and what is null; leave out --key-separator and --null-marker")
     if key_separator == "":
         raise click.BadParameter("it must have at least one character", param_hint="--key-separator")
+    if keep_timestamps and (not as_json or timestamp_ms is not None):
+        raise click.UsageError("--keep-timestamps is for --json, whose lines have times, and goes without --timestamp")
     common_headers = tuple(_header(pair) for pair in headers)
     separator = None if key_separator is None else key_separator.encode()
     marker = None if null_marker is None else null_marker.encode()
 
     def read(line: bytes) -> Content:
-        content = from_json(line) if as_json else from_line(line, separator, marker)
+        content = from_json(line, keep_time=keep_timestamps) if as_json else from_line(line, separator, marker)
         where = content.partition if partition is None else partition
-        return content._replace(partition=where, headers=(*common_headers, *content.headers))
+        time_ms = content.timestamp_ms if timestamp_ms is None else timestamp_ms
+        return content._replace(partition=where, headers=(*common_headers, *content.headers), timestamp_ms=time_ms)
 
     with kafka_errors(bootstrap):
         from kafka import KafkaProducer
@@ -96,13 +110,15 @@ def produce(
         )
         close_timeout_s = CONFIRM_AFTER_FAILURE_S
         try:
+            typed = source.isatty()
             writer: _Writer = (
-                _Writer(producer, topic)
+                _Writer(producer, topic, typed)
                 if transactional_id is None
-                else _TransactionalWriter(producer, topic, transaction_size, abort)
+                else _TransactionalWriter(producer, topic, typed, transaction_size, abort)
             )
             with _Stopping() as stopping:
-                writer.write(stopping.guarded(_lines(skip_blank=as_json)), read)
+                lines = _lines(source, skip_blank=as_json)
+                writer.write(stopping.guarded(lines if rate is None else _paced(lines, rate)), read)
             close_timeout_s = CONFIRM_TIMEOUT_S
         finally:
             with suppress(KafkaTimeoutError):
@@ -155,13 +171,17 @@ class _Stopping:
 
 
 class _Writer:
-    """Sends records and waits for their acknowledgements. `outcome` describes the result for the user."""
+    """Sends records and waits for their acknowledgements. `outcome` describes the result for the user.
 
-    def __init__(self, producer: Any, topic: str) -> None:
+    typed: the lines come from a person at a terminal.
+    """
+
+    def __init__(self, producer: Any, topic: str, typed: bool) -> None:
         self._producer = producer
         self._topic = topic
+        self._typed = typed
         self._unconfirmed: list[tuple[int, Any]] = []
-        self._unconfirmed_limit = UNCONFIRMED_LIMIT_AT_TERMINAL if sys.stdin.isatty() else UNCONFIRMED_LIMIT
+        self._unconfirmed_limit = UNCONFIRMED_LIMIT_AT_TERMINAL if typed else UNCONFIRMED_LIMIT
         self._count = 0
         self._confirmed_count = 0
 
@@ -180,9 +200,9 @@ class _Writer:
             self._stop()
 
     def _write(self, lines: Iterable[tuple[int, bytes]], read: Callable[[bytes], Content]) -> None:
-        if sys.stdin.isatty():
+        if self._typed:
             click.echo("One record a line; Ctrl-D ends.", err=True)
-        with progress(f"writing to {self._topic}", total=None, shown=not sys.stdin.isatty()) as bar:
+        with progress(f"writing to {self._topic}", total=None, shown=not self._typed) as bar:
             for number, line in lines:
                 try:
                     content = read(line)
@@ -209,6 +229,7 @@ class _Writer:
             value=content.value,
             partition=content.partition,
             headers=list(content.headers) or None,
+            timestamp_ms=content.timestamp_ms,
         )
         self._unconfirmed.append((number, future))
 
@@ -260,8 +281,8 @@ class _Writer:
 class _TransactionalWriter(_Writer):
     """Sends records in transactions of `size` records, or in one; commits or aborts each."""
 
-    def __init__(self, producer: Any, topic: str, size: int | None, aborts: bool) -> None:
-        super().__init__(producer, topic)
+    def __init__(self, producer: Any, topic: str, typed: bool, size: int | None, aborts: bool) -> None:
+        super().__init__(producer, topic, typed)
         self._size = size
         self._aborts = aborts
         self._is_open = False
@@ -328,9 +349,19 @@ def _records(count: int) -> str:
     return f"{count} record{'s' if count != 1 else ''}"
 
 
-def _lines(*, skip_blank: bool) -> Iterator[tuple[int, bytes]]:
-    """The lines of standard input without their newlines, each with its number from 1."""
-    for number, line in enumerate(sys.stdin.buffer, start=1):
+def _paced(lines: Iterator[tuple[int, bytes]], rate: float) -> Iterator[tuple[int, bytes]]:
+    """The lines, at most `rate` per second: each waits for its time."""
+    started_s = time.monotonic()
+    for count, line in enumerate(lines):
+        wait_s = started_s + count / rate - time.monotonic()
+        if wait_s > 0:
+            time.sleep(wait_s)
+        yield line
+
+
+def _lines(source: BinaryIO, *, skip_blank: bool) -> Iterator[tuple[int, bytes]]:
+    """The lines without their newlines, each with its number from 1."""
+    for number, line in enumerate(source, start=1):
         if not skip_blank or line.strip():
             yield number, line.removesuffix(b"\n")
 

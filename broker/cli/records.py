@@ -15,12 +15,13 @@ NULL = "null"
 
 
 class Content(NamedTuple):
-    """Fields of a record to write. value None: a tombstone; partition None: the key decides."""
+    """Fields of a record to write. value None: a tombstone; partition None: the key decides; time in ms since 1970."""
 
     key: bytes | None
     value: bytes | None
     partition: int | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int | None = None
 
 
 def from_line(line: bytes, key_separator: bytes | None, null_marker: bytes | None) -> Content:
@@ -33,8 +34,11 @@ def from_line(line: bytes, key_separator: bytes | None, null_marker: bytes | Non
     return Content(None if key == null_marker else key, None if value == null_marker else value)
 
 
-def from_json(line: bytes) -> Content:
-    """Parse an object as `to_json` makes it; only `value` is required. Raises ValueError."""
+def from_json(line: bytes, *, keep_time: bool = False) -> Content:
+    """Parse an object as `to_json` makes it; only `value` is required. Raises ValueError.
+
+    keep_time: `timestamp_ms` counts, too.
+    """
     try:
         document = json.loads(line)
     except ValueError as error:
@@ -44,31 +48,40 @@ def from_json(line: bytes) -> Content:
     partition = document.get("partition")
     if partition is not None and (type(partition) is not int or partition < 0):
         raise ValueError(f'"partition" must be a whole number, 0 or more; got {partition!r}')
+    timestamp_ms = document.get("timestamp_ms") if keep_time else None
+    if timestamp_ms is not None and (type(timestamp_ms) is not int or not -1 <= timestamp_ms < 1 << 63):
+        raise ValueError(f'"timestamp_ms" must be milliseconds since 1970; got {timestamp_ms!r}')
     headers = document.get("headers") or []
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         raise ValueError('"headers" must be a list of [name, value] pairs')
     content_headers = tuple((str(name), _to_bytes("headers", content)) for name, content in pairs)
     return Content(
-        _to_bytes("key", document.get("key")), _to_bytes("value", document["value"]), partition, content_headers
+        _to_bytes("key", document.get("key")),
+        _to_bytes("value", document["value"]),
+        partition,
+        content_headers,
+        None if timestamp_ms == -1 else timestamp_ms,
     )
 
 
 def to_json(record: Any) -> str:
-    """Format a consumed record as one line of JSON: the fields that `from_json` reads, its position and time."""
-    return json.dumps(
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp,
-            "time": format_time(record.timestamp),
-            "key": _json_text(record.key),
-            "value": _json_text(record.value),
-            "headers": [[name, _json_text(value)] for name, value in record.headers or ()],
-        },
-        ensure_ascii=False,
-    )
+    """Format a consumed record as one line of JSON, of `fields_of`."""
+    return json.dumps(fields_of(record), ensure_ascii=False)
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """What JSON has of a consumed record: the fields that `from_json` reads, its position and time."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp,
+        "time": format_time(record.timestamp),
+        "key": _json_text(record.key),
+        "value": _json_text(record.value),
+        "headers": [[name, _json_text(value)] for name, value in record.headers or ()],
+    }
 
 
 def to_bytes(record: Any, *, keys: bool) -> bytes:
@@ -82,11 +95,16 @@ def to_bytes(record: Any, *, keys: bool) -> bytes:
 
 def to_terminal(record: Any, *, keys: bool) -> str:
     """As `to_bytes`, for a terminal: control characters and bytes that are not text are escaped."""
-    text = to_bytes(record, keys=keys).decode("utf-8", "backslashreplace")
+    return escaped(to_bytes(record, keys=keys))
+
+
+def escaped(content: bytes, *, kept: str = "\t") -> str:
+    """Bytes for a terminal; control characters other than the kept ones, and bytes that are not text, are escaped."""
+    text = content.decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
     return "".join(
-        character if character.isprintable() or character == "\t" else _escaped(character) for character in text
+        character if character.isprintable() or character in kept else _escaped(character) for character in text
     )
 
 

@@ -274,6 +274,27 @@ def test_a_reader_that_goes_away_ends_the_output_quietly(broker: BrokerProcess, 
     assert b"no broker" not in read.stderr
 
 
+def test_a_file_is_written_with_times_and_no_faster_than_asked_for(run: Run, unique: Unique, tmp_path: Path) -> None:
+    topic, copied = unique("file"), unique("file")
+    for name in (topic, copied):
+        run("topics", "create", name, "-p", "1", "--config", "retention.ms=-1")
+    lines = tmp_path / "lines"
+    lines.write_text("1\n2\n3\n4\n5\n")
+    started_s = time.monotonic()
+    written = run("produce", topic, "-i", str(lines), "--timestamp", "2026-01-31T14:02:00Z", "--rate", "10")
+    assert written.stderr == "5 records written\n"
+    assert time.monotonic() - started_s >= 0.4
+    found = consumed(run, topic)
+    assert {record["timestamp_ms"] for record in found} == {1_769_868_120_000}
+    shown = run("consume", topic, "-e", "--from-beginning", "--json").stdout
+    assert run("produce", copied, "--json", "--keep-timestamps", input=shown).exit_code == 0
+    assert [record["timestamp_ms"] for record in consumed(run, copied)] == [1_769_868_120_000] * 5
+    assert "No such file" in run("produce", topic, "-i", str(tmp_path / "missing")).stderr
+    assert run("produce", topic, "--keep-timestamps", input="x\n").exit_code == 2
+    wrong = run("produce", topic, "--json", "--keep-timestamps", input='{"value": "a", "timestamp_ms": "soon"}\n')
+    assert 'line 1: "timestamp_ms" must be milliseconds since 1970' in wrong.stderr
+
+
 # Transactions
 
 
