@@ -67,12 +67,12 @@ def build_rust(client: Client) -> Sequence[str]:
         )
 
     build_once(client, [client.folder], build)
-    return [str(target / "release" / client.name)]
+    return [str(target / "release" / client.program)]
 
 
 def build_python(client: Client) -> Sequence[str]:
     """A package of this checkout, in the environment that the tests run in."""
-    return [sys.executable, "-m", f"tests.compat.{client.name}"]
+    return [sys.executable, "-m", f"tests.compat.{client.program}"]
 
 
 def build_kafka_python_2(client: Client) -> Sequence[str]:

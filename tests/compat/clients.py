@@ -22,26 +22,28 @@ KAFKA_PYTHON_TESTS_BROKER = {
     "group.min.session.timeout.ms": "1000",
 }
 
+ALONE = (
+    # What takes longest comes first, so that programs that run side by side end at about the same time.
+    *JVM_CLIENTS,
+    Client("rust-rdkafka", tools=("cargo", "cc", "make"), build=build_rust),
+    Client("confluent_kafka", tools=(), build=build_python),
+    # kcat cannot say how many partitions a topic shall have: its broker has more than one by default.
+    Client("kcat", tools=(), build=build_kcat, broker_settings={"num.partitions": "3"}),
+    Client("kafka_python", tools=(), build=build_python),
+    Client("kafka_python_2", tools=(), build=build_kafka_python_2),
+    *(
+        Client(name, tools=("tar",), build=build_kafka_python_tests, broker_settings=KAFKA_PYTHON_TESTS_BROKER)
+        for name in ("kafka_python_tests", "kafka_python_2_tests")
+    ),
+    Client("aiokafka", tools=(), build=build_python),
+    Client("franz-go", tools=("go",), build=build_go),
+    Client("sarama", tools=("go",), build=build_go),
+    Client("kafka-go", tools=("go",), build=build_go),
+    Client("spark-4.0", tools=("java",), build=build_spark_4_0, is_long=True),
+    Client("kafkajs", tools=("node", "npm"), build=build_node),
+)
+# What a client has a list of checks for, it is also run against a secured broker.
 CLIENTS = {
     client.name: client
-    for client in (
-        # What takes longest comes first, so that programs that run side by side end at about the same time.
-        *JVM_CLIENTS,
-        Client("rust-rdkafka", tools=("cargo", "cc", "make"), build=build_rust),
-        Client("confluent_kafka", tools=(), build=build_python),
-        # kcat cannot say how many partitions a topic shall have: its broker has more than one by default.
-        Client("kcat", tools=(), build=build_kcat, broker_settings={"num.partitions": "3"}),
-        Client("kafka_python", tools=(), build=build_python),
-        Client("kafka_python_2", tools=(), build=build_kafka_python_2),
-        *(
-            Client(name, tools=("tar",), build=build_kafka_python_tests, broker_settings=KAFKA_PYTHON_TESTS_BROKER)
-            for name in ("kafka_python_tests", "kafka_python_2_tests")
-        ),
-        Client("aiokafka", tools=(), build=build_python),
-        Client("franz-go", tools=("go",), build=build_go),
-        Client("sarama", tools=("go",), build=build_go),
-        Client("kafka-go", tools=("go",), build=build_go),
-        Client("spark-4.0", tools=("java",), build=build_spark_4_0, is_long=True),
-        Client("kafkajs", tools=("node", "npm"), build=build_node),
-    )
+    for client in (*ALONE, *(one.secured() for one in ALONE if one.secured().list_of_checks.exists()))
 }

@@ -19,12 +19,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from fencepost.soak.free_port import free_port
 from scripts.apache_kafka import ApacheKafka
+from tests.compat.secured import Security
 from tests.support.broker_process import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +33,7 @@ CLIENTS_FOLDER = ROOT / "tests" / "compat"
 CACHE = ROOT / ".cache" / "compat"
 BUILD_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 1_200
+SECURED = "-secured"
 
 
 class BuildError(RuntimeError):
@@ -55,6 +57,8 @@ class Client:
                      raises BuildError and NotHereError. The command runs with the checkout as its working directory.
     broker_settings: what its broker is started with on top of COMMON_SETTINGS, under Kafka's names.
     is_long:         it is only run by `./scripts/test --everything` and when it is named.
+    is_secured:      its broker asks for certificates, passwords or tokens, and has ACLs; the program makes its checks
+                     of that, which are listed in `secured.txt`.
     """
 
     name: str
@@ -62,14 +66,28 @@ class Client:
     build: Callable[[Client], Sequence[str]]
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     is_long: bool = False
+    is_secured: bool = False
+
+    def secured(self) -> Client:
+        """The same program with its checks of a secured broker."""
+        return replace(self, name=f"{self.name}{SECURED}", is_secured=True)
+
+    @property
+    def program(self) -> str:
+        """The name of the folder of its sources."""
+        return self.name.removesuffix(SECURED) if self.is_secured else self.name
 
     @property
     def folder(self) -> Path:
-        return CLIENTS_FOLDER / self.name
+        return CLIENTS_FOLDER / self.program
 
     @property
     def cache(self) -> Path:
-        return CACHE / self.name
+        return CACHE / self.program
+
+    @property
+    def list_of_checks(self) -> Path:
+        return self.folder / ("secured.txt" if self.is_secured else "passes.txt")
 
     def command(self) -> Sequence[str]:
         """The command that runs the program, which is built when it must be. Raises BuildError, NotHereError."""
@@ -79,12 +97,12 @@ class Client:
         return self.build(self)
 
     def known_checks(self) -> list[str]:
-        """The checks of `passes.txt`, which may have comments."""
-        return _checks_in((self.folder / "passes.txt").read_text())
+        """The checks of its list, which may have comments."""
+        return _checks_in(self.list_of_checks.read_text())
 
     def quick_checks(self) -> list[str]:
-        """Those that every test run makes: the ones above the line `# long` of `passes.txt`, or all without it."""
-        return _checks_in((self.folder / "passes.txt").read_text().split("\n# long", 1)[0])
+        """Those that every test run makes: the ones above the line `# long` of its list, or all without it."""
+        return _checks_in(self.list_of_checks.read_text().split("\n# long", 1)[0])
 
 
 def _checks_in(text: str) -> list[str]:
@@ -108,6 +126,11 @@ class Target(Protocol):
     @property
     def bootstrap(self) -> str: ...
 
+    @property
+    def security(self) -> Security | None:
+        """How it is secured; None if it serves everybody."""
+        ...
+
     def restart(self, how: str) -> str:
         """End it ("kill" or "terminate") and start it again. Returns "done", or why that cannot be done."""
         ...
@@ -118,6 +141,7 @@ class Fencepost:
     """A broker process of this checkout."""
 
     process: BrokerProcess
+    security: Security | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -137,6 +161,7 @@ class Oracle:
     """An Apache Kafka of our own."""
 
     kafka: ApacheKafka
+    security: Security | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -156,6 +181,7 @@ class Elsewhere:
     """A broker that another process runs; checks must not restart it."""
 
     bootstrap: str
+    security: None = None
 
     def restart(self, how: str) -> str:
         return f"a broker that runs elsewhere cannot be restarted ({how})"
@@ -173,8 +199,13 @@ COMMON_SETTINGS = {
 @contextmanager
 def fencepost(client: Client, folder: Path) -> Iterator[Fencepost]:
     """A broker process for one client, with its data below `folder`; what it wrote is looked through at the end."""
-    with BrokerProcess(folder / "data", settings={**COMMON_SETTINGS, **client.broker_settings}) as process:
-        yield Fencepost(process)
+    security = Security(folder / "security", is_kafka=False) if client.is_secured else None
+    settings = {**COMMON_SETTINGS, **client.broker_settings}
+    config = security.config_file() if security else None
+    with BrokerProcess(folder / "data", settings=settings, config=config) as process:
+        if security:
+            security.add_users()
+        yield Fencepost(process, security)
         if not process.is_running or "Traceback" in process.output:
             raise AssertionError(f"the broker of {client.name} broke:\n{process.output}")
 
@@ -183,8 +214,20 @@ def fencepost(client: Client, folder: Path) -> Iterator[Fencepost]:
 def apache_kafka(client: Client, folder: Path) -> Iterator[Oracle]:
     """An Apache Kafka for one client, with its data below `folder`."""
     settings = {**COMMON_SETTINGS, **client.broker_settings}
-    with ApacheKafka(folder / "apache-kafka", free_port(), properties=settings) as kafka:
-        yield Oracle(kafka)
+    if not client.is_secured:
+        with ApacheKafka(folder / "apache-kafka", free_port(), properties=settings) as kafka:
+            yield Oracle(kafka)
+        return
+    security = Security(folder / "apache-kafka-security", is_kafka=True)
+    node = ApacheKafka(
+        folder / "apache-kafka",
+        security.ports["SASL_SSL"],
+        properties={**settings, **security.settings},
+        java_options=[*ApacheKafka.java_options, *security.java_options],
+    )
+    with node as kafka:
+        security.add_users()
+        yield Oracle(kafka, security)
 
 
 def run(
@@ -199,7 +242,7 @@ def run(
 
     on_report: called with each report as it comes.
 
-    Every check of `checks`, or of `passes.txt`, has a report: those that the program did not come to have failed.
+    Every check of `checks`, or of the client's list, has a report: those that the program did not come to have failed.
     Raises BuildError, NotHereError.
     """
     command = [*client.command(), target.bootstrap, run_name, *checks]
@@ -207,7 +250,7 @@ def run(
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     complaints: collections.deque[str] = collections.deque(maxlen=40)
     ending = "it ended"
-    with _started(command) as program:
+    with _started(command, target.security.environment if target.security else {}) as program:
         assert program.stdin is not None
         assert program.stdout is not None
         assert program.stderr is not None
@@ -231,7 +274,7 @@ def run(
             if message is None:
                 complaints.append(line)
             elif "ask" in message:
-                answer = target.restart(message["ask"])
+                answer = _answer(target, message["ask"])
                 # A program that gave up meanwhile hears nothing any more; its reports say what was missing.
                 with suppress(BrokenPipeError):
                     program.stdin.write(f"{answer}\n")
@@ -251,15 +294,23 @@ def run(
     return reports
 
 
+def _answer(target: Target, asked: str) -> str:
+    if asked in {"kill", "terminate"}:
+        return target.restart(asked)
+    if target.security is None:
+        return f"a broker that serves everybody cannot do this: {asked}"
+    return target.security.answer(asked)
+
+
 @contextmanager
-def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A program that does not outlive the block, nor does what it started, nor their temporary files."""
     with tempfile.TemporaryDirectory(prefix="fencepost-compat-", ignore_cleanup_errors=True) as scratch:
         temporary_files = {"TMPDIR": scratch, "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch}"}
         program = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, **temporary_files},
+            env={**os.environ, **temporary_files, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -311,7 +362,7 @@ def fingerprint(*sources: Path) -> str:
     digest = hashlib.sha256()
     for source in sources:
         for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
-            if path.is_file() and path.name != "passes.txt" and path.suffix not in {".md", ".pyc"}:
+            if path.is_file() and path.name not in {"passes.txt", "secured.txt"} and path.suffix not in {".md", ".pyc"}:
                 digest.update(f"{path.relative_to(source.parent)}\0".encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()

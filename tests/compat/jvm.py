@@ -36,7 +36,7 @@ def spark_program(client: Client) -> Sequence[str]:
         import pyspark  # noqa: F401
     except ImportError as error:
         raise NotHereError(f"Spark is not installed: {error}") from error
-    return [sys.executable, "-m", f"tests.compat.{client.name}"]
+    return [sys.executable, "-m", f"tests.compat.{client.program}"]
 
 
 def java_program(*artifacts: tuple[str, str], sources: Sequence[Path] = ()) -> Callable[[Client], Sequence[str]]:

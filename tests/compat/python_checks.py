@@ -94,11 +94,19 @@ class Check:
 
         Returns when the broker is ready; may be called in any thread. Raises SkippedError when nobody can do that.
         """
-        with self._request_lock:
-            self.say({"ask": how})
-            answer = sys.stdin.readline().strip()
+        answer = self._answer(how)
         if answer != "done":
             raise SkippedError(answer or "nobody restarts brokers here")
+
+    def ask(self, what: str) -> None:
+        """Have the harness make a topic or change a right, and wait for it; README.md has the words."""
+        answer = self._answer(what)
+        self.equal(f"answer to {what!r}", answer, "done")
+
+    def _answer(self, what: str) -> str:
+        with self._request_lock:
+            self.say({"ask": what})
+            return sys.stdin.readline().strip()
 
     @classmethod
     def say(cls, line: Mapping[str, object]) -> None:
@@ -141,8 +149,12 @@ def together(functions: Sequence[Callable[[], object]]) -> None:
         thread.join()
 
 
-def main(checks: Sequence[Callable[[Check], None]]) -> NoReturn:
-    """Run the program: BOOTSTRAP RUN [CHECK...]. A check's name is its function's, with dashes."""
+def main(checks: Sequence[Callable[[Check], None]], secured: Sequence[Callable[[Check], None]] = ()) -> NoReturn:
+    """Run the program: BOOTSTRAP RUN [CHECK...]. A check's name is its function's, with dashes.
+
+    secured: the checks of a secured broker, which are made in place of the others if there is one.
+    """
+    checks = secured if "SECURED_FILES" in os.environ else checks
     named = {check.__name__.replace("_", "-"): check for check in checks}
     if len(sys.argv) < 3 or not set(sys.argv[3:]) <= set(named):
         sys.exit(f"usage: PROGRAM BOOTSTRAP RUN [CHECK...], with checks among: {', '.join(named)}")

@@ -26,6 +26,7 @@ class FakeTarget:
     """A broker that only counts."""
 
     bootstrap = "127.0.0.1:1"
+    security = None
 
     def __init__(self) -> None:
         self.restarts: list[str] = []

@@ -30,6 +30,7 @@ class BrokerProcess:
     """One data directory and the broker process that serves it, on the same port after every restart.
 
     settings: Kafka settings, passed with --set.
+    config: a properties file, which names the listeners. Without one, the process listens on a free port.
     file_size_limit_bytes: no file of the process may grow beyond it, as on a full disk; None for no limit. Its output
         goes through a pipe, so that it is not hit by the limit.
     descriptor_limit: how many files and connections the process may have open; None for as many as this one.
@@ -38,13 +39,19 @@ class BrokerProcess:
     """
 
     def __init__(
-        self, data_directory: Path, *, settings: Mapping[str, str] | None = None, protocol: str = "PLAINTEXT"
+        self,
+        data_directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        protocol: str = "PLAINTEXT",
+        config: Path | None = None,
     ) -> None:
         self.file_size_limit_bytes: int | None = None
         self.descriptor_limit: int | None = None
         self.data_directory = data_directory
         self.settings = dict(settings or {})
         self.protocol = protocol
+        self.config = config
         self.host = "127.0.0.1"
         self.port = free_port()
         self._log_path = data_directory.parent / f"{data_directory.name}.broker.log"
@@ -73,7 +80,11 @@ class BrokerProcess:
         command = [
             sys.executable,
             *("-m", "fencepost", "serve"),
-            *("--listener", f"{self.protocol}://{self.host}:{self.port}"),
+            *(
+                ("--config", str(self.config))
+                if self.config
+                else ("--listener", f"{self.protocol}://{self.host}:{self.port}")
+            ),
             *("--data-dir", str(self.data_directory)),
         ]
         for name, value in self.settings.items():

@@ -65,8 +65,12 @@ class Authority:
 
     def client(self, name: str, *, organization: str = "Fencepost", unit: str = "Clients") -> CertificateFiles:
         """A certificate of a client, whose principal is `CN=name,OU=unit,O=organization`."""
+        # Java refuses a certificate without any other name.
         issued = self._authority.issue_cert(
-            common_name=name, organization_name=organization, organization_unit_name=unit
+            f"{name}@fencepost.example",
+            common_name=name,
+            organization_name=organization,
+            organization_unit_name=unit,
         )
         return self._written(name, issued)
 

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.compat.aiokafka import crashes, groups, records, transactions
+from tests.compat.aiokafka import crashes, groups, records, secured, transactions
 from tests.compat.python_checks import Check, main
 
 
@@ -50,5 +50,6 @@ main(
             crashes.crash_while_consuming,
             crashes.many_clients,
         )
-    ]
+    ],
+    secured=secured.CHECKS,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.compat.confluent_kafka import admin, crashes, groups, records, transactions
+from tests.compat.confluent_kafka import admin, crashes, groups, records, secured, transactions
 from tests.compat.python_checks import main
 
 main(
@@ -37,5 +37,6 @@ main(
         crashes.crash_in_transaction,
         crashes.crash_while_consuming,
         crashes.many_clients,
-    ]
+    ],
+    secured=secured.CHECKS,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.compat.kafka_python import admin, crashes, groups, records, transactions
+from tests.compat.kafka_python import admin, crashes, groups, records, secured, transactions
 from tests.compat.kafka_python.kafka import VERSION
 from tests.compat.python_checks import main
 
@@ -43,4 +43,4 @@ RELEASE_3 = [
     crashes.crash_in_transaction,
 ]
 
-main(BOTH_RELEASES + (RELEASE_3 if VERSION >= 3 else []))
+main(BOTH_RELEASES + (RELEASE_3 if VERSION >= 3 else []), secured=secured.CHECKS)

@@ -1,0 +1,258 @@
+"""What a secured broker is made of: listeners, certificates, users and tokens, and the rights that programs ask for.
+
+The same settings start a Fencepost and an Apache Kafka. README.md beside this file says what programs find in their
+environment.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fencepost.soak.free_port import free_port
+from tests.support.certificates import Authority
+
+ADMIN, ADMIN_PASSWORD = "admin", "admin-secret"
+USERS = {ADMIN: ADMIN_PASSWORD, "alice": "alice-secret", "bob": "bob-secret"}
+"""The users of PLAIN and of both kinds of SCRAM, with their passwords."""
+
+PROTOCOLS = {
+    "SASL_SSL": "SASL_SSL",
+    "SASL_PLAINTEXT": "SASL_PLAINTEXT",
+    "SSL": "SSL",
+    "MUTUAL": "SSL",
+    "EXPIRED": "SSL",
+    "SHORT": "SASL_PLAINTEXT",
+}
+"""The listeners with their protocols. MUTUAL wants certificates of clients, EXPIRED has one that is over, and the
+sessions of SHORT end after two seconds."""
+
+SESSION_MS = 2_000
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+ISSUER, AUDIENCE = "https://issuer.example", "kafka"
+MODULES = "org.apache.kafka.common.security"
+VALIDATOR = f"{MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+TIMEOUT_S = 30.0
+
+
+@dataclass
+class Security:
+    """The secrets of one broker below `folder`, and the address of each of its listeners.
+
+    is_kafka: an Apache Kafka comes to know of a change of ACLs a little after it has answered; Fencepost before.
+    """
+
+    folder: Path
+    is_kafka: bool
+
+    def __post_init__(self) -> None:
+        self.ports = {name: free_port() for name in (*PROTOCOLS, *(["CONTROLLER"] if self.is_kafka else []))}
+        authority = Authority(self.folder)
+        Authority(self.folder, "other-authority")
+        self._trusted = authority.path
+        self._server = authority.server().both
+        self._expired = authority.expired_server().both
+        authority.client("alice")
+        self._make_tokens()
+
+    @property
+    def bootstrap(self) -> str:
+        return self.address("SASL_SSL")
+
+    def address(self, listener: str) -> str:
+        return f"127.0.0.1:{self.ports[listener]}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a program finds: SECURED_<LISTENER> is an address, SECURED_FILES the folder of all files."""
+        return {f"SECURED_{name}": self.address(name) for name in PROTOCOLS} | {"SECURED_FILES": str(self.folder)}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The broker's settings."""
+        sasl_listeners = [name for name, protocol in PROTOCOLS.items() if protocol.startswith("SASL")]
+        settings = {
+            "listeners": ",".join(f"{name}://{self.address(name)}" for name in self.ports),
+            "advertised.listeners": ",".join(f"{name}://{self.address(name)}" for name in PROTOCOLS),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._server),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._trusted),
+            "ssl.principal.mapping.rules": "RULE:^CN=(.*?),.*$/$1/,DEFAULT",
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.expired.ssl.keystore.type": "PEM",
+            "listener.name.expired.ssl.keystore.location": str(self._expired),
+            "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
+            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "sasl.oauthbearer.jwks.endpoint.url": (self.folder / "jwks.json").as_uri(),
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            "authorizer.class.name": AUTHORIZER,
+            "super.users": f"User:{ADMIN}",
+            "auto.create.topics.enable": "false",
+        }
+        users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
+        itself = f'username="{ADMIN}" password="{ADMIN_PASSWORD}"'
+        plain = f"{MODULES}.plain.PlainLoginModule required {itself} {users};"
+        for listener in sasl_listeners:
+            prefix = f"listener.name.{listener.lower()}"
+            settings[f"{prefix}.plain.sasl.jaas.config"] = plain
+            for mechanism in ("scram-sha-256", "scram-sha-512"):
+                settings[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{MODULES}.scram.ScramLoginModule required;"
+            settings[f"{prefix}.oauthbearer.sasl.jaas.config"] = (
+                f"{MODULES}.oauthbearer.OAuthBearerLoginModule required;"
+            )
+            if self.is_kafka:
+                settings[f"{prefix}.oauthbearer.sasl.server.callback.handler.class"] = VALIDATOR
+        if self.is_kafka:
+            # One port for the controller, and a mechanism for the node that speaks with itself.
+            settings["listener.security.protocol.map"] += ",CONTROLLER:SASL_PLAINTEXT"
+            settings |= {
+                "controller.quorum.voters": f"1@{self.address('CONTROLLER')}",
+                "inter.broker.listener.name": "SASL_PLAINTEXT",
+                "sasl.mechanism.inter.broker.protocol": "PLAIN",
+                "sasl.mechanism.controller.protocol": "PLAIN",
+                "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.controller.plain.sasl.jaas.config": plain,
+            }
+        return settings
+
+    @property
+    def java_options(self) -> list[str]:
+        """What an Apache Kafka needs to read the keys of tokens from a file."""
+        return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={(self.folder / 'jwks.json').as_uri()}"]
+
+    def config_file(self) -> Path:
+        """The settings as a properties file that its owner alone may read."""
+        path = self.folder / "server.properties"
+        path.touch(mode=0o600)
+        path.write_text("".join(f"{name}={value}\n" for name, value in self.settings.items()))
+        return path
+
+    def add_users(self) -> None:
+        """Store the users' SCRAM credentials."""
+        from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+        # Apache Kafka takes one credential of a user in a request.
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            how = ScramCredentialInfo(mechanism, 4096)
+            wanted = [UserScramCredentialUpsertion(name, how, word.encode()) for name, word in USERS.items()]
+            for stored in self._admin.alter_user_scram_credentials(wanted).values():
+                stored.result(TIMEOUT_S)
+        if self.is_kafka:
+            self._until(self._knows_all_users)
+
+    def answer(self, asked: str) -> str:
+        """Do what a program asks for; returns "done", or why that cannot be done.
+
+        topic NAME                                    a topic with one partition
+        allow User:NAME OPERATION KIND RESOURCE       an ACL; KIND is topic, group, transactional-id or cluster
+        forbid User:NAME OPERATION KIND RESOURCE      without that ACL
+        """
+        what, *words = asked.split()
+        if what == "topic" and len(words) == 1:
+            return self._create_topic(words[0])
+        if what in {"allow", "forbid"} and len(words) == 4:
+            return self._change_right(what == "allow", *words)
+        return f"nobody knows what {asked!r} means"
+
+    def _create_topic(self, name: str) -> str:
+        from confluent_kafka.admin import NewTopic
+
+        self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(TIMEOUT_S)
+        self._until(lambda: name in self._admin.list_topics(timeout=TIMEOUT_S).topics)
+        return "done"
+
+    def _change_right(self, is_added: bool, principal: str, operation: str, kind: str, name: str) -> str:
+        from confluent_kafka.admin import (
+            AclBinding,
+            AclBindingFilter,
+            AclOperation,
+            AclPermissionType,
+            ResourcePatternType,
+            ResourceType,
+        )
+
+        kinds = {
+            "topic": ResourceType.TOPIC,
+            "group": ResourceType.GROUP,
+            "transactional-id": ResourceType.TRANSACTIONAL_ID,
+            "cluster": ResourceType.BROKER,
+        }
+        rule = (
+            kinds[kind],
+            name,
+            ResourcePatternType.LITERAL,
+            principal,
+            "*",
+            AclOperation[operation],
+            AclPermissionType.ALLOW,
+        )
+        changed = (
+            self._admin.create_acls([AclBinding(*rule)])
+            if is_added
+            else self._admin.delete_acls([AclBindingFilter(*rule)])
+        )
+        for one in changed.values():
+            one.result(TIMEOUT_S)
+        if self.is_kafka:
+            stored = AclBindingFilter(*rule)
+            self._until(lambda: bool(self._admin.describe_acls(stored).result(TIMEOUT_S)) == is_added)
+        return "done"
+
+    def _until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not holds():
+            if time.monotonic() > deadline:
+                raise AssertionError("the broker does not come to know what it was told")
+            time.sleep(0.02)
+
+    def _knows_all_users(self) -> bool:
+        described = self._admin.describe_user_scram_credentials(list(USERS))
+        return all(
+            one.exception(TIMEOUT_S) is None and len(one.result().scram_credential_infos) == 2
+            for one in described.values()
+        )
+
+    @cached_property
+    def _admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(
+            {
+                "bootstrap.servers": self.address("SASL_PLAINTEXT"),
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": ADMIN,
+                "sasl.password": ADMIN_PASSWORD,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+
+    def _make_tokens(self) -> None:
+        """alice.jwt is good; expired.jwt is over; forged.jwt is signed by somebody else."""
+        import jwt
+        from cryptography.hazmat.primitives.asymmetric import rsa
+
+        ours, theirs = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
+        public = jwt.algorithms.RSAAlgorithm.to_jwk(ours.public_key(), as_dict=True)
+        keys = {"keys": [{**public, "kid": "key-1", "use": "sig", "alg": "RS256"}]}
+        (self.folder / "jwks.json").write_text(json.dumps(keys))
+        now = int(time.time())
+        claims: Mapping[str, object] = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "scope": "kafka"}
+        for name, key, issued in (
+            ("alice", ours, now),
+            ("expired", ours, now - 7_200),
+            ("forged", theirs, now),
+        ):
+            whole = {**claims, "iat": issued, "exp": issued + 3_600}
+            token = jwt.encode(whole, key, algorithm="RS256", headers={"kid": "key-1"})
+            (self.folder / f"{name}.jwt").write_text(token)
