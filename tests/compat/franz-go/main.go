@@ -45,7 +45,7 @@ func main() {
 		{Name: "crash-while-consuming", Run: crashWhileConsuming},
 		{Name: "stop-while-producing", Run: stopWhileProducing},
 		{Name: "many-clients", Run: manyClients},
-	})
+	}, append(checks.Secured(securedClients), checks.Check{Name: "reauthentication-under-load", Run: reauthentication})...)
 }
 
 // client is a client of the check's broker that is closed with the function returned.

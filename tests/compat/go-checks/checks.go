@@ -57,7 +57,11 @@ var (
 )
 
 // Main runs the program: BOOTSTRAP RUN [CHECK...]. RUN makes names unique; without checks named, all are run.
-func Main(all []Check) {
+// If there is a secured broker, the secured checks are run in place of the others.
+func Main(all []Check, secured ...Check) {
+	if os.Getenv("SECURED_FILES") != "" {
+		all = secured
+	}
 	if len(os.Args) < 3 {
 		fmt.Fprintln(os.Stderr, "usage: program BOOTSTRAP RUN [CHECK...]")
 		os.Exit(2)
@@ -165,6 +169,14 @@ func (t *T) Until(what string, holds func() bool) {
 // Fact records what was seen, to be compared with what the same check sees of another broker.
 func (t *T) Fact(name string, value any) {
 	t.facts[name] = value
+}
+
+// Ask has the harness make a topic or change a right, and waits for it; README.md has the words.
+func (t *T) Ask(format string, arguments ...any) {
+	what := fmt.Sprintf(format, arguments...)
+	if refusal := t.TryRestart(what); refusal != "" {
+		t.Fail("%s: %s", what, refusal)
+	}
 }
 
 var asking sync.Mutex

@@ -31,7 +31,7 @@ func main() {
 		{Name: "stop-while-producing", Run: stopWhileProducing},
 		{Name: "many-clients", Run: manyClients},
 		{Name: "crash-while-consuming", Run: crashWhileConsuming},
-	})
+	}, checks.Secured(securedClients)...)
 }
 
 // newClient has connections of its own, which are closed with the function returned.

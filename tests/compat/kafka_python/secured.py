@@ -117,8 +117,8 @@ class KafkaPython(Clients):
 
     @contextmanager
     def writer(self, check: Check, login: Login, **more: object) -> Iterator[TransactionalWriter]:
-        # Release 3 remembers that it may not see a topic until it asks for metadata by itself.
-        producer = KafkaProducer(**settings_of(login), max_block_ms=10_000, metadata_max_age_ms=500, **more)
+        # An idempotent producer of release 3 does not recover from a refusal; any other does with its next metadata.
+        producer = KafkaProducer(**settings_of(login), max_block_ms=10_000, metadata_max_age_ms=500, enable_idempotence=False, **more)
         try:
             yield _Writer(producer)
         finally:

@@ -42,7 +42,7 @@ func main() {
 		{Name: "crash-while-consuming", Run: crashWhileConsuming},
 		{Name: "stop-while-producing", Run: stopWhileProducing},
 		{Name: "many-clients", Run: manyClients},
-	})
+	}, append(checks.Secured(securedClients), oldHandshake...)...)
 }
 
 func config() *sarama.Config {
