@@ -4,6 +4,10 @@ final class Main {
 
     public static void main(String[] arguments) throws InterruptedException {
         Checks checks = new Checks();
+        if (Checks.isSecured()) {
+            Secured.addTo(checks);
+            checks.main(arguments);
+        }
         Producing.addTo(checks);
         Consuming.addTo(checks);
         Transacting.addTo(checks);

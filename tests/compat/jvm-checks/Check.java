@@ -147,6 +147,11 @@ final class Check {
         }
     }
 
+    /** Has the harness make a topic or change a right; README.md has the words. */
+    void ask(String what) throws IOException {
+        equal(what, Checks.ask(what), "done");
+    }
+
     /**
      * Has the harness end the broker, with SIGKILL ("kill") or SIGTERM ("terminate"), and start it again on its data;
      * returns when it is ready. The check is skipped when the broker is not the harness's own.

@@ -28,6 +28,11 @@ final class Checks {
         return this;
     }
 
+    /** Whether the broker is secured: then the checks of that are made in place of the others. */
+    static boolean isSecured() {
+        return System.getenv("SECURED_FILES") != null;
+    }
+
     /** Runs the program: BOOTSTRAP RUN [CHECK...]. RUN makes names unique; without checks named, all are made. */
     void main(String[] arguments) throws InterruptedException {
         // What libraries print is no report.

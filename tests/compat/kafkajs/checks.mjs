@@ -16,6 +16,14 @@ export const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resol
 
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`)
 
+// Why the harness did not do what it was asked for; empty when it did.
+async function answerTo(what) {
+  say({ ask: what })
+  const { value, done } = await answers.next()
+  if (done) return 'nobody does this here'
+  return value.trim() === 'done' ? '' : value.trim()
+}
+
 export class Check {
   constructor(name, run, bootstrap) {
     this.check = name
@@ -52,14 +60,20 @@ export class Check {
 
   // Ends the broker ("kill" or "terminate") and starts it again on its data.
   async restart(how) {
-    say({ ask: how })
-    const { value, done } = await answers.next()
-    if (done || value.trim() !== 'done') throw new Skipped(value?.trim() || 'nobody restarts brokers here')
+    const refusal = await answerTo(how)
+    if (refusal) throw new Skipped(refusal)
+  }
+
+  // Has the harness make a topic or change a right; README.md has the words.
+  async ask(what) {
+    this.equal(what, await answerTo(what), '')
   }
 }
 
-// The program: BOOTSTRAP RUN [CHECK...]. `checks` are functions by the names of the checks.
-export async function main(checks) {
+// The program: BOOTSTRAP RUN [CHECK...]. `everybodys` are functions by the names of the checks, and so are `secured`
+// for a secured broker.
+export async function main(everybodys, secured) {
+  const checks = process.env.SECURED_FILES ? secured : everybodys
   const [bootstrap, run, ...wanted] = process.argv.slice(2)
   const unknown = wanted.filter((name) => !(name in checks))
   if (run === undefined || unknown.length > 0) {

@@ -3,6 +3,7 @@ import { main } from './checks.mjs'
 import * as crashes from './crashes.mjs'
 import * as groups from './groups.mjs'
 import * as records from './records.mjs'
+import { checks as secured } from './secured.mjs'
 import * as transactions from './transactions.mjs'
 
 await main({
@@ -28,4 +29,4 @@ await main({
   'crash-in-transaction': crashes.crashInTransaction,
   'crash-while-consuming': crashes.crashWhileConsuming,
   'many-clients': crashes.manyClients,
-})
+}, secured)
