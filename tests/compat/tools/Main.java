@@ -4,6 +4,10 @@ final class Main {
 
     public static void main(String[] arguments) throws InterruptedException {
         Checks checks = new Checks();
+        if (Checks.isSecured()) {
+            SecuredTools.addTo(checks);
+            checks.main(arguments);
+        }
         TopicTools.addTo(checks);
         RecordTools.addTo(checks);
         GroupTools.addTo(checks);

@@ -70,16 +70,26 @@ impl Check {
 
     /// Ends the broker ("kill" or "terminate") and starts it again on its data.
     pub fn restart(&self, how: &str) {
-        say(json!({ "ask": how }));
-        let mut answer = String::new();
-        std::io::stdin()
-            .lock()
-            .read_line(&mut answer)
-            .expect("an answer of the harness");
-        if answer.trim() != "done" {
-            std::panic::panic_any(Skipped(answer.trim().into()));
+        let answer = answer_to(how);
+        if answer != "done" {
+            std::panic::panic_any(Skipped(answer));
         }
     }
+
+    /// Has the harness make a topic or change a right; README.md has the words.
+    pub fn ask(&self, what: &str) {
+        self.equal(what, answer_to(what), "done".to_string());
+    }
+}
+
+fn answer_to(what: &str) -> String {
+    say(json!({ "ask": what }));
+    let mut answer = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .expect("an answer of the harness");
+    answer.trim().into()
 }
 
 fn say(line: Value) {

@@ -2,6 +2,7 @@
 
 mod checks;
 mod clients;
+mod secured;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,9 @@ const UNCOMMITTED: &str = "read_uncommitted";
 const CLASSIC: [(&str, &str); 2] = [("heartbeat.interval.ms", "200"), ("session.timeout.ms", "10000")];
 
 fn main() {
+    if std::env::var("SECURED_FILES").is_ok() {
+        return checks::main(&secured::CHECKS);
+    }
     checks::main(&[
         ("produce-and-consume", produce_and_consume),
         ("compression", compression),
