@@ -116,9 +116,10 @@ class KafkaPython(Clients):
     wrong_transactional_id = "TransactionalIdAuthorizationFailedError"
 
     @contextmanager
-    def writer(self, check: Check, login: Login, **more: object) -> Iterator[TransactionalWriter]:
+    def writer(self, check: Check, login: Login) -> Iterator[TransactionalWriter]:
         # An idempotent producer of release 3 does not recover from a refusal; any other does with its next metadata.
-        producer = KafkaProducer(**settings_of(login), max_block_ms=10_000, metadata_max_age_ms=500, enable_idempotence=False, **more)
+        pace = {"max_block_ms": 10_000, "metadata_max_age_ms": 500, "enable_idempotence": False}
+        producer = KafkaProducer(**settings_of(login), **pace)
         try:
             yield _Writer(producer)
         finally:

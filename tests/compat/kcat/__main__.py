@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.compat.kcat import cluster, crashes, groups, records, transactions
+from tests.compat.kcat import cluster, crashes, groups, records, secured, transactions
 from tests.compat.python_checks import main
 
 main(
@@ -38,5 +38,6 @@ main(
         crashes.crash_in_transaction,
         crashes.crash_while_consuming,
         crashes.many_clients,
-    ]
+    ],
+    secured=secured.CHECKS,
 )

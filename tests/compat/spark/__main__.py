@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.compat.python_checks import main
-from tests.compat.spark import batches, crowds, streams
+from tests.compat.spark import batches, crowds, secured, streams
 from tests.compat.spark.session import spark
 
 # Starting the session, and its first job, take longer than a check may.
@@ -27,5 +27,6 @@ main(
         streams.stream_to_sink_through_kill,
         streams.stream_to_sink_through_termination,
         crowds.stream_beside_two_hundred_clients,
-    ]
+    ],
+    secured=secured.CHECKS,
 )
