@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.harness import BuildError, Client, NotHereError, Report, call, differences, fingerprint, run
+from tests.compat.secured import Security
 
 PROGRAM = """
 import json, sys
@@ -125,3 +126,30 @@ def test_differences_are_other_outcomes_and_other_facts_of_checks_that_both_made
         "fact: code is 3 here, 4 there",
         "outcome: failed here, passed there",
     ]
+
+
+def test_a_secured_client_has_the_program_of_its_name_and_a_list_of_its_own(tmp_path: Path) -> None:
+    alone = client_of(tmp_path / "program.py")
+    client = alone.secured()
+    assert (client.name, client.program, client.is_secured) == ("fake-secured", "fake", True)
+    assert (client.folder, client.cache) == (alone.folder, alone.cache)
+    assert client.list_of_checks == alone.folder / "secured.txt"
+
+
+def test_a_program_hears_why_rights_cannot_be_changed(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace('"kill"', '"allow User:alice READ topic orders"'))
+    target = FakeTarget()
+    reports = run(client_of(program), target, checks=["restarts"])
+    assert target.restarts == []
+    assert "cannot do this: allow User:alice READ topic orders" in reports["restarts"].facts["answer"]
+
+
+def test_a_secured_broker_has_listeners_with_and_without_a_certificate_that_is_over(tmp_path: Path) -> None:
+    ours, kafka = Security(tmp_path / "ours", is_kafka=False), Security(tmp_path / "kafka", is_kafka=True)
+    only_kafka = {name for name in kafka.settings if name not in ours.settings}
+    assert {"inter.broker.listener.name", "controller.quorum.voters"} <= only_kafka
+    assert set(ours.settings) <= set(kafka.settings)
+    assert ours.environment["SECURED_EXPIRED"] == f"127.0.0.1:{ours.ports['EXPIRED']}"
+    assert ours.config_file().stat().st_mode & 0o777 == 0o600
+    assert ours.answer("forbid everything") == "nobody knows what 'forbid everything' means"

@@ -36,6 +36,7 @@ REASONS = (
     "needs Docker",
     "needs Kubernetes",
     "needs a checkout",
+    "needs a secured broker",
     "needs an editor",
     "needs root",
     "needs systemd",

@@ -20,7 +20,7 @@ from tests.compat.secured_checks import Clients, Login, Reader, TransactionalWri
 Value = TypeVar("Value")
 
 
-class TokenFromFile(AbstractTokenProvider):
+class TokenFromFile(AbstractTokenProvider):  # type: ignore[misc]
     def __init__(self, login: Login) -> None:
         self._login = login
 

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 try:
     from kafka.net.sasl.oauth import AbstractTokenProvider
 except ImportError:
-    from kafka.sasl.oauth import AbstractTokenProvider  # type: ignore[import-not-found,no-redef]
+    from kafka.sasl.oauth import AbstractTokenProvider
 
 from tests.compat.kafka_python.kafka import COMMITTED, PACE, VERSION, produce
 from tests.compat.python_checks import Check
@@ -26,7 +26,7 @@ LOGGER = logging.getLogger("kafka")
 QUICK = {"bootstrap_timeout_ms": 1_000} if VERSION >= 3 else {"api_version_auto_timeout_ms": 1_000}
 
 
-class TokenFromFile(AbstractTokenProvider):
+class TokenFromFile(AbstractTokenProvider):  # type: ignore[misc]
     def __init__(self, login: Login) -> None:
         super().__init__()
         self._login = login

@@ -27,7 +27,9 @@ var securedClients = checks.Clients{
 	},
 	Reader: newSecuredReader,
 	Connect: func(t *checks.T, login checks.Login) error {
-		client, err := sarama.NewClient([]string{login.Bootstrap()}, securedConfig(t, login, config()))
+		settings := securedConfig(t, login, config())
+		settings.Metadata.Retry.Max = 0
+		client, err := sarama.NewClient([]string{login.Bootstrap()}, settings)
 		if err == nil {
 			client.Close()
 		}
