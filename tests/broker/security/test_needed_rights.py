@@ -789,6 +789,9 @@ async def test_coordinators_are_shown_per_key(broker: SecuredBroker) -> None:
     assert [(one.key, one.error_code) for one in found.coordinators] == [("g-ok", 0), ("g-no", G30)]
     found = await broker.alice.call(coordinators.FindCoordinatorRequest(key_type=1, coordinator_keys=["tx-1", "no"]))
     assert [(one.key, one.error_code) for one in found.coordinators] == [("tx-1", 0), ("no", X53)]
+    # librdkafka shows this text in place of the error's name.
+    refused = await broker.alice.call(coordinators.FindCoordinatorRequest("g-no", 0), 3)
+    assert (refused.error_code, refused.error_message) == (G30, "Group authorization failed.")
 
 
 async def test_a_described_transaction_shows_partitions_of_topics_that_may_be_described(broker: SecuredBroker) -> None:

@@ -91,7 +91,7 @@ def no_right(check: Check) -> None:
     topic = topic_of(check, "topic")
     for what, call in (("writing", lambda: write(SCRAM, topic, 1)), ("reading", lambda: values_in(SCRAM, topic))):
         shown = refusal(call)
-        check.equal(f"what {what} shows: {shown}", "Not authorized to access topics" in shown, True)
+        check.equal(f"what {what} shows: {shown}", "TopicAuthorizationException" in shown, True)
 
 
 CHECKS = [batch, stream, wrong_password, no_right]
