@@ -211,7 +211,7 @@ class Security:
         deadline = time.monotonic() + TIMEOUT_S
         while not holds():
             if time.monotonic() > deadline:
-                raise AssertionError("the broker does not come to know what it was told")
+                raise AssertionError("the change did not take effect in time")
             time.sleep(0.02)
 
     def _knows_all_users(self) -> bool:
@@ -238,7 +238,7 @@ class Security:
         )
 
     def _make_tokens(self) -> None:
-        """alice.jwt is good; expired.jwt is over; forged.jwt is signed by somebody else."""
+        """alice.jwt is good; expired.jwt is over; forged.jwt is signed by another key."""
         import jwt
         from cryptography.hazmat.primitives.asymmetric import rsa
 

@@ -88,7 +88,7 @@ class _Reader(Reader):
 
 
 class _Log(logging.Handler):
-    """What the client writes to its log while a block runs: it tries again whatever it is told."""
+    """What the client writes to its log while a block runs: it tries again after every refusal."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
