@@ -13,7 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
-from fencepost.broker.config.listeners import ALL_INTERFACES, SecurityProtocol, inter_broker_listener
+from fencepost.broker.config.listeners import (
+    ALL_INTERFACES,
+    HTTP_LISTENER,
+    SecurityProtocol,
+    inter_broker_listener,
+    parse_http_listener,
+)
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.handlers import Services
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
@@ -232,7 +238,7 @@ class Node:
             bound = self._bind(listener, settings)
             cleanup.callback(bound.close)
             bound_listeners.append(bound)
-        http = self._http = await self._listen_to_http() if settings.fencepost_http_listener else None
+        http = self._http = self._listen_to_http() if settings.fencepost_http_listener else None
 
         if self._is_disk_local:
             make_data_directory(self.data_directory)
@@ -243,6 +249,9 @@ class Node:
         broker_configs = BrokerConfigs(self._store, settings)
         await broker_configs.open()
         tls = self._encrypt(listeners)
+        if http is not None:
+            # From here on probes are answered; whatever fails later, they say so.
+            await http.accept(None if tls is None else tls.listeners.get(HTTP_LISTENER))
         client_quotas = ClientQuotas(self._store, settings, clock)
         await client_quotas.open()
         features = Features(self._store, settings)
@@ -368,8 +377,8 @@ class Node:
             broker_configs.on_repeated.append(tls.settings_repeated)
         cleanup.callback(_log_requests(self._loggers, of_listeners))
 
-    async def _listen_to_http(self) -> HttpService:
-        """Answer probes from now on; whatever fails later, they say so. Raises StartError."""
+    def _listen_to_http(self) -> HttpService:
+        """Bind the HTTP listener. Raises StartError."""
         # Imported here: most brokers have no HTTP listener, and no need of its library.
         try:
             from fencepost.broker.http.service import HttpService
@@ -379,7 +388,6 @@ class Node:
             ) from None
         http = HttpService(self.settings, lambda: self.failure)
         self._cleanup.callback(http.close)
-        await http.accept()
         return http
 
     def _tcp_peers(self, placement: Placement, listener: Listener) -> TcpPeers:
@@ -395,7 +403,9 @@ class Node:
 
     def _encrypt(self, listeners: Sequence[Listener]) -> BrokerTls | None:
         """Make the TLS of the listeners that have it; None without one. Raises StartError."""
-        names = [listener.name for listener in listeners if listener.protocol.uses_tls]
+        http = None if self._http is None else parse_http_listener(self.settings)
+        all_listeners = listeners if http is None else [*listeners, http]
+        names = [listener.name for listener in all_listeners if listener.protocol.uses_tls]
         if not names:
             return None
         # Imported here, as OpenSSL takes memory.

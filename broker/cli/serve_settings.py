@@ -8,7 +8,7 @@ import sys
 from typing import NoReturn
 
 from fencepost.broker.config import ConfigurationError, Entry, LoadedSettings, Settings, load_settings, parse_listeners
-from fencepost.broker.config.listeners import parse_endpoint
+from fencepost.broker.config.listeners import parse_endpoint, parse_http_listener
 
 EXIT_BAD_SETTINGS = 2
 
@@ -41,7 +41,8 @@ def load(
 
 def needs_tls(settings: Settings) -> bool:
     """Whether a listener has TLS."""
-    return any(listener.protocol.uses_tls for listener in parse_listeners(settings))
+    listeners = [*parse_listeners(settings), parse_http_listener(settings)]
+    return any(listener.protocol.uses_tls for listener in listeners if listener is not None)
 
 
 def fail(message: str, exit_code: int) -> NoReturn:

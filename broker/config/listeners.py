@@ -9,6 +9,8 @@ from typing import NamedTuple
 from fencepost.broker.config.settings import Settings
 
 ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})
+HTTP_LISTENER = "HTTP"
+"""The name of the HTTP listener: `listener.name.http.ssl.keystore.location`."""
 
 
 class SecurityProtocol(StrEnum):
@@ -72,6 +74,28 @@ def parse_endpoint(text: str) -> Endpoint:
     elif ":" in host:
         raise ValueError(f"an IPv6 address must stand in brackets: NAME://[::1]:9092; got {text!r}")
     return Endpoint(name.upper(), host, port)
+
+
+def parse_http_listener(settings: Settings) -> Listener | None:
+    """The HTTP listener, with the protocol SSL for `https://`; None if there is none.
+
+    Raises ValueError, which names the setting.
+    """
+    text = settings.fencepost_http_listener
+    if not text:
+        return None
+    scheme, separator, address = text.rpartition("://")
+    try:
+        if separator and scheme.lower() not in ("http", "https"):
+            raise ValueError(text)
+        _, host, port = parse_endpoint(f"{HTTP_LISTENER}://{address}")
+    except ValueError:
+        raise ValueError(
+            "fencepost.http.listener: expected HOST:PORT, such as 127.0.0.1:9644 or [::1]:9644, or https://HOST:PORT; "
+            f"got {text!r}"
+        ) from None
+    protocol = SecurityProtocol.SSL if scheme.lower() == "https" else SecurityProtocol.PLAINTEXT
+    return Listener(HTTP_LISTENER, host, port, None, protocol)
 
 
 def parse_listeners(settings: Settings) -> list[Listener]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fencepost.broker.config.listeners import Listener, inter_broker_listener
+from fencepost.broker.config.listeners import Listener, inter_broker_listener, parse_http_listener
 from fencepost.broker.config.password import Password
 from fencepost.broker.config.settings import SETTINGS, Settings, scoped_name, setting_of_listener
 
 
 def protection_problems(settings: Settings, listeners: Sequence[Listener]) -> list[str]:
     """One line for each security setting that cannot do what it promises, with its source and the remedy."""
-    problems = [*_unread_settings(settings, listeners), *_unreadable_secrets(settings)]
+    try:
+        http = parse_http_listener(settings)
+    except ValueError as error:
+        return [f"{settings.origins.get('fencepost.http.listener', 'default')}: {error}"]
+    encrypted = listeners if http is None or not http.protocol.uses_tls else [*listeners, http]
+    problems = [*_unread_settings(settings, encrypted), *_unreadable_secrets(settings)]
     try:
         inter_broker_listener(settings, listeners)
     except ValueError as error:
         problems.append(f"{settings.origins.get(str(error).partition(':')[0], 'default')}: {error}")
-    for listener in listeners:
+    for listener in encrypted:
         if listener.protocol.uses_tls:
             problems += _certificate_problems(settings, listener)
     return problems

@@ -687,7 +687,8 @@ class HttpSettings:
     fencepost_http_listener: str | None = declare(
         STRING,
         None,
-        "Where the HTTP listener is: `host:port`, such as `127.0.0.1:9644`; port 0 takes a free one. It serves "
+        "Where the HTTP listener is: `host:port`, such as `127.0.0.1:9644`, or `https://host:port` for TLS with "
+        "`listener.name.http.ssl.keystore.location`; port 0 takes a free one. It serves "
         "`/metrics`, `/healthz`, `/readyz`, `/livez` and `/v1/…`, see [monitoring.md](monitoring.md). Unset: there is "
         "none. It needs `pip install 'fencepost[http]'`.",
     )

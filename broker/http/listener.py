@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fencepost.broker.config import Listener, Settings
-from fencepost.broker.config.listeners import ALL_INTERFACES, parse_endpoint
+from fencepost.broker.config import Settings
+from fencepost.broker.config.listeners import ALL_INTERFACES, parse_http_listener
 from fencepost.broker.http.access import Access, AccessDeniedError, Token, TokenFileError, read_tokens
 from fencepost.broker.http.connection import HttpConnection
 from fencepost.broker.http.exchange import BadRequestError, HttpRequest, HttpResponse, error_response
@@ -18,22 +18,12 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 from fencepost.broker.network.server import Acceptor, SocketListener, StartError
 
+if TYPE_CHECKING:
+    from fencepost.broker.security.tls import ListenerTls
+
 log = get_logger(__name__)
 
-NAME: Final = "HTTP"
 MAXIMUM_CONNECTIONS: Final = 32
-
-
-def parse_http_listener(settings: Settings) -> Listener:
-    """The listener of `fencepost.http.listener`. Raises StartError."""
-    text = settings.fencepost_http_listener or ""
-    try:
-        name, host, port = parse_endpoint(f"{NAME}://{text}")
-    except ValueError:
-        raise StartError(
-            f"fencepost.http.listener: expected HOST:PORT, such as 127.0.0.1:9644 or [::1]:9644; got {text!r}"
-        ) from None
-    return Listener(name, host, port, None)
 
 
 def _access(settings: Settings, host: str) -> Access:
@@ -59,7 +49,11 @@ class HttpListener:
     """
 
     def __init__(self, settings: Settings) -> None:
-        listener = parse_http_listener(settings)
+        try:
+            listener = parse_http_listener(settings)
+        except ValueError as error:
+            raise StartError(str(error)) from None
+        assert listener is not None, "it is configured"
         self._access = _access(settings, listener.host)
         self._bound = SocketListener(listener, settings)
         self._backlog = settings.socket_listen_backlog_size
@@ -69,20 +63,26 @@ class HttpListener:
         self._view: Callable[[], NodeView | None] = lambda: None
         self.host, self.port = self._bound.address.host, self._bound.address.port
 
-    async def accept(self) -> None:
-        """Start to accept connections."""
+    async def accept(self, tls: ListenerTls | None) -> None:
+        """Start to accept connections. tls: what is in force on this listener, for `https://`."""
         loop = asyncio.get_running_loop()
-        self._acceptor = await loop.create_server(
-            lambda: HttpConnection(self, self._respond, self._turns, loop),
-            sock=self._bound.socket,
-            backlog=self._backlog,
-        )
-        log.info("http_listening", host=self.host, port=self.port)
-        if not self._access.is_local:
+
+        def new_connection() -> HttpConnection:
+            return HttpConnection(self, self._respond, self._turns, loop)
+
+        if tls is None:
+            self._acceptor = await loop.create_server(new_connection, sock=self._bound.socket, backlog=self._backlog)
+        else:
+            # Imported here: without TLS nothing of it is needed.
+            from fencepost.broker.http.encryption import EncryptingAcceptor
+
+            self._acceptor = EncryptingAcceptor(self._bound.socket, tls, new_connection, self._backlog, loop)
+        log.info("http_listening", host=self.host, port=self.port, protocol="http" if tls is None else "https")
+        if tls is None and not self._access.is_local:
             log.warning(
                 "http_is_not_encrypted",
                 host=self.host or next(iter(ALL_INTERFACES - {""})),
-                hint="tokens cross the network in clear text; put a TLS proxy in front of it, or listen on 127.0.0.1",
+                hint="tokens cross the network in clear text; listen on https://, or on 127.0.0.1",
             )
 
     def serve(self, view: Callable[[], NodeView | None]) -> None:

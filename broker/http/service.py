@@ -39,9 +39,9 @@ class HttpService:
         """Host and port."""
         return self._listener.host, self._listener.port
 
-    async def accept(self) -> None:
-        """Answer requests: until `serve`, that the broker is starting."""
-        await self._listener.accept()
+    async def accept(self, tls: ListenerTls | None) -> None:
+        """Answer requests: until `serve`, that the broker is starting. tls: of this listener, for `https://`."""
+        await self._listener.accept(tls)
 
     def observe(self, services: Services) -> None:
         """Count the requests that these services, and copies that are made of them from now on, are used for."""

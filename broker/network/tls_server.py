@@ -111,7 +111,7 @@ class TlsServer(Server):
         return len(self._handshakes)
 
     async def _accept_connections(self) -> Acceptor:
-        return _SocketAcceptor(
+        return SocketAcceptor(
             self.bound.socket, self._accepted, backlog=self._settings.socket_listen_backlog_size, loop=self._loop
         )
 
@@ -261,7 +261,7 @@ class TlsServer(Server):
         return ANONYMOUS if name is None else user_principal(name)
 
 
-class _SocketAcceptor:
+class SocketAcceptor:
     """Accepts the connections of a listening socket, some in each turn of the loop."""
 
     def __init__(

@@ -229,7 +229,7 @@ async def test_probes_are_answered_while_the_broker_starts(tmp_path: Path, monke
     node = Node(settings_for(tmp_path / "data", fencepost_http_listener=LISTENER))
     starting = asyncio.create_task(node.start())
     try:
-        await until(lambda: node.http_address is not None)
+        await until(lambda: node._http is not None and node._http._listener._acceptor is not None)
         async with raw_http(node) as client:
             client.send(GET.replace(b"healthz", b"livez") + GET.replace(b"healthz", b"readyz"))
             client.send(GET.replace(b"healthz", b"metrics"))
