@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from fencepost.broker.config import Endpoint, Listener, Settings
 from fencepost.broker.config.listeners import ALL_INTERFACES
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.network.authentication_counts import AuthenticationCounts
 from fencepost.broker.network.connection import Connection, RequestDispatcher
@@ -27,8 +28,6 @@ log = get_logger(__name__)
 IDLE_CHECK = Place("check for idle connections", Policy.RETRY)
 DELAYED_CLOSE = Place("close of a connection that came too often", Policy.REPORT)
 
-REFUSAL_WINDOW_S = 10.0
-REFUSALS_LOGGED_PER_WINDOW = 20
 MAX_IDLE_CHECK_INTERVAL_S = 10.0
 
 
@@ -169,8 +168,9 @@ class Server:
         self._next_connection_id = 1
         self._idle_timer: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Future[None] | None = None
-        self._refusal_window_end_s = 0.0
-        self._refusals_in_window = 0
+        self._refusals = LogLimit(
+            loop.time, lambda count: log.warning("connection_refusals_not_logged", connections=count)
+        )
         self._is_aborted = False
 
     @property
@@ -285,16 +285,8 @@ class Server:
         self._log_refusal(connection.client_host, connection.client_port, reason)
 
     def _log_refusal(self, host: str, port: int, reason: str) -> None:
-        """Log why a connection is closed, up to REFUSALS_LOGGED_PER_WINDOW, so that no client fills the log."""
-        now_s = self._loop.time()
-        if now_s >= self._refusal_window_end_s:
-            unlogged = self._refusals_in_window - REFUSALS_LOGGED_PER_WINDOW
-            if unlogged > 0:
-                log.warning("connection_refusals_not_logged", connections=unlogged)
-            self._refusal_window_end_s = now_s + REFUSAL_WINDOW_S
-            self._refusals_in_window = 0
-        self._refusals_in_window += 1
-        if self._refusals_in_window <= REFUSALS_LOGGED_PER_WINDOW:
+        """Log why a connection is closed, unless clients cause too much of that."""
+        if self._refusals.allows():
             listener = self.bound.listener
             log.warning(
                 "connection_refused",
