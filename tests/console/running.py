@@ -76,3 +76,12 @@ def change(browser: httpx.Client, kind: str, typed: str, **fields: str) -> httpx
     assert shown.status_code == 200, text_of(shown.text)
     assert f"type {typed}" in text_of(shown.text)
     return browser.post(f"/change/{kind}", data=form | {"typed_name": typed})
+
+
+def eventually(browser: httpx.Client, address: str, text: str) -> str:
+    """Read a page until it has a text: markers are written after the client knows of the outcome."""
+    deadline_s = time.monotonic() + 30
+    while text not in (page := text_of(browser.get(address).text)):
+        assert time.monotonic() < deadline_s, f"{text!r} never was on {address}: {page}"
+        time.sleep(0.05)
+    return page

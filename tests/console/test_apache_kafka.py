@@ -12,7 +12,7 @@ import pytest
 from fencepost.console.options import ConsoleOptions
 from fencepost.soak.free_port import free_port
 from scripts.apache_kafka import CACHE, KAFKA_VERSION, ApacheKafka
-from tests.console.running import RunningConsole, change, get_json, text_of
+from tests.console.running import RunningConsole, change, eventually, get_json
 from tests.console.world import STUCK_ID, fill, leave_open
 
 pytestmark = [
@@ -55,13 +55,12 @@ def test_every_page_shows_apache_kafka(browser: httpx.Client) -> None:
 
 def test_a_stuck_partition_is_explained_and_freed(bootstrap: str, browser: httpx.Client) -> None:
     leave_open(bootstrap, "orders")
-    page = text_of(browser.get("/stuck/orders/0").text)
-    assert "10 offsets wait behind it" in page
+    page = eventually(browser, "/stuck/orders/0", "10 offsets wait behind it")
     assert f"The transaction of {STUCK_ID} is still open" in page
     rows = get_json(browser, "/topics/orders/messages?partition=0")["rows"]
     assert [one["row"]["mark"] for one in rows[-10:]] == ["open"] * 5 + ["committed"] * 4 + ["marker"]
     change(browser, "abort-transaction", STUCK_ID, id=STUCK_ID)
-    assert "orders-0 is not stuck" in text_of(browser.get("/stuck/orders/0").text)
+    eventually(browser, "/stuck/orders/0", "orders-0 is not stuck")
     rows = get_json(browser, "/topics/orders/messages?partition=0")["rows"]
     assert "open" not in {one["row"]["mark"] for one in rows}
     steps = get_json(browser, "/topics/orders/0/time-travel")["history"]["steps"]

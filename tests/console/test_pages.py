@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.console.options import ConsoleOptions
 from fencepost.console.web.audit import logger as audit_logger
-from tests.console.running import RunningConsole, change, csrf_in, get_json, options_for, text_of
+from tests.console.running import RunningConsole, change, csrf_in, eventually, get_json, options_for, text_of
 from tests.support.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.integration
@@ -83,8 +83,10 @@ def test_a_record_is_marked_by_how_its_transaction_stands(
         write(producer, topic, name)
         if outcome == "commit":
             producer.commit_transaction(20)
+            eventually(browser, f"/topics/{topic}/messages?from=0", "commit marker")
         elif outcome:
             producer.abort_transaction(20)
+            eventually(browser, f"/topics/{topic}/messages?from=0", "abort marker")
         else:
             open_one = producer
     plain = Producer({"bootstrap.servers": broker.bootstrap})
@@ -128,8 +130,8 @@ def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goe
     )
     reader.subscribe([topic])
     assert reader.poll(2) is None
+    eventually(browser, f"/stuck/{topic}/0", f"{topic}-0: read_committed readers stop at offset 0; 3 offsets wait")
     page = browser.get(f"/stuck/{topic}/0")
-    assert f"{topic}-0: read_committed readers stop at offset 0; 3 offsets wait behind it" in text_of(page.text)
     assert f"{topic}-stuck" in text_of(browser.get("/stuck").text)
 
     form = {"csrf": csrf_in(page.text), "id": f"{topic}-stuck"}
@@ -151,7 +153,7 @@ def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goe
     assert message is not None
     assert message.value() == b"behind"
     reader.close()
-    assert f"{topic}-0 is not stuck" in text_of(browser.get(f"/stuck/{topic}/0").text)
+    eventually(browser, f"/stuck/{topic}/0", f"{topic}-0 is not stuck")
     history = get_json(browser, f"/transaction?id={topic}-stuck")["history"]["moments"]
     states = [moment["state"] for moment in history]
     assert states[0] == "Empty"
