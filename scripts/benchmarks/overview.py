@@ -25,7 +25,8 @@ Fencepost beside Apache Kafka on one machine with two cores, both warm, driven b
 
 WHERE_TO_READ_ON = """
 [Every figure](performance/figures.md) has the tables, the ranges, the machines, the method, and the aims that were
-missed. [Capacity](capacity.md) says how much memory and disk to plan for. To measure on your own machine, in a checkout
+missed. [What TLS costs](performance/tls.md) is a page of its own. [Capacity](capacity.md) says how much memory and disk
+to plan for. To measure on your own machine, in a checkout
 (`--alone` leaves out Apache Kafka, which needs Java 17):
 
 <!-- not run: needs a checkout -->
