@@ -32,7 +32,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.hostile_requests import HostileRequests
 from tests.support.secured_process import connected, secured_process, state_of
 
-TIMEOUT_MS: Final = 1_000
+TIMEOUT_MS: Final = 1_500
 LARGEST_FRAME_BYTES: Final = 524_288
 SEED: Final = 11_091
 PATIENCE_S: Final = 8.0
