@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.network.tls_server import SHUTDOWN_TIMEOUT_S, SocketAcceptor
 from fencepost.broker.security.tls import ListenerTls
@@ -34,10 +35,12 @@ class EncryptingAcceptor:
         tls: ListenerTls,
         new_connection: Callable[[], asyncio.Protocol],
         backlog: int,
+        log_limit: LogLimit,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._tls = tls
         self._new_connection = new_connection
+        self._log_limit = log_limit
         self._loop = loop
         self._handshakes: set[asyncio.Task[None]] = set()
         self._acceptor = SocketAcceptor(bound, self._accepted, backlog=backlog, loop=loop)
@@ -72,7 +75,8 @@ class EncryptingAcceptor:
                 )
         except (TimeoutError, OSError) as error:  # ssl.SSLError is an OSError
             reason = error.reason if isinstance(error, ssl.SSLError) else str(error) or "it took too long"
-            log.info("http_handshake_failed", client=host, reason=reason)
+            if self._log_limit.allows():
+                log.info("http_handshake_failed", client=host, reason=reason)
         finally:
             if not is_handed_over:
                 client.close()

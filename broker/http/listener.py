@@ -15,6 +15,7 @@ from fencepost.broker.http.exchange import BadRequestError, HttpRequest, HttpRes
 from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.http.routes import find_route
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 from fencepost.broker.network.server import Acceptor, SocketListener, StartError
 
@@ -60,6 +61,9 @@ class HttpListener:
         self._acceptor: Acceptor | None = None
         self._connections: dict[HttpConnection, None] = {}
         self._turns = PerTurnLimiter(1)
+        self._log_limit = LogLimit(
+            asyncio.get_running_loop().time, lambda count: log.info("http_refusals_not_logged", refusals=count)
+        )
         self._view: Callable[[], NodeView | None] = lambda: None
         self.host, self.port = self._bound.address.host, self._bound.address.port
 
@@ -76,7 +80,9 @@ class HttpListener:
             # Imported here: without TLS nothing of it is needed.
             from fencepost.broker.http.encryption import EncryptingAcceptor
 
-            self._acceptor = EncryptingAcceptor(self._bound.socket, tls, new_connection, self._backlog, loop)
+            self._acceptor = EncryptingAcceptor(
+                self._bound.socket, tls, new_connection, self._backlog, self._log_limit, loop
+            )
         log.info("http_listening", host=self.host, port=self.port, protocol="http" if tls is None else "https")
         if tls is None and not self._access.is_local:
             log.warning(
@@ -124,7 +130,8 @@ class HttpListener:
         except BadRequestError as error:
             return error_response(error.status, str(error))
         except AccessDeniedError as error:
-            log.info("http_request_refused", client=request.client_host, status=error.status, reason=str(error))
+            if self._log_limit.allows():
+                log.info("http_request_refused", client=request.client_host, status=error.status, reason=str(error))
             response = error_response(error.status, str(error))
             if error.status == 401:
                 response.headers = {"WWW-Authenticate": "Bearer"}

@@ -153,6 +153,15 @@ async def test_a_listener_for_other_machines_needs_tokens(tmp_path: Path) -> Non
         await Node(settings_for(tmp_path, fencepost_http_listener="0.0.0.0:0")).start()
 
 
+async def test_refusals_do_not_fill_the_log(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        with capture_logs() as events:
+            for _ in range(100):
+                assert (await http.post("/v1/log-levels", token="")).status_code == 401
+        refused = [event for event in events if event["event"] == "http_request_refused"]
+        assert 1 <= len(refused) <= 40
+
+
 async def test_a_listener_for_other_machines_says_that_it_is_not_encrypted_and_asks_for_tokens(tmp_path: Path) -> None:
     with capture_logs() as logged:
         async with http_node(tmp_path, fencepost_http_listener="0.0.0.0:0") as http:
