@@ -304,3 +304,18 @@ last=x"""
         ("backslash", "ends\\", 13),
         ("last", "x", 14),
     ]
+
+
+def test_a_secret_on_the_command_line_is_warned_of_and_not_shown() -> None:
+    given = ["listeners=SSL://127.0.0.1:0", "ssl.keystore.location=server.pem"]
+    shown = load_settings(assignments=[*given, "listener.name.ssl.ssl.key.password=very secret"])
+    (warning,) = shown.warnings
+    assert "listener.name.ssl.ssl.key.password is a secret" in warning
+    assert "very secret" not in warning + repr(shown.settings)
+    assert not load_settings(assignments=[*given, "ssl.key.password=${env:HOME}"]).warnings
+    assert not load_settings(options=[Entry("ssl.key.password", "x", "f:1")], assignments=given).warnings
+
+
+def test_a_listener_with_tls_needs_a_certificate() -> None:
+    (problem,) = problems_of(assignments=["listeners=OUTSIDE://:1", "listener.security.protocol.map=OUTSIDE:SASL_SSL"])
+    assert "OUTSIDE has the protocol SASL_SSL, but no certificate; set ssl.keystore.location" in problem
