@@ -54,8 +54,10 @@ def build_node(client: Client) -> Sequence[str]:
 
 
 def build_rust(client: Client) -> Sequence[str]:
-    """A crate that is compiled as Cargo.lock pins it, with the librdkafka inside its binding."""
+    """A crate that is compiled as Cargo.lock pins it, its librdkafka and the OpenSSL of the machine."""
     target = client.cache / "target"
+    if subprocess.run(["pkg-config", "--exists", "openssl"], check=False).returncode != 0:
+        raise NotHereError(f"{client.name} is left out: OpenSSL's headers are not installed (libssl-dev)")
 
     def build(_cache: Path) -> None:
         fetch(["cargo", "fetch", "--locked", "--quiet"], cwd=client.folder)

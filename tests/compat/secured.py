@@ -148,6 +148,7 @@ class Security:
                 stored.result(TIMEOUT_S)
         if self.is_kafka:
             self._until(self._knows_all_users)
+            self._until(self._has_loaded_groups)
 
     def answer(self, asked: str) -> str:
         """Do what a program asks for; returns "done", or why that cannot be done.
@@ -221,21 +222,37 @@ class Security:
             for one in described.values()
         )
 
+    def _has_loaded_groups(self) -> bool:
+        """The coordinator of a young Apache Kafka makes its topic, and loads it, when the first client asks for it."""
+        import confluent_kafka as ck
+
+        consumer = ck.Consumer({**self._login, "group.id": "unused"})
+        try:
+            consumer.committed([ck.TopicPartition("unused", 0)], TIMEOUT_S)
+        except ck.KafkaException:
+            return False
+        finally:
+            consumer.close()
+        return True
+
     @cached_property
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient(
-            {
-                "bootstrap.servers": self.address("SASL_PLAINTEXT"),
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": ADMIN,
-                "sasl.password": ADMIN_PASSWORD,
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
-            }
-        )
+        return AdminClient(self._login)
+
+    @property
+    def _login(self) -> dict[str, Any]:
+        """How the administrator connects."""
+        return {
+            "bootstrap.servers": self.address("SASL_PLAINTEXT"),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": ADMIN,
+            "sasl.password": ADMIN_PASSWORD,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
 
     def _make_tokens(self) -> None:
         """alice.jwt is good; expired.jwt is over; forged.jwt is signed by another key."""

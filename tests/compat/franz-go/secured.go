@@ -43,7 +43,7 @@ var securedClients = checks.Clients{
 		return securedReader{t, securedClient(t, login, options...)}, nil
 	},
 	Connect: func(t *checks.T, login checks.Login) error {
-		kafka := securedClient(t, login)
+		kafka := securedClient(t, login, kgo.RequestRetries(2))
 		defer kafka.Close()
 		return kafka.Ping(t.Context)
 	},
@@ -73,7 +73,6 @@ func securedClient(t *checks.T, login checks.Login, more ...kgo.Opt) *kgo.Client
 	options := []kgo.Opt{
 		kgo.SeedBrokers(login.Bootstrap()),
 		kgo.RetryTimeout(5 * time.Second),
-		kgo.RequestRetries(2),
 	}
 	if config := login.TLS(t); config != nil {
 		options = append(options, kgo.DialTLSConfig(config))
