@@ -108,9 +108,9 @@ def test_a_silent_client_is_disconnected_when_its_time_is_over(broker: BrokerPro
 
 
 def trickle(connection: Connection, until_s: float) -> None:
-    """Send a byte now and then. Raises ConnectionClosedError when the other end has closed."""
-    for position in itertools.count():
-        connection.send_bytes(HANDSHAKE[position : position + 1] if position < 9 else b"\0")
+    """Send a large frame byte by byte. Raises ConnectionClosedError when the other end has closed."""
+    for byte in itertools.chain(struct.pack(">i", LARGEST_FRAME_BYTES), itertools.repeat(0)):
+        connection.send_bytes(bytes([byte]))
         if connection.has_reply(0.05):
             connection.receive_frame()
         assert time.monotonic() < until_s
