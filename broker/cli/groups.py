@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
@@ -15,7 +19,14 @@ from fencepost.broker.cli.connection import (
     refusal,
 )
 from fencepost.broker.cli.group_descriptions import Group, Place, describe_group
+from fencepost.broker.cli.group_resets import Target, planned, read_offsets, reset_rows
 from fencepost.broker.cli.output import print_rows
+from fencepost.broker.cli.positions import checked_partitions
+from fencepost.broker.cli.times import TimeType
+from fencepost.broker.kernel.printable import printable
+
+EARLIEST: Final = -2
+LATEST: Final = -1
 
 
 @click.group()
@@ -47,7 +58,9 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 @json_option
 @click.argument("group")
 @click.option("--members", is_flag=True, help="Show the members, and what is assigned to each.")
-def describe(bootstrap: str, as_json: bool, group: str, members: bool) -> None:
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds between.")
+def describe(bootstrap: str, as_json: bool, group: str, members: bool, watch: bool, interval: float) -> None:
     """Show a group's partitions, offsets and lag, or its members.
 
     Groups of every kind: classic, consumer, share and streams. There is a line for each partition with a committed
@@ -55,10 +68,24 @@ def describe(bootstrap: str, as_json: bool, group: str, members: bool) -> None:
     markers and aborted records included; read_committed lag, up to the last stable offset.
     """
     with admin_client(bootstrap) as admin:
-        described = describe_group(admin, group)
-        rows = _member_rows(described) if members else _partition_rows(admin, described)
+        while True:
+            described = describe_group(admin, group)
+            rows = _member_rows(described) if members else _partition_rows(admin, described)
+            if watch and not as_json:
+                click.clear()  # where the output is a terminal
+                click.echo(time.strftime("%H:%M:%S"))
+            _show(described, rows, members=members, as_json=as_json)
+            if not watch:
+                return
+            try:
+                time.sleep(interval)
+            except KeyboardInterrupt:
+                return
+
+
+def _show(described: Group, rows: list[dict[str, Any]], *, members: bool, as_json: bool) -> None:
     if not as_json:
-        click.echo(described.headline)
+        click.echo(printable(described.headline))
     if members:
         columns = [*("member_id", "client_id", "host", "instance_id", "epoch", "subscription", "assignment")]
         columns += ["tasks"] if described.kind == "streams" else []
@@ -69,6 +96,7 @@ def describe(bootstrap: str, as_json: bool, group: str, members: bool) -> None:
         columns += ["lag", "read_committed_lag", "member", "host"]
     empty = "no members" if members else "no committed offsets and no members"
     print_rows(columns, rows, as_json=as_json, empty=empty)
+    sys.stdout.flush()
 
 
 def _member_rows(group: Group) -> list[dict[str, Any]]:
@@ -134,36 +162,138 @@ def _distance(offset: int | None, end: int | None) -> int | None:
 @bootstrap_option
 @json_option
 @click.argument("group")
-@click.argument("topic")
-@click.option("--to", "target", type=click.Choice(["earliest", "latest"]), required=True, help="New position.")
-def reset_offsets(bootstrap: str, as_json: bool, group: str, topic: str, target: str) -> None:
+@click.argument("topic", required=False)
+@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
+@click.option("--to", type=click.Choice(["earliest", "latest"]), help="To one of the ends.")
+@click.option("--to-offset", type=click.IntRange(min=0), help="To this offset.")
+@click.option("--to-time", type=TimeType(), help="To the first record of this time or later, for example -10m.")
+@click.option("--shift-by", type=int, metavar="N", help="On by N offsets from the committed one, or back by -N.")
+@click.option(
+    "--from-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="To the offsets of lines topic,partition,offset, as kafka-consumer-groups exports, or of --json.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be set, and set nothing.")
+def reset_offsets(
+    bootstrap: str,
+    as_json: bool,
+    group: str,
+    topic: str | None,
+    partitions: tuple[int, ...],
+    to: str | None,
+    to_offset: int | None,
+    to_time: int | None,
+    shift_by: int | None,
+    from_file: Path | None,
+    dry_run: bool,
+) -> None:
     """Set the offsets of a group without members.
 
-    All partitions of TOPIC are set. A missing group is created.
+    All partitions of TOPIC are set, or those of --partition. An offset outside of what a partition holds becomes the
+    nearest that it has. A missing group is created.
     """
+    target = Target(to, to_offset, shift_by, to_time, from_file)
+    if target.count() != 1:
+        raise click.UsageError("say once where to: --to, --to-offset, --to-time, --shift-by or --from-file")
+    if (topic is None) == (from_file is None):
+        raise click.UsageError("name the topic, or a file with --from-file, which names topics itself")
+    if from_file is not None and partitions:
+        raise click.UsageError("--from-file names the partitions itself: leave out --partition")
+    in_file = read_offsets(from_file) if from_file is not None else {}
+    with admin_client(bootstrap) as admin:
+        places = sorted(in_file) if topic is None else _places(admin, topic, partitions)
+        for place in in_file:
+            _places(admin, place.topic, (place.partition,))
+        committed = _committed(admin, group)
+        plan = planned(
+            target,
+            places,
+            earliest=_offsets(admin, places, EARLIEST),
+            latest=(latest := _offsets(admin, places, LATEST)),
+            committed=committed,
+            at_time=latest | _offsets(admin, places, to_time) if to_time is not None else {},
+            from_file=in_file,
+        )
+        if not dry_run:
+            _alter(admin, group, plan)
+    if dry_run and not as_json:
+        click.echo("nothing was set; without --dry-run this would be:")
+    print_rows(["topic", "partition", "offset", "before"], reset_rows(plan, committed), as_json=as_json)
+
+
+def _places(admin: Any, topic: str, partitions: Sequence[int]) -> list[Place]:
+    found = describe_topic(admin, topic)["partitions"]
+    known = [partition["partition_index"] for partition in found]
+    return [Place(topic, partition) for partition in checked_partitions(topic, known, partitions)]
+
+
+def _committed(admin: Any, group: str) -> dict[Place, int]:
+    from kafka.errors import GroupIdNotFoundError
+
+    try:
+        found = admin.list_group_offsets({group: None})[group]
+    except GroupIdNotFoundError:
+        return {}
+    return {Place(*place): offset.offset for place, offset in found.items() if offset.offset >= 0}
+
+
+def _offsets(admin: Any, places: Sequence[Place], at: int) -> dict[Place, int]:
+    """at: EARLIEST, LATEST, or a time in ms; a partition without a record of that time is left out."""
+    from kafka import TopicPartition
+
+    found = admin.list_partition_offsets({TopicPartition(*place): at for place in places})
+    return {Place(*place): one.offset for place, one in found.items() if one.offset >= 0}
+
+
+def _alter(admin: Any, group: str, plan: Mapping[Place, int]) -> None:
     from kafka import TopicPartition
     from kafka.errors import UnknownMemberIdError
-    from kafka.protocol.consumer import OffsetSpec
     from kafka.structs import OffsetAndMetadata
 
-    with admin_client(bootstrap) as admin:
-        found = describe_topic(admin, topic)["partitions"]
-        partitions = [TopicPartition(topic, partition["partition_index"]) for partition in found]
-        spec = OffsetSpec.EARLIEST if target == "earliest" else OffsetSpec.LATEST
-        offsets = admin.list_partition_offsets(dict.fromkeys(partitions, spec))
-        outcomes = admin.alter_group_offsets(
-            group, {partition: OffsetAndMetadata(found_at.offset, "", -1) for partition, found_at in offsets.items()}
-        )
+    outcomes = admin.alter_group_offsets(
+        group, {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in plan.items()}
+    )
     for error in outcomes.values():
         if error is UnknownMemberIdError:
             raise click.ClickException(f"group {group!r} has members; stop them, then reset its offsets")
         if error.errno:
             raise click.ClickException(refusal(error, None))
-    rows = [
-        {"topic": topic, "partition": partition.partition, "offset": offsets[partition].offset}
-        for partition in sorted(offsets)
-    ]
-    print_rows(["topic", "partition", "offset"], rows, as_json=as_json)
+
+
+@groups.command("delete-offsets")
+@bootstrap_option
+@click.argument("group")
+@click.argument("topic")
+@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
+@click.confirmation_option("--yes", prompt="This deletes committed offsets of the group. Continue?")
+def delete_offsets(bootstrap: str, group: str, topic: str, partitions: tuple[int, ...]) -> None:
+    """Delete a group's offsets of a topic that no member reads.
+
+    Of all partitions, or of those of --partition. The next member begins there by its auto.offset.reset.
+    """
+    from kafka import TopicPartition
+    from kafka.errors import GroupIdNotFoundError, GroupSubscribedToTopicError
+
+    with admin_client(bootstrap) as admin:
+        try:
+            committed = [place for place in _committed(admin, group) if place.topic == topic]
+            chosen = [Place(topic, partition) for partition in partitions] or committed
+            missing = sorted(set(chosen) - set(committed))
+            if missing or not chosen:
+                what = f"{topic}-{missing[0].partition}" if missing else topic
+                raise click.ClickException(
+                    f"group {group!r} has no offset for {what}; `fencepost groups describe {group}` shows those it has"
+                )
+            outcomes = admin.delete_group_offsets(group, [TopicPartition(*place) for place in sorted(chosen)])
+        except GroupIdNotFoundError:
+            no_such("group", group, "groups")
+    for error in outcomes.values():
+        if error is GroupSubscribedToTopicError:
+            raise click.ClickException(f"members of group {group!r} read {topic!r}; stop them, then delete its offsets")
+        if error.errno:
+            raise click.ClickException(refusal(error, None))
+    click.echo(f"deleted offsets of {len(chosen)} partition{'s' if len(chosen) != 1 else ''} of {topic} in {group}")
 
 
 @groups.command()

@@ -1,4 +1,4 @@
-"""`fencepost topics`: list, create, describe, grow and delete topics."""
+"""`fencepost topics`: list, create, describe, grow, trim and delete topics."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from fencepost.broker.cli.connection import (
     parse_settings,
 )
 from fencepost.broker.cli.output import print_rows
+from fencepost.broker.cli.positions import checked_partitions
+from fencepost.broker.cli.times import TimeType
+from fencepost.broker.kernel.printable import printable
 
 
 @click.group()
 def topics() -> None:
-    """Show, create, grow and delete topics."""
+    """Show, create, grow, trim and delete topics."""
 
 
 @topics.command("list")
@@ -29,15 +32,29 @@ def topics() -> None:
 @json_option
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
 def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
-    """List topics and their partition counts."""
+    """List topics with their sizes.
+
+    Records are the offsets between the ends, markers included. A figure is missing where a broker does not answer.
+    """
+    from fencepost.broker.cli.topic_figures import read_figures
+
     with admin_client(bootstrap) as admin:
         described = admin.describe_topics()
+    figures = read_figures(bootstrap)
     rows = [
-        {"topic": topic["name"], "partitions": len(topic["partitions"]), "topic_id": _topic_id(topic)}
+        {
+            "topic": topic["name"],
+            "partitions": len(topic["partitions"]),
+            **figures.get(topic["name"], {}),
+            "topic_id": _topic_id(topic),
+        }
         for topic in sorted(described, key=lambda topic: str(topic["name"]))
         if internal or not topic["is_internal"]
     ]
-    print_rows(["topic", "partitions", "topic_id"], rows, as_json=as_json, empty="no topics yet")
+    columns = ["topic", "partitions", "records", "size_bytes", "offline", "topic_id"]
+    if not as_json and not any(row.get("offline") for row in rows):
+        columns.remove("offline")
+    print_rows(columns, rows, as_json=as_json, empty="no topics yet")
 
 
 @topics.command()
@@ -85,31 +102,83 @@ def create(
 @json_option
 @click.argument("name")
 def describe(bootstrap: str, as_json: bool, name: str) -> None:
-    """Show the offsets of each partition.
+    """Show a topic and its partitions.
 
     Records lie between the log start offset and the high watermark; read_committed consumers see those below the last
-    stable offset.
+    stable offset. The newest record is the one of the latest time.
     """
-    from kafka import TopicPartition
-    from kafka.protocol.consumer import IsolationLevel, OffsetSpec
+    from fencepost.broker.cli.topic_figures import read_partitions
 
     with admin_client(bootstrap) as admin:
-        described = describe_topic(admin, name)["partitions"]
-        partitions = [TopicPartition(name, partition["partition_index"]) for partition in described]
-        earliest = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
-        latest = dict.fromkeys(partitions, OffsetSpec.LATEST)
-        high_watermarks = admin.list_partition_offsets(latest)
-        stable = admin.list_partition_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED)
+        described = describe_topic(admin, name)
+        own = _config_rows(admin, name, everything=False)
+    rows = read_partitions(bootstrap, name)
+    if not as_json:
+        settings = ", ".join(f"{row['name']}={row['value']}" for row in own)
+        count = len(rows)
+        click.echo(
+            printable(
+                f"{name}: topic id {_topic_id(described)}, {count} partition{'s' if count != 1 else ''}, "
+                f"settings: {settings or 'defaults'}"
+            )
+        )
+    columns = ["partition", "leader", "replicas", "in_sync", "log_start_offset", "last_stable_offset"]
+    columns += ["high_watermark", "size_bytes", "newest_record", "error"]
+    if not as_json and not any(row["error"] for row in rows):
+        columns.remove("error")
+    print_rows(columns, rows, as_json=as_json)
+
+
+@topics.command()
+@bootstrap_option
+@json_option
+@click.argument("name")
+@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
+@click.option("--before-offset", type=click.IntRange(min=0), help="Delete what is before this offset.")
+@click.option("--before-time", type=TimeType(), help="Delete what is before the first record of this time or later.")
+@click.option("--everything", is_flag=True, help="Delete all records that there are now.")
+@click.confirmation_option("--yes", prompt="This deletes records for good. Continue?")
+def trim(
+    bootstrap: str,
+    as_json: bool,
+    name: str,
+    partitions: tuple[int, ...],
+    before_offset: int | None,
+    before_time: int | None,
+    everything: bool,
+) -> None:
+    """Delete the oldest records of a topic.
+
+    Log start offsets move on; space is given back in whole segments. Where a partition ends before, it is emptied.
+    """
+    from kafka import TopicPartition
+    from kafka.protocol.consumer import OffsetSpec
+
+    if (before_offset is not None) + (before_time is not None) + everything != 1:
+        raise click.UsageError("say once up to where: --before-offset, --before-time or --everything")
+    with admin_client(bootstrap) as admin:
+        known = [partition["partition_index"] for partition in describe_topic(admin, name)["partitions"]]
+        places = [TopicPartition(name, partition) for partition in checked_partitions(name, known, partitions)]
+        earliest = admin.list_partition_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
+        ends = admin.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
+        targets = {place: end.offset for place, end in ends.items()}
+        if before_time is not None:
+            found = admin.list_partition_offsets(dict.fromkeys(places, before_time))
+            targets |= {place: one.offset for place, one in found.items() if one.offset >= 0}
+        if before_offset is not None:
+            targets = {place: min(before_offset, end) for place, end in targets.items()}
+        moving = {place: offset for place, offset in targets.items() if offset > earliest[place].offset}
+        if moving:
+            admin.delete_records(moving)
     rows = [
         {
-            "partition": partition.partition,
-            "log_start_offset": earliest[partition].offset,
-            "last_stable_offset": stable[partition].offset,
-            "high_watermark": high_watermarks[partition].offset,
+            "partition": place.partition,
+            "log_start_offset": moving.get(place, earliest[place].offset),
+            "deleted_offsets": moving.get(place, earliest[place].offset) - earliest[place].offset,
         }
-        for partition in sorted(partitions)
+        for place in places
     ]
-    print_rows(["partition", "log_start_offset", "last_stable_offset", "high_watermark"], rows, as_json=as_json)
+    print_rows(["partition", "log_start_offset", "deleted_offsets"], rows, as_json=as_json)
 
 
 @topics.command()

@@ -1,0 +1,101 @@
+"""Where to set the offsets of a group: to an end, an offset, a time, some offsets on or back, or as a file says."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fencepost.broker.cli.group_descriptions import Place
+
+
+@dataclass(frozen=True)
+class Target:
+    """One of these. to: earliest or latest. shift: offsets on from the committed one, negative for back. Time in ms."""
+
+    to: str | None = None
+    offset: int | None = None
+    shift: int | None = None
+    time_ms: int | None = None
+    file: Path | None = None
+
+    def count(self) -> int:
+        """How many of them there are."""
+        return sum(value is not None for value in (self.to, self.offset, self.shift, self.time_ms, self.file))
+
+
+def read_offsets(path: Path) -> dict[Place, int]:
+    """Read lines `topic,partition,offset`, as kafka-consumer-groups exports them, or what `--json` has printed.
+
+    Raises ClickException, which names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path}: {error}") from None
+    found: dict[Place, int] = {}
+    rows: list[Any]
+    if text.lstrip().startswith("["):
+        try:
+            rows = [(row["topic"], row["partition"], row["offset"]) for row in json.loads(text)]
+        except (ValueError, TypeError, KeyError) as error:
+            raise click.ClickException(f"{path}: not what `reset-offsets --json` prints: {error!r}") from None
+    else:
+        rows = [row for row in csv.reader(text.splitlines()) if row]
+    for number, row in enumerate(rows, start=1):
+        try:
+            topic, partition, offset = row
+            place, found_offset = Place(str(topic).strip(), int(partition)), int(offset)
+        except (TypeError, ValueError):
+            raise click.ClickException(f"{path}, row {number}: expected topic,partition,offset; got {row!r}") from None
+        if found_offset < 0 or place.partition < 0 or place in found:
+            why = "is there twice" if place in found else "is negative"
+            raise click.ClickException(f"{path}, row {number}: {place.topic}-{place.partition} {why}")
+        found[place] = found_offset
+    if not found:
+        raise click.ClickException(f"{path} has no offsets")
+    return found
+
+
+def planned(
+    target: Target,
+    places: Sequence[Place],
+    *,
+    earliest: Mapping[Place, int],
+    latest: Mapping[Place, int],
+    committed: Mapping[Place, int],
+    at_time: Mapping[Place, int],
+    from_file: Mapping[Place, int],
+) -> dict[Place, int]:
+    """The offset for each partition, never outside of what it holds. Raises ClickException. Pure."""
+    plan: dict[Place, int] = {}
+    for place in places:
+        if target.to is not None:
+            wanted = earliest[place] if target.to == "earliest" else latest[place]
+        elif target.offset is not None:
+            wanted = target.offset
+        elif target.shift is not None:
+            if place not in committed:
+                raise click.ClickException(
+                    f"the group has no offset for {place.topic}-{place.partition} that could be shifted; "
+                    "set one with --to, or name the partitions with --partition"
+                )
+            wanted = committed[place] + target.shift
+        elif target.time_ms is not None:
+            wanted = at_time[place]
+        else:
+            wanted = from_file[place]
+        plan[place] = min(max(wanted, earliest[place]), latest[place])
+    return plan
+
+
+def reset_rows(plan: Mapping[Place, int], committed: Mapping[Place, int]) -> list[dict[str, Any]]:
+    return [
+        {"topic": place.topic, "partition": place.partition, "offset": offset, "before": committed.get(place)}
+        for place, offset in sorted(plan.items())
+    ]
