@@ -44,6 +44,9 @@ HIGHEST_BY_NAME: Final[Mapping[int, int]] = {
 }
 """Where later versions know topics by their ids, or are not stable yet: the highest version that is used."""
 
+LOWEST: Final[Mapping[int, int]] = {ApiKey.OFFSET_FETCH: 8}
+"""Where earlier versions lack what is asked for: several groups at once. Kafka 3.0 has it."""
+
 API_VERSIONS_VERSION: Final = 3
 """Sent first. A broker that does not have it answers in version 0, with its own versions."""
 
@@ -112,7 +115,7 @@ class Connection:
         key = schema.api_key
         lowest, highest = self._versions.get(key, (0, -1))
         best = min(highest, schema.versions.last, HIGHEST_BY_NAME.get(key, highest))
-        if best < max(lowest, schema.versions.first):
+        if best < max(lowest, schema.versions.first, LOWEST.get(key, 0)):
             raise NotServedError(f"this cluster does not serve {type(request).__name__.removesuffix('Request')}")
         return best
 
