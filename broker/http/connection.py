@@ -33,7 +33,7 @@ MAXIMUM_HEAD_BYTES: Final = 16 * 1024
 MAXIMUM_BODY_BYTES: Final = 64 * 1024
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 SENT_BYTES: Final = 32 * 1024
-SLICE_S: Final = 0.001
+SLICE_S: Final = 0.0005
 """Of the making of a body: other requests wait for no longer."""
 
 
