@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -325,6 +325,23 @@ def checks_of(clients: Clients) -> list[Callable[[Check], None]]:
             want = [*(f"committed {number}" for number in range(3)), "the last"]
             check.equal("what was committed", read(check, reader, 4), want)
 
+    def users_and_rights_survive_a_crash(check: Check) -> None:
+        topic, login = topic_of(check, "alice", "WRITE"), Login(mechanism="SCRAM-SHA-512")
+
+        def error_of_writing(value: str) -> str:
+            return clients.error_of(lambda: writer.write(topic, value))
+
+        with clients.writer(check, login) as writer:
+            writer.write(topic, "before")
+            check.ask(f"forbid User:alice WRITE topic {topic}")
+            check.restart("kill")
+            check.comes_to("without the right", partial(error_of_writing, "refused"), clients.wrong_topic)
+            check.ask(f"allow User:alice WRITE topic {topic}")
+            check.restart("kill")
+            check.comes_to("with it again", partial(error_of_writing, "after"), "none")
+        with clients.reader(check, ADMIN, topic) as reader:
+            check.equal("what was written", read(check, reader, 2), ["before", "after"])
+
     def sessions_that_end(check: Check) -> None:
         """Clients authenticate again, or connect again, when their session ends; they lose and repeat nothing."""
         topic, group = topic_of(check), group_of(check)
@@ -357,10 +374,6 @@ def checks_of(clients: Clients) -> list[Callable[[Check], None]]:
         right_revoked_while_producing,
         right_revoked_while_consuming,
         right_revoked_in_transaction,
+        users_and_rights_survive_a_crash,
         sessions_that_end,
     ]
-
-
-def only(checks: Sequence[Callable[[Check], None]], *left_out: str) -> list[Callable[[Check], None]]:
-    """The checks without those that a client has nothing for."""
-    return [check for check in checks if check.__name__ not in left_out]
