@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import click
 
 from fencepost.broker.cli.client_security import current_security
-from fencepost.broker.cli.connection import bootstrap_option
+from fencepost.broker.cli.connection import bootstrap_option, json_option
 from fencepost.broker.cli.probe import NoBrokerError, NoLoginError, ProbeResult, probe_any
 
 RETRY_INTERVAL_S = 0.1
@@ -15,14 +16,19 @@ RETRY_INTERVAL_S = 0.1
 
 @click.command()
 @bootstrap_option
+@json_option
 @click.option("--wait-seconds", type=click.FloatRange(min=0), default=0.0, help="Retry for up to this time.")
-def ping(bootstrap: str, wait_seconds: float) -> None:
+def ping(bootstrap: str, as_json: bool, wait_seconds: float) -> None:
     """Check whether a broker serves.
 
     The exit code is 0 if it does, else 1: for health checks, and for scripts that wait for a broker. With
     --command-config it logs in, too; a listener with SASL answers without.
     """
     reply = _probe_until(bootstrap, time.monotonic() + wait_seconds)
+    if as_json:
+        answer = {"bootstrap": bootstrap, "apis": reply.apis_count, "duration_ms": round(reply.duration_ms, 1)}
+        click.echo(json.dumps(answer))
+        return
     click.echo(f"{bootstrap} serves {reply.apis_count} APIs, answered in {reply.duration_ms:.1f} ms")
 
 

@@ -41,6 +41,9 @@ def values(run: Run, topic: str, *options: str) -> list[Any]:
 
 def test_ping_says_that_the_broker_serves(run: Run) -> None:
     assert run("ping").exit_code == 0
+    answer = json.loads(run("ping", "--json").stdout)
+    assert answer["bootstrap"] in run("ping").stdout
+    assert answer["apis"] > 40
 
 
 def test_ping_waits_for_a_broker_that_starts(tmp_path: Path) -> None:
