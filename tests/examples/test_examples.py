@@ -38,7 +38,7 @@ def test_the_tests_of_an_example_pass(project: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_there_is_an_example_for_each_client() -> None:
-    assert PROJECTS == ["aiokafka", "confluent_kafka", "faststream", "faust", "kafka_python", "pyspark"]
+def test_there_is_an_example_for_each_client_and_for_two_phase_commits() -> None:
+    assert PROJECTS == ["aiokafka", "confluent_kafka", "faststream", "faust", "kafka_python", "pyspark", "two_phase"]
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert all(f"({name})" in listed for name in PROJECTS)
