@@ -23,14 +23,15 @@ _MAGIC_POSITION: Final = 16
 
 
 class Client:
-    """One connection of a client. software: name and version of the client library, as ApiVersions had them."""
+    """One connection of a client. client_id and software (the library's name and version) are those of ApiVersions."""
 
-    __slots__ = ("connection", "host", "last_seen_ms", "port", "software")
+    __slots__ = ("client_id", "connection", "host", "last_seen_ms", "port", "software")
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection: ClientConnection | None = connection  # None once it is closed
         self.host = connection.client_host
         self.port: int = getattr(connection, "client_port", 0)
+        self.client_id = ""
         self.software = ("", "")
         self.last_seen_ms = 0
 
@@ -61,7 +62,11 @@ class ProducerClients:
     def get(self, producer_id: int) -> ProducerClient | None:
         return self._producers.get(producer_id)
 
-    def seen(self, api_key: int, connection: ClientConnection, request: Any) -> int:
+    def of_connection(self, connection: ClientConnection) -> Client | None:
+        """What an open connection has said of its client; None if it has said nothing."""
+        return self._clients.get(connection)
+
+    def seen(self, api_key: int, connection: ClientConnection, request: Any, client_id: str | None = None) -> int:
         """Look at a request; return the producer id whose client sends it, -1 without one."""
         if api_key == ApiKey.PRODUCE:
             return _producer_of(request)
@@ -71,6 +76,7 @@ class ProducerClients:
             return int(request.producer_id)
         if api_key == ApiKey.API_VERSIONS:
             client = self._client(connection)
+            client.client_id = (client_id or "")[:LONGEST_CLIENT_ID]
             client.software = (request.client_software_name[:64], request.client_software_version[:64])
         return -1
 

@@ -104,7 +104,7 @@ class RequestMetrics:
         if api.key == PRODUCE:
             observation.topic_data = request.topic_data
         if context.cached is None:
-            observation.producer_id = self._clients.seen(api.key, context.connection, request)
+            observation.producer_id = self._clients.seen(api.key, context.connection, request, context.client_id)
         if self.then is not None:
             self.then.begun(api, context, request)
 

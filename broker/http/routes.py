@@ -52,6 +52,7 @@ _FIXED: Final[dict[tuple[str, ...], Route]] = {
     ("livez",): health.alive,
     ("readyz",): health.ready,
     ("v1", "node"): of_node(view_routes.node),
+    ("v1", "connections"): of_node(view_routes.connections),
     ("v1", "stuck"): of_node(view_routes.stuck),
     ("v1", "transactions"): of_node(view_routes.transactions),
 }

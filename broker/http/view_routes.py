@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.broker.config.setting import SettingType
 from fencepost.broker.config.settings import SETTINGS
@@ -39,8 +41,11 @@ from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.state_machine import DISPLAY_NAMES
 from fencepost.protocol.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from fencepost.broker.network.connection import Connection
+
 MOST_SHOWN: Final = 1_000
-"""Transactions, open transactions of a partition, segments, partitions: more are counted and not shown."""
+"""Connections, transactions, open transactions of a partition, segments, partitions: more are counted and not shown."""
 LOADING: Final = "the coordinator is loading; try again"
 
 
@@ -97,6 +102,38 @@ def _setting(view: NodeView, name: str) -> dict[str, Any]:
         "value": None if is_secret else view.settings.text(name),
         "is_default": view.settings.is_default(name),
         "is_secret": is_secret,
+    }
+
+
+async def connections(view: NodeView, request: HttpRequest) -> HttpResponse:
+    """Open connections of all listeners, those that were opened first come first."""
+    limit = min(_limit(request), MOST_SHOWN)
+    now_ms, loop_s = view.services.clock.now_ms(), asyncio.get_running_loop().time()
+    shown = islice(((server, one) for server in view.servers for one in server.connections), limit)
+    return json_response(
+        {
+            "connections_count": sum(server.connection_count for server in view.servers),
+            "connections": [
+                _connection(view, server.bound.listener.name, one, now_ms, loop_s) for server, one in shown
+            ],
+        }
+    )
+
+
+def _connection(view: NodeView, listener: str, connection: Connection, now_ms: int, loop_s: float) -> dict[str, Any]:
+    """loop_s: the event loop's time of now_ms; a connection has its times from it."""
+    client = view.clients.of_connection(connection)
+    return {
+        "listener": listener,
+        "address": connection.client_host,
+        "port": connection.client_port,
+        "principal": connection.principal,
+        "client_id": None if client is None else client.client_id,
+        "software_name": None if client is None else client.software[0],
+        "software_version": None if client is None else client.software[1],
+        "opened_ms": now_ms - round((loop_s - connection.accepted_s) * 1000),
+        "last_activity_ms": now_ms - round((loop_s - connection.last_activity_s) * 1000),
+        "in_flight": connection.in_flight_count,
     }
 
 

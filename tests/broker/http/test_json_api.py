@@ -59,6 +59,21 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
     found.broker.close()
 
 
+def test_connections_say_who_has_opened_them(asked: Asked) -> None:
+    before_ms = time.time() * 1000
+    create(asked.admin, "orders")
+    till = asked.producer(**{"client.id": "till 7"})  # kept: it disconnects when it is freed
+    send(till, "orders", 1)
+    found = asked.get("/v1/connections")
+    assert found["connections_count"] == len(found["connections"])
+    one = [each for each in found["connections"] if each["client_id"] == "till 7"][-1]
+    assert (one["listener"], one["address"], one["principal"]) == ("PLAINTEXT", "127.0.0.1", "User:ANONYMOUS")
+    assert one["software_name"] == "confluent-kafka-python"
+    assert before_ms - 1000 <= one["opened_ms"] <= one["last_activity_ms"] <= time.time() * 1000 + 1000
+    assert one["in_flight"] == 0
+    assert len(asked.get("/v1/connections?limit=1")["connections"]) == 1
+
+
 def test_a_stuck_partition_is_explained_from_the_offset_to_the_client(asked: Asked) -> None:
     create(asked.admin, "orders", 2)
     assert asked.get("/v1/stuck")["stuck"] == []

@@ -1,5 +1,5 @@
-"""Connections: the clients that can be seen. Kafka's protocol lists none; members of groups say who they are, and the
-broker's HTTP listener says who is behind a producer id.
+"""Connections: those that are open, as the broker's HTTP listener lists them. Kafka's protocol lists none; there, only
+members of groups say who they are.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ async def connections(visit: Visit) -> Page:
         for member in state.members
     ]
     listeners: list[Any] = []
+    opened: dict[str, Any] = {}
     missing = ""
     try:
+        opened = await visit.http.get("/v1/connections")
         node = await visit.http.get("/v1/node")
         listeners = node.get("listeners", []) if isinstance(node, dict) else []
         clients += await _producers(visit, transactions.listed)
@@ -64,7 +66,21 @@ async def connections(visit: Visit) -> Page:
         },
         first_order="client",
     )
+    shown = opened.get("connections", []) if isinstance(opened, dict) else []
     data = {
+        "opened": Listing(
+            shown,
+            visit.parameters,
+            text_of=lambda one: f"{one['client_id']} {one['address']} {one['principal']} {one['software_name']}",
+            orders={
+                "client": lambda one: one["client_id"] or "",
+                "address": lambda one: (one["address"], one["port"]),
+                "seen": lambda one: one["last_activity_ms"],
+                "since": lambda one: one["opened_ms"],
+            },
+            first_order="address",
+        ),
+        "opened_count": opened.get("connections_count", 0) if isinstance(opened, dict) else 0,
         "listing": listing,
         "listeners": listeners,
         "missing": missing,
