@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import hashlib
 import os
 import shutil
 import subprocess
@@ -13,7 +14,9 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from click import Context
 
+from fencepost.broker.cli.commands import fencepost
 from fencepost.broker.config import load_settings
 from fencepost.broker.config.loading import SERVICE_LINK
 from fencepost.soak.free_port import free_port
@@ -115,13 +118,29 @@ def test_the_broker_of_the_manifest_starts_beside_a_service_of_its_name_and_answ
             assert process.wait(30) == 0
 
 
-def test_the_compose_file_with_prometheus_gives_both_sides_one_token_and_the_files_that_are_there() -> None:
+def test_the_compose_file_with_prometheus_gives_both_sides_one_token_and_the_files_that_are_there(
+    tmp_path: Path,
+) -> None:
     merged = yaml.safe_load((ROOT / "docker" / "monitoring.yaml").read_text(encoding="utf-8"))
     services = merged["services"]
-    assert set(services) == {"tokens", "broker", "prometheus", "grafana"}
+    assert set(services) == {"tokens", "broker", "console", "prometheus", "grafana"}
     assert not load_settings(environment=services["broker"]["environment"]).warnings
     (script,) = services["tokens"]["command"]
-    compile(script, "tokens", "exec")
+    # As root it would give the files to the users of the images.
+    program = script.replace("/secrets", str(tmp_path)).replace("os.chown(file.name, owner, owner)", "pass")
+    subprocess.run([sys.executable, "-c", program], check=True)
+    lines = (tmp_path / "tokens").read_text(encoding="utf-8").splitlines()
+    for name, line in zip(("prometheus", "console"), lines, strict=True):
+        token = (tmp_path / f"{name}.token").read_text(encoding="utf-8")
+        assert line == f"{name}:viewer:{hashlib.sha256(token.encode()).hexdigest()}"
+    console = services["console"]
+    arguments = [part.replace("/secrets", str(tmp_path)) for part in console["command"][1:]]
+    parsed = fencepost.get_command(Context(fencepost), "console")
+    assert parsed is not None
+    options = parsed.make_context("console", arguments).params
+    assert options["broker_http_token_file"] == tmp_path / "console.token"
+    assert options["broker_http"] == "http://broker:9644"
+    assert (ROOT / "requirements" / f"{console['build']['args']['PARTS']}.lock").exists()
     configuration = yaml.safe_load((DOCS / "monitoring" / "prometheus.yml").read_text(encoding="utf-8"))
     (job,) = configuration["scrape_configs"]
     assert job["authorization"]["credentials_file"] == "/secrets/prometheus.token"
