@@ -128,9 +128,12 @@ def test_a_stuck_partition_is_freed_by_keyboard_alone(
         expect(page.get_by_role("heading", level=1)).to_have_text("Abort transaction")
         assert not violations(page)
         # The name is asked for, and the field has the focus.
+        field = page.get_by_role("textbox", name="To confirm")
+        expect(field).to_be_focused()
         page.keyboard.type("something")
         page.keyboard.press("Enter")
         expect(page.locator("#wrong")).to_contain_text("Nothing was changed")
+        expect(field).to_be_focused()
         page.keyboard.type("by-keyboard")
         page.keyboard.press("Enter")
         expect(page.get_by_role("status")).to_contain_text("by-keyboard was fenced")
