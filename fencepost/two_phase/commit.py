@@ -48,10 +48,7 @@ def transaction(
     over, InDoubtError if the database did not say whether it has committed, NeedsRecovery if both have committed and
     the producer cannot go on.
     """
-    transactional_id = _transactional_id(producer)
-    log.clear(connection, generation, transactional_id)
-    connection.commit()
-    log.begin(connection)
+    _begin(log, connection, generation, _transactional_id(producer))
     producer.begin_transaction()
     try:
         yield
@@ -94,10 +91,7 @@ async def transaction_async(
     timeout_s: float = 30,
 ) -> AsyncIterator[None]:
     """As `transaction`, for an aiokafka.AIOKafkaProducer. The database's calls are made on this thread."""
-    transactional_id = _transactional_id(producer)
-    log.clear(connection, generation, transactional_id)
-    connection.commit()
-    log.begin(connection)
+    _begin(log, connection, generation, _transactional_id(producer))
     await producer.begin_transaction()
     try:
         with sends_watched(producer) as sent:
@@ -120,6 +114,18 @@ async def transaction_async(
     except Exception as error:
         await coordinator.complete(token, commit=True)
         raise _needs_recovery(token) from error
+
+
+def _begin(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> None:
+    """Forget the token of the transaction before, and begin the database's. Raises Fenced, with nothing left open."""
+    try:
+        log.clear(connection, generation, transactional_id)
+        connection.commit()
+    except BaseException:
+        with suppress(Exception):
+            connection.rollback()
+        raise
+    log.begin(connection)
 
 
 def _transactional_id(producer: Any) -> str:

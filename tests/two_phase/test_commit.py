@@ -130,6 +130,16 @@ def test_a_session_that_was_replaced_commits_nothing(orders: Any, writer: Sessio
     assert database.orders() == values(orders) == ["quick"]
 
 
+def test_a_session_that_was_replaced_begins_nothing_and_keeps_no_lock(
+    orders: Any, writer: Sessions, database: Database
+) -> None:
+    replaced, current = writer(), writer()
+    with pytest.raises(Fenced):
+        replaced.write("orders", "late")
+    current.write("orders", "a")  # would wait for a lock that is left
+    assert database.orders() == values(orders) == ["a"]
+
+
 def test_a_database_that_does_not_say_whether_it_has_committed_leaves_it_to_recovery(
     orders: Any, writer: Sessions, database: Database
 ) -> None:
