@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from click import Context
 
 from fencepost.broker.cli.commands import fencepost
 from fencepost.broker.config import load_settings
@@ -135,9 +134,10 @@ def test_the_compose_file_with_prometheus_gives_both_sides_one_token_and_the_fil
         assert line == f"{name}:viewer:{hashlib.sha256(token.encode()).hexdigest()}"
     console = services["console"]
     arguments = [part.replace("/secrets", str(tmp_path)) for part in console["command"][1:]]
-    parsed = fencepost.get_command(Context(fencepost), "console")
+    group = fencepost.make_context("fencepost", ["console"])  # a command keeps the names of its help option
+    parsed = fencepost.get_command(group, "console")
     assert parsed is not None
-    options = parsed.make_context("console", arguments).params
+    options = parsed.make_context("console", arguments, parent=group).params
     assert options["broker_http_token_file"] == tmp_path / "console.token"
     assert options["broker_http"] == "http://broker:9644"
     assert (ROOT / "requirements" / f"{console['build']['args']['PARTS']}.lock").exists()
