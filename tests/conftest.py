@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 import warnings
@@ -23,6 +24,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
+    # Before the first call of this, Python makes an event loop for code that asks for the current one; pytest-asyncio
+    # asks, and nobody would close that loop.
+    asyncio.set_event_loop(None)
     # A job that a shell started in the background ignores Ctrl-C, and so would every process that the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
