@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from fencepost.protocol.record_batch import Record, build_batch
 from tests.console.running import RunningConsole, change, csrf_in, eventually, get_json, options_for, text_of
 from tests.support.broker_process import BrokerProcess
-from tests.support.wire import WireConnection
+from tests.support.hanging_transaction import leave_hanging
 
 pytestmark = pytest.mark.integration
 
@@ -33,22 +30,7 @@ def test_a_hanging_transaction_is_named_and_aborted_and_a_live_one_is_not(tmp_pa
         plain = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         plain.produce("orders", "before")
         plain.flush(20)
-        batch = build_batch(
-            [Record(0, int(time.time() * 1000), None, b"late")],
-            producer_id=5000,
-            producer_epoch=3,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        request = ProduceRequest(
-            transactional_id="zombie",
-            acks=-1,
-            timeout_ms=5_000,
-            topic_data=[TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])],
-        )
-        with WireConnection(broker.host, broker.port) as connection:
-            reply = connection.call(request, ProduceResponse, 9, flexible_header=True)
-        assert reply.responses[0].partition_responses[0].error_code == 0
+        leave_hanging(broker.host, broker.port, "orders")
 
         assert "unknown to coordinators" in text_of(browser.get("/stuck").text)
         page = text_of(browser.get("/stuck/orders/0").text)

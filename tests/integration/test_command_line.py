@@ -17,10 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fencepost.broker.cli.commands import fencepost
-from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.broker_process import ROOT, BrokerProcess
-from tests.support.wire import WireConnection
+from tests.support.hanging_transaction import leave_hanging
 
 Run = Callable[..., Result]
 Unique = Callable[[str], str]
@@ -396,22 +394,7 @@ def test_a_transaction_that_no_coordinator_knows_hangs_until_it_is_aborted(tmp_p
     try:
         run("topics", "create", "orders", "--partitions", "1")
         run("produce", "orders", input="before\n")
-        batch = build_batch(
-            [Record(0, int(time.time() * 1000), None, b"late")],
-            producer_id=5000,
-            producer_epoch=3,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        request = ProduceRequest(
-            transactional_id="zombie",
-            acks=-1,
-            timeout_ms=5_000,
-            topic_data=[TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])],
-        )
-        with WireConnection(process.host, process.port) as connection:
-            response = connection.call(request, ProduceResponse, 9, flexible_header=True)
-        assert response.responses[0].partition_responses[0].error_code == 0
+        leave_hanging(process.host, process.port, "orders")
         run("produce", "orders", input="after\n")
         read = ("consume", "orders", "--from-beginning", "--idle-seconds", "1")
         assert "after" not in run(*read).stdout

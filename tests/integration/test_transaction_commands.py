@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaException, Producer
 
 from fencepost.broker.cli.commands import fencepost
-from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from fencepost.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
-from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.broker_process import BrokerProcess
+from tests.support.hanging_transaction import leave_hanging
 from tests.support.wire import WireConnection
 
 Run = Callable[..., Result]
@@ -164,21 +162,7 @@ def test_hanging_transactions_are_listed_and_why_gives_the_remedy(tmp_path: Path
 
         run("topics", "create", "orders", "-p", "1")
         producer = open_transaction(process.bootstrap, "orders", "alive")
-        batch = build_batch(
-            [Record(0, int(time.time() * 1000), None, b"late")],
-            producer_id=5000,
-            producer_epoch=3,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        request = ProduceRequest(
-            transactional_id="zombie",
-            acks=-1,
-            timeout_ms=5_000,
-            topic_data=[TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])],
-        )
-        with WireConnection(process.host, process.port) as connection:
-            connection.call(request, ProduceResponse, 9, flexible_header=True)
+        leave_hanging(process.host, process.port, "orders")
         (hanging,) = json.loads(run("transactions", "list", "--hanging", "--json").stdout)
         assert [hanging[column] for column in ("topic", "partition", "producer_id", "producer_epoch")] == [
             "orders",

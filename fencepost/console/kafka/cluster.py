@@ -114,6 +114,11 @@ class Cluster:
         connection = await self._connection(node.host, node.port)
         return await connection.send(request)
 
+    async def send_to_controller(self, request: Any) -> Any:
+        """Send a request to the controller, to any broker where none is known. Raises ClusterError."""
+        view = await self.view(())
+        return await self.send(request, view.controller if view.controller in view.nodes else None)
+
     async def send_to_all(self, request: Any) -> dict[int, Any]:
         """Send a request to every broker; by node id the reply, or the ClusterError."""
         view = await self.view(())

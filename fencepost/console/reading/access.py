@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.errors import check
@@ -160,7 +160,7 @@ async def add_acl(cluster: Cluster, acl: Acl) -> None:
         operation=acl.operation,
         permission_type=acl.permission,
     )
-    reply = await _to_controller(cluster, CreateAclsRequest(creations=[creation]))
+    reply = await cluster.send_to_controller(CreateAclsRequest(creations=[creation]))
     check(reply.results[0].error_code, reply.results[0].error_message)
 
 
@@ -175,15 +175,10 @@ async def remove_acl(cluster: Cluster, acl: Acl) -> int:
         operation=acl.operation,
         permission_type=acl.permission,
     )
-    reply = await _to_controller(cluster, DeleteAclsRequest(filters=[one]))
+    reply = await cluster.send_to_controller(DeleteAclsRequest(filters=[one]))
     result = reply.filter_results[0]
     check(result.error_code, result.error_message)
     return len(result.matching_acls)
-
-
-async def _to_controller(cluster: Cluster, request: Any) -> Any:
-    view = await cluster.view(())
-    return await cluster.send(request, view.controller if view.controller in view.nodes else None)
 
 
 @dataclass(frozen=True)
@@ -229,7 +224,7 @@ async def remove_user(cluster: Cluster, user: ScramUser) -> None:
 
 
 async def _alter_users(cluster: Cluster, request: AlterUserScramCredentialsRequest) -> None:
-    reply = await _to_controller(cluster, request)
+    reply = await cluster.send_to_controller(request)
     for result in reply.results:
         check(result.error_code, result.error_message)
 
@@ -277,6 +272,6 @@ async def alter_quota(
         ops=[OpData(key=key, value=value or 0.0, remove=value is None)],
     )
     request = AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
-    reply = await _to_controller(cluster, request)
+    reply = await cluster.send_to_controller(request)
     for result in reply.entries:
         check(result.error_code, result.error_message)

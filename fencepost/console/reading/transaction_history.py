@@ -69,7 +69,7 @@ def partition_of(transactional_id: str, partitions: int) -> int:
 
 
 async def read_history(cluster: Cluster, transactional_id: str) -> LifeLine:
-    """Read the life of an id, as far as compaction has left it."""
+    """Read the records of an id that compaction has left."""
     try:
         view = await cluster.view([TOPIC])
         found = view.topics.get(TOPIC)

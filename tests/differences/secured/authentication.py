@@ -98,7 +98,7 @@ class Talk:
         return None
 
     def call(self, step: str, request: Any, version: int) -> Any:
-        """The reply as an object; None if there is none. It is written down as far as it tells something."""
+        """The reply as an object, None if there is none. The record of the answer has the fields that `_told` keeps."""
         if not self.is_open:
             return None
         try:

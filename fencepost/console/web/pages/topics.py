@@ -181,8 +181,7 @@ async def create_topic(visit: Visit, form: Form) -> Change:
             timeout_ms=TIMEOUT_MS,
             validate_only=validate_only,
         )
-        view = await visit.cluster.view(())
-        reply = await visit.cluster.send(request, view.controller if view.controller in view.nodes else None)
+        reply = await visit.cluster.send_to_controller(request)
         check(reply.topics[0].error_code, reply.topics[0].error_message)
 
     await send(validate_only=True)
@@ -219,11 +218,10 @@ async def delete_topic(visit: Visit, form: Form) -> Change:
     readers = await _readers(visit, state)
 
     async def perform() -> str:
-        view = await visit.cluster.view(())
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=state.name)], topic_names=[state.name], timeout_ms=TIMEOUT_MS
         )
-        reply = await visit.cluster.send(request, view.controller if view.controller in view.nodes else None)
+        reply = await visit.cluster.send_to_controller(request)
         check(reply.responses[0].error_code, reply.responses[0].error_message)
         return f"Topic {state.name} was deleted."
 
@@ -250,8 +248,7 @@ async def add_partitions(visit: Visit, form: Form) -> Change:
             timeout_ms=TIMEOUT_MS,
             validate_only=validate_only,
         )
-        view = await visit.cluster.view(())
-        reply = await visit.cluster.send(request, view.controller if view.controller in view.nodes else None)
+        reply = await visit.cluster.send_to_controller(request)
         check(reply.results[0].error_code, reply.results[0].error_message)
 
     await send(validate_only=True)
