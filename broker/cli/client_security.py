@@ -101,7 +101,7 @@ class ClientSecurity:
             options["ssl_context"] = self.tls
         if self.mechanism is None:
             return options
-        from fencepost.broker.security.sasl.client import escaped_name
+        from fencepost.protocol.sasl_login import escaped_name
 
         options["sasl_mechanism"] = self.mechanism
         if self.token is None:

@@ -160,13 +160,13 @@ def _log_in(connection: socket.socket, security: ClientSecurity, deadline_s: flo
     mechanism = security.mechanism
     if mechanism is None:
         return
-    from fencepost.broker.security.sasl.client import LoginError, login
     from fencepost.protocol.messages.sasl import (
         SaslAuthenticateRequest,
         SaslAuthenticateResponse,
         SaslHandshakeRequest,
         SaslHandshakeResponse,
     )
+    from fencepost.protocol.sasl_login import LoginError, login
 
     try:
         steps = login(mechanism, security.username, security.password, security.token, secrets.token_hex(16))

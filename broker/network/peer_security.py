@@ -15,9 +15,9 @@ from fencepost.broker.config import Listener, Settings
 from fencepost.broker.config.password import Password
 from fencepost.broker.hosting.peers import Connect, LogIn, PeerConnection, PeerUnreachable
 from fencepost.broker.network.server import StartError
-from fencepost.broker.security.sasl.client import Login, LoginError, login
 from fencepost.broker.security.sasl.jaas import read_login_module
 from fencepost.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from fencepost.protocol.sasl_login import Login, LoginError, login
 
 if TYPE_CHECKING:
     import ssl

@@ -9,7 +9,6 @@ from typing import Final
 
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.errors import check
-from fencepost.console.kafka.log_in import salted_password
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.acls import (
     AclCreation,
@@ -31,6 +30,7 @@ from fencepost.protocol.messages.scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from fencepost.protocol.sasl_login import salted_password
 
 RESOURCES: Final[Mapping[int, str]] = {
     2: "topic",
@@ -208,7 +208,7 @@ async def set_password(cluster: Cluster, user: str, password: str, mechanisms: S
     """Raises ClusterError. The password itself is not sent: only what SCRAM makes of it."""
     for mechanism in mechanisms:  # a request may alter a user once only
         salt = os.urandom(SALT_BYTES)
-        salted = salted_password(password, salt, ITERATIONS, MECHANISMS[mechanism])
+        salted = salted_password(MECHANISMS[mechanism], password, salt, ITERATIONS)
         credential = ScramCredentialUpsertion(
             name=user, mechanism=mechanism, iterations=ITERATIONS, salt=salt, salted_password=salted
         )

@@ -24,7 +24,7 @@ from fencepost.console.kafka.errors import (
     RefusedError,
     UnreachableError,
 )
-from fencepost.console.kafka.log_in import MECHANISMS, Credentials
+from fencepost.console.kafka.log_in import Credentials
 from fencepost.console.options import ConsoleOptions
 from fencepost.console.web import changes
 from fencepost.console.web.pages import PAGES
@@ -32,6 +32,7 @@ from fencepost.console.web.rendering import make_environment, static_file
 from fencepost.console.web.sessions import COOKIE, Session, Sessions
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, as_json
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.sasl_login import MECHANISMS
 
 logger = logging.getLogger("fencepost.console")
 

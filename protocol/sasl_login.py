@@ -11,6 +11,8 @@ import hmac
 from collections.abc import Callable, Generator
 from typing import Final
 
+MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
+"""Those that `login` has, in the order in which a client prefers them."""
 _DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MAXIMUM_ITERATIONS: Final = 1_000_000
 """More would keep this machine busy for seconds: a broker that asks for them is none to log in to."""
@@ -20,7 +22,7 @@ Login = Generator[bytes, bytes, None]
 
 
 class LoginError(Exception):
-    """The broker's answers are not those of the mechanism."""
+    """The broker's answers are not those of the mechanism; the message ends a sentence about the broker."""
 
 
 def login(mechanism: str, username: str, password: str, token: Callable[[], str] | None, nonce: str) -> Login:
@@ -28,8 +30,13 @@ def login(mechanism: str, username: str, password: str, token: Callable[[], str]
     if token is not None:
         return _oauthbearer(token())
     if mechanism in _DIGESTS:
-        return _scram(_DIGESTS[mechanism], username, password, nonce)
+        return _scram(mechanism, username, password, nonce)
     return _plain(username, password)
+
+
+def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """The salted password of SCRAM, also what AlterUserScramCredentials takes. Takes milliseconds."""
+    return hashlib.pbkdf2_hmac(_DIGESTS[mechanism], password.encode(), salt, iterations)
 
 
 def escaped_name(username: str) -> str:
@@ -47,17 +54,18 @@ def _oauthbearer(token: str) -> Login:
         yield b"\x01"  # the broker has refused the token, and says so after this
 
 
-def _scram(digest: str, username: str, password: str, nonce: str) -> Login:
+def _scram(mechanism: str, username: str, password: str, nonce: str) -> Login:
+    digest = _DIGESTS[mechanism]
     first = f"n={escaped_name(username)},r={nonce}"
     challenge = (yield f"n,,{first}".encode()).decode("utf-8", "replace")
     fields = _fields(challenge)
     try:
-        whole_nonce, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
+        whole_nonce, salt, iterations = fields["r"], base64.b64decode(fields["s"], validate=True), int(fields["i"])
     except (KeyError, ValueError):
         raise LoginError("its challenge cannot be read") from None
     if not whole_nonce.startswith(nonce) or not 0 < iterations <= MAXIMUM_ITERATIONS:
         raise LoginError("its challenge is not an answer to this client")
-    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
+    salted = salted_password(mechanism, password, salt, iterations)
     without_proof = f"c=biws,r={whole_nonce}"
     message = f"{first},{challenge},{without_proof}".encode()
     client_key = hmac.digest(salted, b"Client Key", digest)
@@ -65,8 +73,9 @@ def _scram(digest: str, username: str, password: str, nonce: str) -> Login:
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     final = (yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()).decode("utf-8", "replace")
     expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), message, digest)
-    if _fields(final).get("v") != base64.b64encode(expected).decode():
-        raise LoginError("it does not prove that it knows the password")
+    fields = _fields(final)
+    if not hmac.compare_digest(fields.get("v", "").encode(), base64.b64encode(expected)):
+        raise LoginError(f"it says {fields['e']}" if "e" in fields else "it does not prove that it knows the password")
 
 
 def _fields(text: str) -> dict[str, str]:

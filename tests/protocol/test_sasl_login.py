@@ -7,18 +7,19 @@ import hashlib
 import pytest
 from scramp import ScramMechanism
 
-from fencepost.broker.security.sasl.client import MAXIMUM_ITERATIONS, Login, LoginError, escaped_name, login
+from fencepost.protocol.sasl_login import MAXIMUM_ITERATIONS, Login, LoginError, escaped_name, login, salted_password
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("user", ["user", "a,b=c", "Zoë"])
 @pytest.mark.parametrize("password", ["pencil", "p,=ä", "long " * 40])
-def test_scram_of_another_library_lets_the_client_in(mechanism: str, password: str) -> None:
+def test_scram_of_another_library_lets_the_client_in(mechanism: str, user: str, password: str) -> None:
     server_mechanism = ScramMechanism(mechanism=mechanism)
     keys = server_mechanism.make_auth_info(password, iteration_count=4096)
     server = server_mechanism.make_server(lambda _: keys)
-    client = login(mechanism, "user", password, None, NONCE)
+    client = login(mechanism, user, password, None, NONCE)
     server.set_client_first(next(client).decode())
     server.set_client_final(client.send(server.get_server_first().encode()).decode())
     with pytest.raises(StopIteration):
@@ -52,6 +53,7 @@ def _challenged(challenge: str) -> Login:
         f"r={NONCE}x,s=c2FsdA==,i=0",
         f"r={NONCE}x,s=c2FsdA==,i={MAXIMUM_ITERATIONS + 1}",
         f"r={NONCE}x,i=4096",
+        f"r={NONCE}x,s=!,i=4096",
     ],
 )
 def test_a_challenge_that_is_none_is_refused(challenge: str) -> None:
@@ -63,6 +65,17 @@ def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
     client = _challenged(f"r={NONCE}x,s=c2FsdA==,i=4096")
     with pytest.raises(LoginError, match="prove"):
         client.send(b"v=" + hashlib.sha256(b"guess").hexdigest().encode())
+
+
+def test_an_error_of_the_broker_is_told_in_its_words() -> None:
+    client = _challenged(f"r={NONCE}x,s=c2FsdA==,i=4096")
+    with pytest.raises(LoginError, match="it says invalid-proof"):
+        client.send(b"e=invalid-proof")
+
+
+def test_a_salted_password_has_the_length_of_the_digest() -> None:
+    assert len(salted_password("SCRAM-SHA-256", "secret", b"salt", 4096)) == 32
+    assert len(salted_password("SCRAM-SHA-512", "secret", b"salt", 4096)) == 64
 
 
 def test_names_are_escaped_in_scram_only() -> None:
