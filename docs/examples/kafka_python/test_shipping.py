@@ -10,8 +10,8 @@ from shipping import DEAD_LETTERS, ORDERS, SHIPMENTS, Worker
 
 PATIENCE_S = 60
 POLL_MS = 10_000
-"""A poll ends with its first records, so a long one costs nothing. A short one can end in the middle of a rebalance, which
-leaves kafka-python 3.0 without partitions and heartbeats, for good."""
+"""A poll ends with its first records, so a long one costs nothing. A short one can end in the middle of a rebalance,
+which leaves kafka-python 3.0 without partitions and heartbeats, for good."""
 
 
 @pytest.fixture
