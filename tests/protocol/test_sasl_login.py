@@ -67,7 +67,7 @@ def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
         client.send(b"v=" + hashlib.sha256(b"guess").hexdigest().encode())
 
 
-def test_an_error_of_the_broker_is_told_in_its_words() -> None:
+def test_an_error_of_the_broker_is_shown_in_its_words() -> None:
     client = _challenged(f"r={NONCE}x,s=c2FsdA==,i=4096")
     with pytest.raises(LoginError, match="it says invalid-proof"):
         client.send(b"e=invalid-proof")
