@@ -1,8 +1,10 @@
-"""Spark's Kafka connector for the PySpark that is installed.
+"""For PySpark: an exactly-once sink, and Spark's own Kafka connector in the version that belongs to the installed one.
 
-    from fencepost.spark import kafka_connector
+    from fencepost.spark import kafka_connector, register
 
-    SparkSession.builder.config("spark.jars.packages", kafka_connector())
+    spark = SparkSession.builder.config("spark.jars.packages", kafka_connector()).getOrCreate()
+    register(spark)
+    frame.writeStream.format("fencepost").option("kafka.bootstrap.servers", …).option("topic", …)
 
 Needs `pip install 'fencepost[spark]'`, which takes only versions of PySpark whose connector can be had.
 """
@@ -10,11 +12,19 @@ Needs `pip install 'fencepost[spark]'`, which takes only versions of PySpark who
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-__all__ = ["IVY_SETTINGS", "kafka_connector"]
+__all__ = ["IVY_SETTINGS", "kafka_connector", "register"]
 
 IVY_SETTINGS = Path(__file__).with_name("ivysettings.xml")
 """Settings for `spark.jars.ivySettings`: packages come from Maven's central repository alone."""
+
+
+def register(spark: Any) -> None:
+    """Make `format("fencepost")` known to a SparkSession, for `writeStream` and `write`."""
+    from fencepost.spark.sink import FencepostSource
+
+    spark.dataSource.register(FencepostSource)
 
 
 def kafka_connector() -> str:

@@ -271,6 +271,7 @@ def _in_doubt(transactional_id: str, described: Any, now_ms: float) -> InDoubt:
         tuple(f"{partition.topic}-{partition.partition}" for partition in sorted(described.topic_partitions)),
         max(0, round(now_ms - described.transaction_start_time_ms)),
         described.transaction_timeout_ms == TWO_PHASE_TIMEOUT_MS,
+        described.transaction_start_time_ms,
     )
 
 

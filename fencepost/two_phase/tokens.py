@@ -47,12 +47,14 @@ class InDoubt(NamedTuple):
     """An open transaction.
 
     partitions: as `topic-number`. age_ms: since it began. is_two_phase: whether time never ends it.
+    start_ms: when it began, by its coordinator's clock, since 1970.
     """
 
     token: Token
     partitions: tuple[str, ...]
     age_ms: int
     is_two_phase: bool
+    start_ms: int
 
 
 class TwoPhaseError(Exception):

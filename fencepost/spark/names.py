@@ -1,0 +1,58 @@
+"""Names that belong to a sink: its transactional ids, its decision topic, the keys of its records there. Pure."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+VALID_SINK = re.compile(r"[A-Za-z0-9._-]{1,200}")
+NONCE_BYTES = 4
+
+
+def require_sink_name(sink: str) -> str:
+    """Raise ValueError for a name that cannot be part of a topic's."""
+    if not VALID_SINK.fullmatch(sink):
+        raise ValueError(f"the sink's name may have letters, digits, '.', '_' and '-', up to 200; got {sink!r}")
+    return sink
+
+
+def draw_nonce() -> str:
+    """Eight hexadecimal digits, from the system: a worker that was forked would repeat those of `random`."""
+    return secrets.token_hex(NONCE_BYTES)
+
+
+def driver_id(sink: str) -> str:
+    """The transactional id under which the driver decides."""
+    return f"{sink}-driver"
+
+
+def task_id(sink: str, nonce: str, partition: int, attempt: int) -> str:
+    """The transactional id of one attempt of one task, never used twice.
+
+    nonce: drawn for each batch of each run. attempt: the id that Spark gives to each attempt of a task; the number of
+    an attempt begins at 0 again when a stage is repeated.
+    """
+    return f"{sink}-{nonce}-{partition}-{attempt}"
+
+
+def task_ids_pattern(sink: str) -> str:
+    """A regular expression for all `task_id` of a sink."""
+    return rf"{re.escape(sink)}-[0-9a-f]{{8}}-\d+-\d+"
+
+
+def default_decision_topic(sink: str) -> str:
+    return f"fencepost-sink-{sink}"
+
+
+def decision_key(sink: str) -> str:
+    return sink
+
+
+def done_key(sink: str) -> str:
+    """The key of the mark that all transactions of a decision are complete. No sink has a '/' in its name."""
+    return f"{sink}/done"
+
+
+def aborted_key(sink: str) -> str:
+    """The key of the mark up to which undecided transactions have been aborted."""
+    return f"{sink}/aborted"

@@ -1,0 +1,191 @@
+"""Options of the sink: which there are, and what they mean for the clients. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from fencepost.spark.names import default_decision_topic, require_sink_name
+
+PREFIX = "kafka."
+CONNECTION = (
+    "bootstrap.servers",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "socket.",
+    "client.id",
+    "client.dns.",
+    "broker.address.",
+)
+DELIVERY_TIMEOUT_MS = 120_000
+TRANSACTION_TIMEOUT_MS = 900_000
+"""What a broker allows by default (transaction.max.timeout.ms)."""
+
+RESERVED = {
+    "transactional.id": "the sink gives each attempt of a task an id of its own",
+    "enable.idempotence": "transactions need it",
+    "acks": "transactions need all",
+    "key.serializer": "keys are bytes or strings",
+    "value.serializer": "values are bytes or strings",
+}
+JAAS_LOGIN = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+class Mode(Enum):
+    """How the records of a batch are written."""
+
+    PREPARED = "prepared"  # by the tasks, in a transaction each
+    DRIVER = "driver"  # by the driver, in one transaction
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What a user has asked for.
+
+    topic: of all records; None if the rows name theirs. sink: None for the default, the id of the query.
+    client: properties of librdkafka. checkpoint: where the query keeps its id. reset, accept: ids of decisions.
+    """
+
+    topic: str | None
+    sink: str | None
+    named_decision_topic: str | None
+    mode: Mode
+    client: Mapping[str, str]
+    checkpoint: str | None = None
+    reset: str | None = None
+    accept: str | None = None
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Take what `DataStreamWriter.option` was given. Raises ValueError, in words for the user."""
+        options = {name.lower(): value for name, value in options.items()}
+        client = client_properties(
+            {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
+        )
+        sink = options.get("sink")
+        mode = options.get("mode", Mode.PREPARED.value).lower()
+        if mode not in {known.value for known in Mode}:
+            raise ValueError(f"option 'mode' is 'prepared' or 'driver'; got {mode!r}")
+        return cls(
+            topic=options.get("topic"),
+            sink=None if sink is None else require_sink_name(sink),
+            named_decision_topic=options.get("decision.topic"),
+            mode=Mode(mode),
+            client=client,
+            checkpoint=options.get("checkpointlocation"),
+            reset=options.get("sink.reset"),
+            accept=options.get("sink.accept"),
+        )
+
+    def decision_topic(self, sink: str) -> str:
+        return self.named_decision_topic or default_decision_topic(sink)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.client["bootstrap.servers"]
+
+    @property
+    def delivery_timeout_s(self) -> float:
+        return int(self.client["delivery.timeout.ms"]) / 1000
+
+    def connection(self) -> dict[str, str]:
+        """What a client needs that does not produce."""
+        return {name: value for name, value in self.client.items() if name.startswith(CONNECTION)}
+
+    def coordinator_options(self) -> dict[str, Any]:
+        """The same connection, in words of kafka-python."""
+        return kafka_python_options(self.client)
+
+
+def client_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Properties of librdkafka, from those that a user gives for Kafka's Java client or for librdkafka itself.
+
+    Both have mostly the same names. The exceptions for TLS and SASL are translated. Raises ValueError.
+    """
+    if not given.get("bootstrap.servers"):
+        raise ValueError("Option 'kafka.bootstrap.servers' must be specified for configuring Kafka producer")
+    for name, reason in RESERVED.items():
+        if name in given:
+            raise ValueError(f"Kafka option '{name}' is not supported: {reason}")
+    properties = dict(given)
+    _translate_jaas(properties)
+    _translate_stores(properties)
+    return {
+        "partitioner": "murmur2_random",  # that of Java: the same key goes where Spark's own sink puts it
+        "delivery.timeout.ms": str(DELIVERY_TIMEOUT_MS),
+        "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
+        **properties,
+    }
+
+
+def _translate_jaas(properties: dict[str, str]) -> None:
+    """Java's `sasl.jaas.config` carries the user and the password."""
+    jaas = properties.pop("sasl.jaas.config", None)
+    if jaas is None:
+        return
+    login = dict(JAAS_LOGIN.findall(jaas))
+    if "username" not in login or "password" not in login:
+        raise ValueError(
+            "Kafka option 'sasl.jaas.config' is understood with username and password, for PLAIN and SCRAM; for other "
+            "mechanisms give librdkafka's properties"
+        )
+    for name, key in (("sasl.username", "username"), ("sasl.password", "password")):
+        properties[name] = re.sub(r"\\(.)", r"\1", login[key])
+
+
+def _translate_stores(properties: dict[str, str]) -> None:
+    """Java's stores of keys and certificates, if they are PEM or PKCS12; JKS is a format of Java's own."""
+    location = properties.pop("ssl.truststore.location", None)
+    kind = properties.pop("ssl.truststore.type", "JKS").upper()
+    properties.pop("ssl.truststore.password", None)
+    certificates = properties.pop("ssl.truststore.certificates", None)
+    if certificates is not None:
+        properties["ssl.ca.pem"] = certificates
+    if location is not None:
+        if kind != "PEM":
+            raise ValueError(
+                f"the truststore is {kind}: give the certificates as PEM, in 'kafka.ssl.ca.location', or with "
+                "'kafka.ssl.truststore.type' = 'PEM'"
+            )
+        properties["ssl.ca.location"] = location
+    location = properties.pop("ssl.keystore.location", None)
+    kind = properties.pop("ssl.keystore.type", "JKS").upper()
+    if location is not None:
+        if kind == "PEM":
+            properties["ssl.certificate.location"] = properties["ssl.key.location"] = location
+        elif kind == "PKCS12":
+            properties["ssl.keystore.location"] = location
+        else:
+            raise ValueError(
+                f"the keystore is {kind}: give it as PEM or PKCS12 and say so in 'kafka.ssl.keystore.type', or give "
+                "'kafka.ssl.certificate.location' and 'kafka.ssl.key.location'"
+            )
+    if properties.get("ssl.endpoint.identification.algorithm") == "":
+        properties["ssl.endpoint.identification.algorithm"] = "none"
+
+
+def kafka_python_options(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Connection properties of librdkafka in the names of kafka-python. Raises ValueError for what it has not."""
+    options: dict[str, Any] = {"security_protocol": properties.get("security.protocol", "PLAINTEXT").upper()}
+    mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms"))
+    if options["security_protocol"].startswith("SASL"):
+        if mechanism not in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
+            raise ValueError(f"kafka.sasl.mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; got {mechanism!r}")
+        options["sasl_mechanism"] = mechanism
+        options["sasl_plain_username"] = properties.get("sasl.username", "")
+        options["sasl_plain_password"] = properties.get("sasl.password", "")
+    if options["security_protocol"].endswith("SSL"):
+        for theirs, ours in (
+            ("ssl_cafile", "ssl.ca.location"),
+            ("ssl_certfile", "ssl.certificate.location"),
+            ("ssl_keyfile", "ssl.key.location"),
+            ("ssl_password", "ssl.key.password"),
+        ):
+            if ours in properties:
+                options[theirs] = properties[ours]
+        options["ssl_check_hostname"] = properties.get("ssl.endpoint.identification.algorithm") != "none"
+    return options

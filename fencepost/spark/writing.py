@@ -1,0 +1,107 @@
+"""The executor's side: a task writes its rows in a transaction of its own, and prepares it.
+
+The driver commits it, by its token. A task that fails aborts; one that is killed leaves an open transaction, which a
+later commit of the driver sweeps, or time ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Any, NamedTuple
+
+from fencepost.spark.decision_topic import read_latest
+from fencepost.spark.decisions import Batch, Standing, standing
+from fencepost.spark.messages import Chunk, Layout
+from fencepost.spark.names import task_id
+from fencepost.spark.options import SinkOptions
+from fencepost.two_phase import Token, confluent_producer, prepare
+
+INIT_TIMEOUT_S = 60.0
+ABORT_TIMEOUT_S = 10.0
+FULL_PAUSE_S = 0.05
+
+
+class Task(NamedTuple):
+    """One attempt of one task. attempt: never the same twice in a run of Spark."""
+
+    sink: str
+    batch: Batch
+    nonce: str
+    partition: int
+    attempt: int
+
+
+class TaskReport(NamedTuple):
+    """What a task tells the driver.
+
+    token: of its prepared transaction; None if it has written nothing, as the batch was decided or has no rows.
+    """
+
+    sink: str
+    batch: Batch
+    token: Token | None = None
+    rows: int = 0
+    prepare_ms: int = 0
+
+
+def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Iterator[Chunk]) -> TaskReport:
+    """Write all rows in a transaction and prepare it. Any error aborts it and is raised."""
+    began_s = time.monotonic()
+    nothing = TaskReport(task.sink, task.batch)
+    latest = read_latest(options, task.sink, must_exist=False)
+    if standing(latest, task.sink, task.batch, reset=options.reset) is Standing.DECIDED:
+        return nothing
+    first = next(chunks, None)
+    if first is None:
+        return nothing
+    refused = Refused()
+    producer = confluent_producer(
+        {
+            **options.client,
+            "transactional.id": task_id(task.sink, task.nonce, task.partition, task.attempt),
+            "delivery.report.only.error": True,
+            "on_delivery": refused,
+        }
+    )
+    producer.init_transactions(INIT_TIMEOUT_S)
+    producer.begin_transaction()
+    try:
+        rows = send_all(producer, layout, chain([first], chunks))
+        token = prepare(producer, timeout_s=options.delivery_timeout_s + 1)
+    except BaseException as error:
+        with suppress(Exception):  # the driver's sweep, or time, ends it
+            producer.abort_transaction(ABORT_TIMEOUT_S)
+        if refused.reason and isinstance(error, Exception):
+            raise RuntimeError(f"a record was refused: {refused.reason}") from error
+        raise
+    return nothing._replace(token=token, rows=rows, prepare_ms=round(1000 * (time.monotonic() - began_s)))
+
+
+def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
+    """Give all records to a producer; returns how many. Waits while its queue is full."""
+    rows = 0
+    for chunk in chunks:
+        for topic, record in layout.records(chunk):
+            while True:
+                try:
+                    producer.produce(topic, **record)
+                    break
+                except BufferError:
+                    producer.poll(FULL_PAUSE_S)
+        rows += len(chunk.values)
+        producer.poll(0)
+    return rows
+
+
+class Refused:
+    """Keeps why the first record was refused: the producer itself says only that its transaction has failed."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def __call__(self, error: Any, message: Any) -> None:
+        if error is not None and self.reason is None:
+            self.reason = f"{error.str()} (topic {message.topic()})"

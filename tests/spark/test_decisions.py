@@ -1,0 +1,122 @@
+"""What a sink's decision means for the batch that is written now."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fencepost.spark.decisions import (
+    Batch,
+    Decision,
+    Latest,
+    NotPreparedAnyMore,
+    SinkInUse,
+    Standing,
+    aborted_value,
+    done_value,
+    latest_of,
+    leftovers,
+    require_prepared,
+    standing,
+)
+from fencepost.two_phase import InDoubt, Token
+
+QUERY = "8cd0ef86-096d-4b7d-8237-fcb86ebd341a"
+TOKENS = (Token(7, 0, "orders-3f9a1c02-0-0"), Token(8, 0, "orders-3f9a1c02-1-1"))
+DECISION = Decision("a1b2c3d4", Batch(QUERY, 3), TOKENS, rows=20, prepare_ms=12)
+KEYS = ("orders", "orders/done", "orders/aborted")
+
+
+def in_doubt(token: Token, start_ms: int) -> InDoubt:
+    return InDoubt(token, ("out-0",), 5, True, start_ms)
+
+
+def test_a_decision_is_read_as_it_was_written() -> None:
+    assert Decision.parse(DECISION.value()) == DECISION
+    assert json.loads(DECISION.value())["tokens"] == ["7:0:orders-3f9a1c02-0-0", "8:0:orders-3f9a1c02-1-1"]
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"batch": 1}', DECISION.value().replace(b"7:0", b"7")])
+def test_what_no_sink_has_written_is_not_a_decision(value: bytes) -> None:
+    with pytest.raises(ValueError, match="not a decision"):
+        Decision.parse(value)
+
+
+def test_a_topic_without_the_sinks_keys_says_nothing() -> None:
+    assert latest_of({"other": DECISION.value()}, KEYS) == Latest(None, None, -1)
+
+
+def test_a_decision_is_done_when_its_own_mark_is_there() -> None:
+    mark = done_value(DECISION, complete_ms=3, swept=0)
+    records = {"orders": DECISION.value(), "orders/done": mark, "orders/aborted": aborted_value(99)}
+    assert latest_of(records, KEYS) == Latest(DECISION, "a1b2c3d4", 99)
+    assert latest_of(records, KEYS).is_done
+    assert not latest_of({**records, "orders": DECISION._replace(id="later").value()}, KEYS).is_done
+
+
+@pytest.mark.parametrize(("number", "expected"), [(3, Standing.DECIDED), (4, Standing.OPEN), (9, Standing.OPEN)])
+def test_a_batch_is_decided_if_the_decision_names_it(number: int, expected: Standing) -> None:
+    assert standing(Latest(DECISION), "orders", Batch(QUERY, number)) is expected
+
+
+def test_the_first_batch_of_a_sink_is_open() -> None:
+    assert standing(Latest(), "orders", Batch(QUERY, 0)) is Standing.OPEN
+
+
+@pytest.mark.parametrize(
+    "batch", [Batch(QUERY, 2), Batch("another", 3), Batch("another", 0), Batch("another", 9), Batch(None, "a-job")]
+)
+def test_a_deleted_checkpoint_and_another_query_are_refused_by_name(batch: Batch) -> None:
+    with pytest.raises(SinkInUse) as refused:
+        standing(Latest(DECISION), "orders", batch)
+    assert str(batch) in str(refused.value)
+    assert str(DECISION.batch) in str(refused.value)
+    assert "a1b2c3d4" in str(refused.value)
+
+
+def test_a_reset_puts_one_decision_aside_and_no_other() -> None:
+    batch = Batch("another", 0)
+    assert standing(Latest(DECISION), "orders", batch, reset="a1b2c3d4") is Standing.OPEN
+    own = Decision("ffffffff", batch, (), 0)
+    assert standing(Latest(own), "orders", batch, reset="a1b2c3d4") is Standing.DECIDED
+
+
+def test_each_batch_job_is_open_and_no_streaming_query_may_share_its_sink() -> None:
+    latest = Latest(DECISION._replace(batch=Batch(None, "job-1")))
+    assert standing(latest, "orders", Batch(None, "job-2")) is Standing.OPEN
+    assert standing(latest, "orders", Batch(None, "job-1")) is Standing.DECIDED
+    with pytest.raises(SinkInUse):
+        standing(latest, "orders", Batch(QUERY, 0))
+
+
+def test_all_tokens_have_to_be_open_under_their_pairs() -> None:
+    open_ = [in_doubt(TOKENS[0], 10), in_doubt(TOKENS[1], 11)]
+    require_prepared(TOKENS, open_, -1)
+    with pytest.raises(NotPreparedAnyMore, match="8:0:orders-3f9a1c02-1-1"):
+        require_prepared(TOKENS, open_[:1], -1)
+    with pytest.raises(NotPreparedAnyMore, match="8:0:orders-3f9a1c02-1-1"):
+        require_prepared(TOKENS, [open_[0], in_doubt(TOKENS[1]._replace(producer_epoch=1), 11)], -1)
+
+
+def test_what_another_driver_aborts_is_not_decided() -> None:
+    open_ = [in_doubt(TOKENS[0], 10), in_doubt(TOKENS[1], 11)]
+    require_prepared(TOKENS, open_, 9)
+    with pytest.raises(NotPreparedAnyMore, match="another driver"):
+        require_prepared(TOKENS, open_, 10)
+
+
+def test_leftovers_are_older_than_the_youngest_token_of_the_batch() -> None:
+    lost, dead, later = (Token(number, 0, f"orders-0000000{number}-0-0") for number in (1, 2, 3))
+    found = [
+        in_doubt(dead, 1),
+        in_doubt(TOKENS[0], 10),
+        in_doubt(lost, 11),
+        in_doubt(TOKENS[1], 11),
+        in_doubt(later, 12),
+    ]
+    assert leftovers(TOKENS, found) == [dead, lost]
+
+
+def test_without_a_token_of_its_own_a_batch_sweeps_nothing() -> None:
+    assert leftovers((), [in_doubt(TOKENS[0], 10)]) == []
