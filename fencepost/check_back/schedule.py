@@ -1,0 +1,311 @@
+"""All transactions in doubt, and what is to be done about each, when. Pure: time is passed in, and nothing is sent.
+
+Each method takes what happened, and returns the records that say so. They are to be written before `take_work` is
+carried out: what is not recorded has not been decided.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+from fencepost.check_back.case import (
+    Case,
+    CaseKey,
+    Decider,
+    Event,
+    State,
+    decide,
+    event_of,
+    found,
+    still_open,
+)
+from fencepost.check_back.figures import Figures
+from fencepost.check_back.question import Answer, Question
+from fencepost.check_back.records import (
+    ASK_AGAIN,
+    Command,
+    Entry,
+    Journal,
+    asked_entry,
+    case_entry,
+    case_tombstone,
+    command_tombstone,
+    decided_entry,
+    ended_entry,
+    resolver_entry,
+    resolver_tombstone,
+)
+from fencepost.check_back.settings import ResolverSettings
+
+MOST_ENDING: Final = 16
+MOST_LOOKS: Final = 16
+"""Bounds on transactions that are being ended, and whose end is being looked up, at a time."""
+
+
+@dataclass(slots=True)
+class Source:
+    """A resolver as it was seen. since_ms: since when it answers, or does not."""
+
+    settings: ResolverSettings
+    up: bool = True
+    reason: str | None = None
+    since_ms: int = 0
+
+
+class Work(NamedTuple):
+    """What to do now: sources to ask, transactions to end as decided, and ends to look up."""
+
+    to_ask: Sequence[Case]
+    to_end: Sequence[Case]
+    to_look_up: Sequence[Case]
+
+
+class Schedule:
+    """The transactions in doubt of one cluster, or of one broker's coordinators.
+
+    resolvers: the first one with a glob that matches an id is asked about it.
+    """
+
+    def __init__(self, resolvers: Iterable[ResolverSettings], figures: Figures | None = None) -> None:
+        self.sources = {settings.name: Source(settings) for settings in resolvers}
+        self.cases: dict[CaseKey, Case] = {}
+        self.figures = Figures(tuple(self.sources)) if figures is None else figures
+        self._restored: dict[CaseKey, Case] = {}
+        self._commands: list[Command] = []
+        self._ended_by_administrator: set[CaseKey] = set()
+        self._looked_up: set[CaseKey] = set()
+        self._ended: set[CaseKey] = set()  # a listing that began before the end may still show them
+        self._is_listed = False
+
+    def resolver_of(self, transactional_id: str) -> ResolverSettings | None:
+        """The resolver that is asked about an id."""
+        for source in self.sources.values():
+            if any(fnmatchcase(transactional_id, glob) for glob in source.settings.ids):
+                return source.settings
+        return None
+
+    def is_wanted(self, transactional_id: str) -> bool:
+        return self.resolver_of(transactional_id) is not None
+
+    # What happened
+
+    def started(self, journal: Journal, now_ms: int) -> list[Entry]:
+        """Take over what an earlier run has recorded. Transactions of no resolver stay recorded, and are left alone."""
+        for key, case in journal.cases.items():
+            settings = self.resolver_of(key.token.transactional_id)
+            if settings is not None:
+                self._restored[key] = dataclasses.replace(case, resolver=settings.name)
+        entries = [resolver_tombstone(name) for name in journal.resolvers if name not in self.sources]
+        for source in self.sources.values():
+            source.since_ms = now_ms
+            entries.append(_entry_of(source))
+        return entries + self.commanded(journal.commands, now_ms)
+
+    def listed(self, questions: Iterable[Question], now_ms: int) -> list[Entry]:
+        """Take note of all open transactions of the resolvers' ids. Listings come in the order in which they began."""
+        open_keys = set()
+        for question in questions:
+            key = CaseKey(question.token, question.started_ms)
+            open_keys.add(key)
+            if key in self._ended:
+                continue
+            case = self.cases.get(key) or self._restored.pop(key, None)
+            if case is None:
+                settings = self.resolver_of(question.token.transactional_id)
+                if settings is not None:
+                    self.cases[key] = found(question, settings)
+            elif case.question == question:
+                self.cases[key] = case
+            else:  # partitions have been added
+                self.cases[key] = dataclasses.replace(case, question=question)
+        # Recorded by an earlier run, and ended since.
+        self.cases.update(self._restored)
+        self._restored.clear()
+        for key in [key for key in self.cases if key not in open_keys]:
+            case = self.cases[key]
+            is_known = case.is_recorded or case.last_asked_ms is not None
+            self._apply(case, Event.GONE if is_known else Event.GONE_UNASKED, now_ms)
+        self._ended &= open_keys
+        self._is_listed = True
+        waiting, self._commands = self._commands, []
+        return self.commanded(waiting, now_ms)
+
+    def answered(
+        self, asked: Case, answer: Answer | None, reason: str | None, *, latency_ms: int, now_ms: int
+    ) -> list[Entry]:
+        """Take an answer. asked: the case when it was asked. answer: None if the source could not be asked."""
+        source = self.sources[asked.resolver]
+        figures = self.figures
+        figures.checks[asked.resolver, "unreachable" if answer is None else answer.value] += 1
+        figures.latencies[asked.resolver].add(latency_ms / 1000)
+        entries = self._source_answered(source, answer is not None, reason, now_ms)
+        case = self.cases.get(asked.key)
+        is_late = case is None or case.state is not State.ASKING
+        if case is None or is_late:
+            note = asked_entry(asked, answer, reason, latency_ms=latency_ms, now_ms=now_ms, late=True)
+            return [*entries, note]
+        event = Event.UNREACHABLE if answer is None else event_of(case, answer, source.settings)
+        after = self._apply(case, event, now_ms)
+        assert after is not None
+        entries.append(asked_entry(after, answer, reason, latency_ms=latency_ms, now_ms=now_ms))
+        entries.append(case_entry(after))
+        if after.state is State.PARKED:
+            figures.decisions["park", Decider.EXHAUSTED.value] += 1
+            entries.append(decided_entry(after, "park", Decider.EXHAUSTED, now_ms))
+        elif after.decision is not None:
+            outcome, by = after.decision
+            figures.decisions[outcome.value, by.value] += 1
+            entries.append(decided_entry(after, outcome.value, by, now_ms))
+        return entries
+
+    def ended(self, case: Case, outcome: str | None, now_ms: int) -> list[Entry]:
+        """Take what became of an attempt to end a transaction.
+
+        outcome: `commit` or `abort`, as its coordinator has it; `unknown` if it cannot say any more; None if no
+        coordinator could be asked.
+        """
+        current = self.cases.get(case.key)
+        if current is None or current.state is not State.ENDING or current.decision is None:
+            return []
+        if outcome is None:
+            self._apply(current, Event.NOT_ENDED, now_ms)
+            return []
+        is_as_decided = outcome == current.decision.outcome.value
+        self._apply(current, Event.ENDED if is_as_decided else Event.ENDED_OTHERWISE, now_ms)
+        by = current.decision.by if is_as_decided else self._other_decider(current.key, Decider.CLIENT)
+        return self._forgotten(current, outcome, by, now_ms)
+
+    def looked_up(self, case: Case, outcome: str | None, by: Decider, now_ms: int) -> list[Entry]:
+        """Take how a transaction ended that was not ended here.
+
+        outcome: as for `ended`, or `open` if it has not ended. by: who ended it, if no administrator did.
+        """
+        self._looked_up.discard(case.key)
+        current = self.cases.get(case.key)
+        if current is None or current.state is not State.LEAVING:
+            return []
+        if outcome is None:
+            self._apply(current, Event.NOT_SEEN, now_ms)
+            return []
+        if outcome == "open":
+            self._apply(current, still_open(current), now_ms)
+            return []
+        self._apply(current, Event.SEEN, now_ms)
+        return self._forgotten(current, outcome, self._other_decider(current.key, by), now_ms)
+
+    def commanded(self, commands: Iterable[Command], now_ms: int) -> list[Entry]:
+        """Take what administrators want. Until the transactions are listed for the first time, it waits."""
+        if not self._is_listed:
+            self._commands += commands
+            return []
+        entries = []
+        for command in commands:
+            case = self._case_of(command)
+            if case is not None and command.command == ASK_AGAIN:
+                after = self._apply(case, Event.ASK_AGAIN, now_ms)
+                assert after is not None
+                if after is not case:
+                    entries += [
+                        case_entry(after),
+                        decided_entry(after, ASK_AGAIN, Decider.ADMINISTRATOR, now_ms),
+                    ]
+            elif case is not None:
+                self._ended_by_administrator.add(case.key)
+            entries.append(command_tombstone(command.transactional_id))
+        return entries
+
+    # What is to be done
+
+    def take_work(self, now_ms: int) -> Work:
+        """Take what is due, within the bounds of each source: one that is down is asked one question at a time."""
+        asking = Counter(case.resolver for case in self.cases.values() if case.state is State.ASKING)
+        ending = sum(case.state is State.ENDING for case in self.cases.values())
+        due = [case for case in self.cases.values() if case.next_ms <= now_ms]
+        due.sort(key=lambda case: case.next_ms)
+        to_ask: list[Case] = []
+        to_end: list[Case] = []
+        to_look_up: list[Case] = []
+        for case in due:
+            if case.state is State.WAITING:
+                source = self.sources[case.resolver]
+                if asking[case.resolver] < (source.settings.concurrency if source.up else 1):
+                    asking[case.resolver] += 1
+                    to_ask.append(self._taken(case, now_ms))
+            elif case.state is State.DECIDED and ending + len(to_end) < MOST_ENDING:
+                to_end.append(self._taken(case, now_ms))
+            elif case.state is State.LEAVING and case.key not in self._looked_up and len(self._looked_up) < MOST_LOOKS:
+                self._looked_up.add(case.key)
+                to_look_up.append(case)
+        return Work(to_ask, to_end, to_look_up)
+
+    def next_due_ms(self) -> int | None:
+        """When the next piece of work is due; None if there is none, or all of it is on its way."""
+        return min(
+            (
+                case.next_ms
+                for case in self.cases.values()
+                if case.state in (State.WAITING, State.DECIDED)
+                or (case.state is State.LEAVING and case.key not in self._looked_up)
+            ),
+            default=None,
+        )
+
+    # Steps
+
+    def _apply(self, case: Case, event: Event, now_ms: int) -> Case | None:
+        after = decide(case, event, self.sources[case.resolver].settings, now_ms)
+        if after is None:
+            del self.cases[case.key]
+            self._ended.add(case.key)
+        elif after is not case:
+            self.cases[case.key] = after
+        return after
+
+    def _taken(self, case: Case, now_ms: int) -> Case:
+        after = self._apply(case, Event.DUE, now_ms)
+        assert after is not None
+        return after
+
+    def _source_answered(self, source: Source, up: bool, reason: str | None, now_ms: int) -> list[Entry]:
+        if source.up == up:
+            source.reason = reason
+            return []
+        source.up, source.reason, source.since_ms = up, reason, now_ms
+        if up:
+            # What waits only because the source was down is asked now.
+            for key, case in self.cases.items():
+                if case.resolver == source.settings.name and case.state is State.WAITING and case.failures:
+                    self.cases[key] = dataclasses.replace(case, next_ms=now_ms)
+        return [_entry_of(source)]
+
+    def _case_of(self, command: Command) -> Case | None:
+        for case in self.cases.values():
+            token = case.question.token
+            if token.transactional_id == command.transactional_id and command.token in (None, str(token)):
+                return case
+        return None
+
+    def _other_decider(self, key: CaseKey, by: Decider) -> Decider:
+        return Decider.ADMINISTRATOR if key in self._ended_by_administrator else by
+
+    def _forgotten(self, case: Case, outcome: str, by: Decider, now_ms: int) -> list[Entry]:
+        self._ended_by_administrator.discard(case.key)
+        return [ended_entry(case, outcome, by, now_ms), case_tombstone(case.key)]
+
+
+def in_doubt_by_resolver(schedule: Schedule) -> Mapping[str, int]:
+    """The number of open transactions of each resolver's ids."""
+    counts = dict.fromkeys(schedule.sources, 0)
+    for case in schedule.cases.values():
+        if case.state is not State.LEAVING:
+            counts[case.resolver] += 1
+    return counts
+
+
+def _entry_of(source: Source) -> Entry:
+    return resolver_entry(source.settings, up=source.up, reason=source.reason, since_ms=source.since_ms)

@@ -1,0 +1,166 @@
+"""The check-back at work: lists what is open, asks, records, ends. What is to be done when, `schedule` says.
+
+One task changes the schedule. It writes what that says to the journal before anything follows from it: a question, or
+the end of a transaction. So a crash at any point loses no decision, and makes none twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from fencepost.check_back.case import Case, Decider, Outcome
+from fencepost.check_back.figures import Figures
+from fencepost.check_back.ports import JournalLog, Observer, Transactions, Unavailable
+from fencepost.check_back.question import Answer, Resolver, ResolverUnreachable
+from fencepost.check_back.records import Entry, read_journal
+from fencepost.check_back.schedule import Schedule
+from fencepost.check_back.settings import ResolverSettings
+
+T = TypeVar("T")
+Happened = Callable[[int], list[Entry]]
+"""What happened: what the schedule makes of it at a time, in ms."""
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 10.0
+"""Pauses while the cluster cannot be asked: doubled each time."""
+
+
+class CheckBack:
+    """One check-back. `run` may be called again after a failure: it begins with what the journal says.
+
+    resolvers: by name, as in the settings. now_ms: the time in ms since 1970. poll_s: the pause between listings.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[ResolverSettings],
+        resolvers: Mapping[str, Resolver],
+        transactions: Transactions,
+        journal: JournalLog,
+        observer: Observer,
+        *,
+        now_ms: Callable[[], int],
+        poll_s: float,
+    ) -> None:
+        self.figures = Figures(tuple(one.name for one in settings))
+        self.schedule = Schedule(settings, self.figures)
+        self._settings = settings
+        self._resolvers = resolvers
+        self._transactions = transactions
+        self._journal = journal
+        self._observer = observer
+        self._now_ms = now_ms
+        self._poll_s = poll_s
+        self._happened: asyncio.Queue[Happened] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Check back until cancelled. An unexpected exception ends all of it, and is raised."""
+        self.schedule = Schedule(self._settings, self.figures)
+        self._happened = asyncio.Queue()
+        records = await self._patiently("read the journal", self._journal.read_state)
+        await self._record(self.schedule.started(read_journal(records), self._now_ms()))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._list_regularly())
+            while True:
+                await self._step(tasks)
+
+    async def _step(self, tasks: asyncio.TaskGroup) -> None:
+        """Wait until something happens or is due; record what follows from it, and begin that."""
+        happened = await self._next()
+        now_ms = self._now_ms()
+        entries: list[Entry] = []
+        for one in happened:
+            entries += one(now_ms)
+        await self._record(entries)
+        work = self.schedule.take_work(self._now_ms())
+        for case in work.to_ask:
+            tasks.create_task(self._ask(case))
+        for case in work.to_end:
+            tasks.create_task(self._end(case))
+        for case in work.to_look_up:
+            tasks.create_task(self._look_up(case))
+
+    async def _next(self) -> list[Happened]:
+        due_ms = self.schedule.next_due_ms()
+        wait_s = self._poll_s if due_ms is None else (due_ms - self._now_ms()) / 1000
+        happened = []
+        try:
+            # What is due but has no room is taken up when something has happened, or at the next listing.
+            async with asyncio.timeout(wait_s if wait_s > 0 else self._poll_s):
+                happened.append(await self._happened.get())
+        except TimeoutError:
+            return []
+        while not self._happened.empty():
+            happened.append(self._happened.get_nowait())
+        return happened
+
+    async def _record(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        await self._patiently("write the journal", partial(self._journal.write, entries))
+        for entry in entries:
+            self._observer.recorded(entry)
+
+    async def _patiently(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something with the cluster until it succeeds."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return await work()
+            except Unavailable as missing:
+                self._observer.unavailable(what, missing.reason)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _list_regularly(self) -> None:
+        while True:
+            # Commands first: what they are about is in the listing then.
+            written = await self._patiently("read the journal", self._journal.read_state)
+            commands = read_journal(written).commands
+            if commands:
+                self._happened.put_nowait(partial(self.schedule.commanded, commands))
+            list_open = partial(self._transactions.all_open, self.schedule.is_wanted)
+            questions = await self._patiently("list the open transactions", list_open)
+            self._happened.put_nowait(partial(self.schedule.listed, questions))
+            await asyncio.sleep(self._poll_s)
+
+    async def _ask(self, case: Case) -> None:
+        timeout_ms = self.schedule.sources[case.resolver].settings.timeout_ms
+        begun_s = time.perf_counter()
+        answer: Answer | None = None
+        reason: str | None = None
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                answer = await self._resolvers[case.resolver].ask(case.question)
+        except ResolverUnreachable as missing:
+            reason = missing.reason
+        except TimeoutError:
+            reason = f"no answer within {timeout_ms} ms"
+        except Exception as error:  # noqa: BLE001  # audited as no answer; its text may hold a secret
+            reason = f"the resolver failed unexpectedly: {type(error).__name__}"
+        latency_ms = round((time.perf_counter() - begun_s) * 1000)
+        self._happened.put_nowait(
+            lambda now_ms: self.schedule.answered(case, answer, reason, latency_ms=latency_ms, now_ms=now_ms)
+        )
+
+    async def _end(self, case: Case) -> None:
+        assert case.decision is not None
+        try:
+            outcome = await self._transactions.end(case.question, commit=case.decision.outcome is Outcome.COMMIT)
+        except Unavailable as missing:
+            self._observer.unavailable(f"end the transaction {case.question.token}", missing.reason)
+            outcome = None
+        self._happened.put_nowait(partial(self.schedule.ended, case, outcome))
+
+    async def _look_up(self, case: Case) -> None:
+        outcome: str | None = None
+        by = Decider.CLIENT
+        try:
+            outcome, by = await self._transactions.outcome(case.question)
+        except Unavailable as missing:
+            self._observer.unavailable(f"look up the end of {case.question.token}", missing.reason)
+        self._happened.put_nowait(partial(self.schedule.looked_up, case, outcome, by))
