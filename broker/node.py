@@ -375,6 +375,8 @@ class Node:
             broker_configs.checks.append(tls.problem_with)
             broker_configs.on_changed.append(tls.settings_changed)
             broker_configs.on_repeated.append(tls.settings_repeated)
+        if self._placement is not None:
+            self._follow_documents(services)
         cleanup.callback(_log_requests(self._loggers, of_listeners))
 
     def _listen_to_http(self) -> HttpService:
@@ -492,6 +494,24 @@ class Node:
         self._cleanup.push_async_callback(markers.close)
         self._cleanup.push_async_callback(verifier.close)
         return transactions, verifier
+
+    def _follow_documents(self, services: Services) -> None:
+        """Put in force what other nodes change, for as long as clients are served."""
+        # Imported here: a single node has nobody to follow.
+        from fencepost.broker.metadata.followed_documents import FollowedDocuments
+
+        documents = [
+            services.broker_configs.open,
+            services.features.open,
+            services.client_quotas.open,
+            services.scram_credentials.open,
+            services.group_configs.open,
+        ]
+        if services.acls is not None:
+            documents.insert(0, services.acls.open)  # first, as rights may have been revoked
+        followed = FollowedDocuments(self._store, documents)
+        followed.start()
+        self._cleanup.push_async_callback(followed.close)
 
     async def _stop_servers(self) -> None:
         drain_s = self.settings.fencepost_shutdown_drain_ms / 1000

@@ -29,7 +29,8 @@ class BrokerConfigs:
     """The dynamic configs of this broker and of all brokers. `settings` has the values in force.
 
     on_changed:  called after values in force have changed.
-    on_repeated: called after a request that sets what is set already: names of files whose content has changed.
+    on_repeated: called after a request, to this or another node, that sets what is set already: names of files whose
+                 content has changed.
     checks:      called before a change, with the configs and whether they are for this broker only; each returns the
                  reason why they cannot be put in force, or None.
     """
@@ -41,6 +42,7 @@ class BrokerConfigs:
         self._settings = settings
         self._own_name = str(settings.node_id)
         self._changing = asyncio.Lock()
+        self._in_force: dict[BrokerName, Configs] | None = None
         self._document: VersionedDocument[dict[BrokerName, Configs]] = VersionedDocument(
             store,
             BROKER_CONFIGS_KEY,
@@ -50,9 +52,10 @@ class BrokerConfigs:
         )
 
     async def open(self) -> None:
-        """Load and apply the stored configs. Raises StorageError."""
-        await self._document.load()
-        self._apply()
+        """Apply the stored configs, also those that another node has written since. Raises StorageError."""
+        async with self._changing:
+            await self._document.load()
+            self._put_in_force()
 
     def configs(self, name: BrokerName) -> Configs:
         """The configs of a broker, or of ALL_BROKERS."""
@@ -89,12 +92,14 @@ class BrokerConfigs:
             await self._document.change(changed)
             if refusal:
                 return refusal[0].error, refusal[0].message
-            if self.configs(name) != before:
+            is_changed = self.configs(name) != before
+            if is_changed:
                 log.info("broker_configs_altered", broker=name, configs=sorted(self.configs(name)))
-                self._apply()
-            elif not validate_only:
-                for hook in self.on_repeated:
-                    hook()
+            elif name == ALL_BROKERS and not validate_only:
+                await self._document.change(dict)  # the other nodes hear of it
+            self._put_in_force()
+            if not is_changed and not validate_only and name != ALL_BROKERS:
+                self._repeat()
         return NO_PROBLEM
 
     async def _problem_with(self, configs: Configs | AlterationRefusal, *, of_this_broker: bool) -> str | None:
@@ -105,6 +110,20 @@ class BrokerConfigs:
             if reason is not None:
                 return reason
         return None
+
+    def _put_in_force(self) -> None:
+        before, content = self._in_force, self._document.content
+        if content is before:
+            return
+        if content == before:
+            self._repeat()
+        else:
+            self._apply()
+        self._in_force = content
+
+    def _repeat(self) -> None:
+        for hook in self.on_repeated:
+            hook()
 
     def _apply(self) -> None:
         unreadable = self._settings.override(

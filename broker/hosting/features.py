@@ -76,6 +76,7 @@ class Features:
     def __init__(self, store: MetadataStore, settings: Settings) -> None:
         self.on_changed: list[Callable[[], None]] = []
         self._settings = settings
+        self._in_force: _Finalized | None = None
         self._document: VersionedDocument[_Finalized] = VersionedDocument(
             store,
             FEATURES_KEY,
@@ -84,8 +85,9 @@ class Features:
         )
 
     async def open(self) -> None:
-        """Load the stored levels. Raises StorageError."""
+        """Put the stored levels in force, also those that another node has written since. Raises StorageError."""
         await self._document.load()
+        self._put_in_force()
 
     @property
     def epoch(self) -> int:
@@ -138,8 +140,13 @@ class Features:
 
         await self._document.change(changed)
         log.info("features_updated", **{name.replace(".", "_"): level for name, level in levels.items()})
-        for callback in self.on_changed:
-            callback()
+        self._put_in_force()
+
+    def _put_in_force(self) -> None:
+        if self._in_force is not self._document.content:
+            for callback in self.on_changed:
+                callback()
+            self._in_force = self._document.content
 
 
 def _read(content: Any) -> _Finalized:

@@ -39,7 +39,7 @@ class GroupConfigs:
         )
 
     async def open(self) -> None:
-        """Load the stored configs. Raises StorageError."""
+        """Load the stored configs, also those that another node has written since. Raises StorageError."""
         await self._document.load()
 
     def group_ids(self) -> Iterable[GroupId]:

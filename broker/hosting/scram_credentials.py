@@ -69,7 +69,7 @@ class ScramCredentials:
         )
 
     async def open(self) -> None:
-        """Load the stored credentials. Raises StorageError."""
+        """Load the stored credentials, also those that another node has written since. Raises StorageError."""
         await self._document.load()
 
     @property

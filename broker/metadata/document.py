@@ -13,8 +13,9 @@ ContentT = TypeVar("ContentT")
 
 
 class VersionedDocument(Generic[ContentT]):
-    """The document under one key of the store. content: as last read or written here.
+    """The document under one key of the store.
 
+    content: as last read or written here; another object after each change, also after one by another node.
     read:  makes the content of the decoded JSON, of None where nothing has been written yet.
     write: makes a JSON value of the content.
     may_use_reserve: for what an operator changes to free a full disk, or to keep clients from filling it.
@@ -30,6 +31,7 @@ class VersionedDocument(Generic[ContentT]):
         may_use_reserve: bool = False,
     ) -> None:
         self.content = read(None)
+        self._version = 0
         self._may_use_reserve = may_use_reserve
         self._store = store
         self._key = key
@@ -37,7 +39,7 @@ class VersionedDocument(Generic[ContentT]):
         self._write = write
 
     async def load(self) -> ContentT:
-        """Read the document anew. Raises StorageError."""
+        """Read the document, unless it is as it was last read or written here. Raises StorageError."""
         await self._load()
         return self.content
 
@@ -53,13 +55,20 @@ class VersionedDocument(Generic[ContentT]):
                 return self.content
             encoded = json.dumps(self._write(content), sort_keys=True).encode()
             if await self._store.compare_and_set(self._key, encoded, version, may_use_reserve=self._may_use_reserve):
-                self.content = content
+                self._know(content, version + 1)
                 return content
 
     async def _load(self) -> int:
         encoded, version = await self._store.read_versioned(self._key)
+        if version == self._version:
+            return version
         try:
-            self.content = self._read(None if encoded is None else json.loads(encoded))
+            self._know(self._read(None if encoded is None else json.loads(encoded)), version)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StorageError(f"{self._key!r} in the metadata store cannot be read: {error}") from error
         return version
+
+    def _know(self, content: ContentT, version: int) -> None:
+        """Take a content over, unless a later one has been read while the store was written."""
+        if version >= self._version:
+            self.content, self._version = content, version

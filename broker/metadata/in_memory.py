@@ -20,6 +20,7 @@ class InMemoryMetadataStore:
 
     def __init__(self, cluster_id: str | None = None) -> None:
         self.on_topics_changed: list[Callable[[], None]] = []
+        self.on_documents_changed: list[Callable[[], None]] = []
         self._cluster_id = cluster_id or new_cluster_id()
         self._topics: dict[str, TopicMetadata] = {}
         self._deletions: dict[bytes, TopicMetadata] = {}
@@ -31,6 +32,7 @@ class InMemoryMetadataStore:
         themselves."""
         handle = copy.copy(self)
         handle.on_topics_changed = []
+        handle.on_documents_changed = []
         self._handles.append(handle)
         return handle
 
@@ -98,4 +100,8 @@ class InMemoryMetadataStore:
         if version != expected_version:
             return False
         self._versioned[key] = (value, version + 1)
+        for handle in self._handles:
+            if handle is not self:
+                for callback in list(handle.on_documents_changed):
+                    callback()
         return True

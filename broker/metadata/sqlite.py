@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import TypeVar
@@ -31,6 +31,8 @@ COPYING = Place("copy of the metadata", Policy.RETRY)
 
 FILE_NAME = "metadata.sqlite"
 SCHEMA_VERSION = 1
+SHARED_SCHEMA_VERSION = 2
+"""Of a file that several processes share: `broker.metadata.shared_sqlite`."""
 LOCK_TIMEOUT_S = 0.5  # no other process uses this file; waiting would only delay the message
 APPLICATION_ID = 0x46504D44  # "FPMD": distinguishes this file from other SQLite files
 
@@ -71,8 +73,13 @@ class SqliteMetadataStore:
     """A store where each change is one transaction, synced before the call returns (write-ahead log, `synchronous =
     FULL`).
 
-    Only this process uses the file, so no other node changes topics.
+    Only this process uses the file, so no other node changes anything.
+    schema_version: of the files that it opens; others are refused.
     """
+
+    schema_version = SCHEMA_VERSION
+    locking_mode = "EXCLUSIVE"
+    lock_timeout_s = LOCK_TIMEOUT_S
 
     def __init__(
         self,
@@ -86,6 +93,7 @@ class SqliteMetadataStore:
             use.
         """
         self.on_topics_changed: list[Callable[[], None]] = []
+        self.on_documents_changed: list[Callable[[], None]] = []
         self.path = path
         self._before_founding = before_founding
         self._executor: ThreadPoolExecutor | None = None
@@ -128,6 +136,18 @@ class SqliteMetadataStore:
         executor.shutdown()
         self._executor = None
 
+    async def transaction(self, work: Callable[[sqlite3.Connection], T], *, may_use_reserve: bool = False) -> T:
+        """Run work on the store's thread in one transaction, which is undone if it raises. Raises StorageError.
+
+        It may run again if the disk is full: work changes nothing but the database.
+        """
+
+        def run(database: sqlite3.Connection) -> T:
+            with transaction(database):
+                return work(database)
+
+        return await self._query(run, changes=True, may_use_reserve=may_use_reserve)
+
     async def cluster_id(self) -> str:
         def read(database: sqlite3.Connection) -> str:
             row = database.execute("SELECT cluster_id FROM cluster").fetchone()
@@ -142,30 +162,16 @@ class SqliteMetadataStore:
         return await self._query(lambda database: _read_topics(database, "deletions"))
 
     async def create_topic(self, topic: TopicMetadata) -> bool:
-        return await self._change(
-            "INSERT INTO topics (name, topic_id, partition_count, configs) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (name) DO NOTHING",
-            (topic.name, topic.topic_id, topic.partition_count, json.dumps(dict(topic.configs))),
-        )
+        return await self._query(lambda database: insert_topic(database, topic), changes=True)
 
     async def delete_topic(self, name: str) -> bool:
-        def delete(database: sqlite3.Connection) -> bool:
-            with database:
-                database.execute("BEGIN IMMEDIATE")
-                database.execute(
-                    "INSERT INTO deletions (topic_id, name, partition_count, configs) "
-                    "SELECT topic_id, name, partition_count, configs FROM topics WHERE name = ?",
-                    (name,),
-                )
-                return database.execute("DELETE FROM topics WHERE name = ?", (name,)).rowcount > 0
-
-        return await self._query(delete, changes=True, may_use_reserve=True)
+        return await self.transaction(lambda database: remove_topic(database, name), may_use_reserve=True)
 
     async def finish_deletion(self, topic_id: bytes) -> None:
         await self._change("DELETE FROM deletions WHERE topic_id = ?", (topic_id,), may_use_reserve=True)
 
     async def set_partition_count(self, name: str, partition_count: int) -> bool:
-        return await self._change("UPDATE topics SET partition_count = ? WHERE name = ?", (partition_count, name))
+        return await self._query(lambda database: resize_topic(database, name, partition_count), changes=True)
 
     async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> bool:
         statement = "UPDATE topics SET configs = ? WHERE name = ?"
@@ -223,9 +229,9 @@ class SqliteMetadataStore:
         self._let_only_the_owner_in()
         # The connection is opened and closed on the store's only thread, but it may be collected on another.
         self._database = database = sqlite3.connect(
-            self.path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            self.path, timeout=self.lock_timeout_s, isolation_level=None, check_same_thread=False
         )
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        database.execute(f"PRAGMA locking_mode = {self.locking_mode}")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -258,12 +264,7 @@ class SqliteMetadataStore:
             self._check(database)
             # A topic of that name may have been created since.
             database.execute("DELETE FROM deletions")
-            for key, advance in self._on_restoring.items():
-                for (value,) in database.execute("SELECT value FROM versioned_values WHERE key = ?", (key,)).fetchall():
-                    database.execute(
-                        "UPDATE versioned_values SET value = ?, version = version + 1 WHERE key = ?",
-                        (advance(bytes(value)), key),
-                    )
+            self._advance_restored(database)
             image = database.serialize()
         copied_at = dt.datetime.fromtimestamp(os.stat(copy_path).st_mtime, dt.UTC).isoformat()
         for suffix in reversed(_FILE_SUFFIXES):  # the file itself last: without it, a start repeats this
@@ -281,6 +282,15 @@ class SqliteMetadataStore:
             "changed or deleted since is as it was before",
         )
         return True
+
+    def _advance_restored(self, database: sqlite3.Connection) -> None:
+        """Move what has certainly been used since the copy, of unknown age, was made."""
+        for key, advance in self._on_restoring.items():
+            for (value,) in database.execute("SELECT value FROM versioned_values WHERE key = ?", (key,)).fetchall():
+                database.execute(
+                    "UPDATE versioned_values SET value = ?, version = version + 1 WHERE key = ?",
+                    (advance(bytes(value)), key),
+                )
 
     def _check_founding(self) -> None:
         if self._before_founding is not None:
@@ -300,16 +310,23 @@ class SqliteMetadataStore:
         finally:
             os.close(descriptor)
 
-    def _check(self, database: sqlite3.Connection) -> None:
-        application_id = database.execute("PRAGMA application_id").fetchone()[0]
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-        if application_id != APPLICATION_ID:
+    def _check_kind(self, database: sqlite3.Connection) -> None:
+        if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
             raise _ForeignDatabaseError(
                 f"{self.path} is not a metadata file of this broker; move it out of the data directory"
             )
-        if version != SCHEMA_VERSION:
+
+    def _check(self, database: sqlite3.Connection) -> None:
+        self._check_kind(database)
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        if version == SHARED_SCHEMA_VERSION != self.schema_version:
             raise StorageError(
-                f"{self.path} has format {version}, this broker reads format {SCHEMA_VERSION}; "
+                f"{self.path} belongs to a broker of several processes, whose directories are below it; "
+                "start it as one, with the same number of processes"
+            )
+        if version != self.schema_version:
+            raise StorageError(
+                f"{self.path} has format {version}, this broker reads format {self.schema_version}; "
                 "start the version of the broker that wrote it"
             )
         # Compares tables with their indexes, too.
@@ -402,7 +419,7 @@ class SqliteMetadataStore:
     async def _change(self, statement: str, parameters: tuple[object, ...], *, may_use_reserve: bool = False) -> bool:
         """Run one statement as a transaction; return whether it changed a row."""
         return await self._query(
-            lambda database: database.execute(statement, parameters).rowcount > 0,
+            lambda database: _has_changed(database, statement, parameters),
             changes=True,
             may_use_reserve=may_use_reserve,
         )
@@ -437,6 +454,49 @@ class SqliteMetadataStore:
 
 class _ForeignDatabaseError(StorageError):
     """The file belongs to another program, or its first page is damaged."""
+
+
+@contextlib.contextmanager
+def transaction(database: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    """Run a block as one transaction, which is undone if the block raises. begin: the statement that opens it."""
+    database.execute(begin)
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:  # some errors have ended it already
+            database.execute("ROLLBACK")
+        raise
+
+
+def insert_topic(database: sqlite3.Connection, topic: TopicMetadata) -> bool:
+    """Add a topic; return False when the name is taken."""
+    return _has_changed(
+        database,
+        "INSERT INTO topics (name, topic_id, partition_count, configs) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (name) DO NOTHING",
+        (topic.name, topic.topic_id, topic.partition_count, json.dumps(dict(topic.configs))),
+    )
+
+
+def resize_topic(database: sqlite3.Connection, name: str, partition_count: int) -> bool:
+    """Set the number of a topic's partitions; return False when there is no such topic."""
+    return _has_changed(database, "UPDATE topics SET partition_count = ? WHERE name = ?", (partition_count, name))
+
+
+def remove_topic(database: sqlite3.Connection, name: str) -> bool:
+    """Turn a topic into a deletion, in a transaction; return False when there is no such topic."""
+    database.execute(
+        "INSERT INTO deletions (topic_id, name, partition_count, configs) "
+        "SELECT topic_id, name, partition_count, configs FROM topics WHERE name = ?",
+        (name,),
+    )
+    return _has_changed(database, "DELETE FROM topics WHERE name = ?", (name,))
+
+
+def _has_changed(database: sqlite3.Connection, statement: str, parameters: tuple[object, ...]) -> bool:
+    """Run a statement; return whether it changed a row."""
+    return database.execute(statement, parameters).rowcount > 0
 
 
 def _read_topics(database: sqlite3.Connection, table: str) -> list[TopicMetadata]:

@@ -13,13 +13,15 @@ from fencepost.broker.metadata.image import TopicMetadata
 class MetadataStore(Protocol):
     """A store of metadata. A change is durable when its call returns. Every call may raise StorageError.
 
-    on_topics_changed: called shortly after another node with the same metadata may have changed topics.
+    on_topics_changed:    called shortly after another node with the same metadata may have changed topics.
+    on_documents_changed: called shortly after another node may have changed versioned values.
 
     A deleted topic stays recorded as a deletion until its partitions' files are certainly gone, so that a new topic of
     the same name cannot take over files after a crash.
     """
 
     on_topics_changed: list[Callable[[], None]]
+    on_documents_changed: list[Callable[[], None]]
 
     async def open(self) -> None:
         """Make the store ready; the first call founds the cluster and picks its id."""

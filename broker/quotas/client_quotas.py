@@ -66,9 +66,10 @@ class ClientQuotas:
         self._rates: dict[tuple[QuotaKey, Entity], SampledRate] = {}
         self._buckets: dict[Entity, TokenBucket] = {}
         self._connection_rates: dict[str | None, float] = {}
+        self._in_force: Quotas | None = None
 
     async def open(self) -> None:
-        """Load the quotas and apply them. Raises StorageError."""
+        """Apply the stored quotas, also those that another node has written since. Raises StorageError."""
         await self._document.load()
         await self._put_in_force()
 
@@ -94,18 +95,22 @@ class ClientQuotas:
         log.info("client_quotas_altered", entity=dict(entity), quotas=dict(self.all.get(entity, {})))
 
     async def _put_in_force(self) -> None:
+        stored = self.all
+        if stored is self._in_force:
+            return
         self._limits.clear()
         self._limited.clear()
-        self.is_active = any(key in quotas for quotas in self.all.values() for key in _OF_REQUESTS)
+        self.is_active = any(key in quotas for quotas in stored.values() for key in _OF_REQUESTS)
 
         rates: dict[str | None, float] = {}
-        for entity, quotas in self.all.items():
+        for entity, quotas in stored.items():
             if QuotaKey.CONNECTION_CREATION_RATE in quotas:
                 ((_, name),) = entity
                 address = None if name is None else await address_of(name)
                 if name is None or address is not None:
                     rates[address] = quotas[QuotaKey.CONNECTION_CREATION_RATE]
-        self._connection_rates = rates
+        if self.all is stored:  # else a later change is being applied
+            self._connection_rates, self._in_force = rates, stored
 
     def connection_rate_limit(self, address: str) -> float | None:
         """How many connections per second an address may open; None without a quota."""

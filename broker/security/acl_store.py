@@ -46,7 +46,7 @@ class Acls:
         self._in_force: Rules = {}
 
     async def open(self) -> None:
-        """Load the stored rules. Raises StorageError."""
+        """Put the stored rules in force, also those that another node has written since. Raises StorageError."""
         await self._document.load()
         self._put_in_force()
 
@@ -86,11 +86,13 @@ class Acls:
 
     def _put_in_force(self) -> None:
         before, after = self._in_force, self._document.content
+        if after is before:
+            return
         added = [rule for rule in after if rule not in before]
         removed = [rule for rule in before if rule not in after]
         if added or removed:
-            self._in_force = after
             self.authorizer.change(added, removed)
+        self._in_force = after
 
 
 def _read(content: Any) -> Rules:

@@ -238,6 +238,7 @@ class SimulatedBroker:
             self.crash_count += 1
         self._node = None
         self.store.on_topics_changed.clear()  # no listener is left
+        self.store.on_documents_changed.clear()
         self.died.set()
 
     def _before(self, operation: Operation) -> None:

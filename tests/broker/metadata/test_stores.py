@@ -1,4 +1,4 @@
-"""Both metadata stores keep what they are given; the one on disk across restarts and accidents, too."""
+"""All metadata stores keep what they are given; those on disk across restarts and accidents, too."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from fencepost.broker.metadata import sqlite
 from fencepost.broker.metadata.copy import read_copy, write_copy
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.metadata.shared_sqlite import SharedSqliteMetadataStore, prepare_shared
 from fencepost.broker.metadata.sqlite import COPYING, FILE_NAME, SqliteMetadataStore
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.quotas.client_quotas import ClientQuotas
@@ -30,11 +31,18 @@ ORDERS = TopicMetadata("orders", b"o" * 16, 3, {"retention.ms": "1000"})
 PAYMENTS = TopicMetadata("payments", b"p" * 16, 1)
 
 
-@pytest.fixture(params=["sqlite", "in memory"])
+@pytest.fixture(params=["sqlite", "sqlite, shared", "in memory"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MetadataStore]:
-    made: MetadataStore = (
-        SqliteMetadataStore(str(tmp_path / FILE_NAME)) if request.param == "sqlite" else InMemoryMetadataStore()
-    )
+    path = str(tmp_path / FILE_NAME)
+    made: MetadataStore
+    match request.param:
+        case "sqlite":
+            made = SqliteMetadataStore(path)
+        case "sqlite, shared":
+            await prepare_shared(path)
+            made = SharedSqliteMetadataStore(path)
+        case _:
+            made = InMemoryMetadataStore()
     await made.open()
     yield made
     await made.close()

@@ -1,0 +1,279 @@
+"""Metadata store in one SQLite file that the processes of one broker share, on one machine.
+
+Each process has its own `SharedSqliteMetadataStore`. `prepare_shared` makes the file ready while no process uses it:
+it founds, checks, restores and upgrades it, which needs the file alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.metadata.copy import COPY_SUFFIX
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.sqlite import (
+    OWNER_ONLY,
+    SCHEMA_VERSION,
+    SHARED_SCHEMA_VERSION,
+    SqliteMetadataStore,
+    insert_topic,
+    remove_topic,
+    resize_topic,
+    transaction,
+)
+from fencepost.broker.storage.disk import StorageError
+
+log = get_logger(__name__)
+
+POLLING = Place("poll for changes of the metadata", Policy.RETRY)
+
+POLL_INTERVAL_S = 0.05
+"""How late a process may hear of a change. A poll reads one number from shared memory."""
+SHARED_LOCK_TIMEOUT_S = 15.0
+"""How long a change waits for those of other processes: longer than a hung process is left alive."""
+COPY_LOCK_SUFFIX = ".lock"
+
+TOPICS, DOCUMENTS, PLACEMENT = "topics", "documents", "placement"
+"""Kinds of changes."""
+
+T = TypeVar("T")
+InTransaction = Callable[[sqlite3.Connection, str], None]
+
+_COUNTED = {"topics": TOPICS, "versioned_values": DOCUMENTS, "nodes": PLACEMENT, "partitions": PLACEMENT}
+
+_SCHEMA = """
+CREATE TABLE nodes (
+    node_id INTEGER PRIMARY KEY,
+    incarnation INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('alive', 'leaving', 'gone')),
+    listeners TEXT NOT NULL
+);
+CREATE TABLE partitions (
+    topic_id BLOB NOT NULL CHECK (length(topic_id) = 16),
+    partition INTEGER NOT NULL CHECK (partition >= 0),
+    leader INTEGER,
+    leader_epoch INTEGER NOT NULL CHECK (leader_epoch >= 0),
+    is_created INTEGER NOT NULL CHECK (is_created IN (0, 1)),
+    PRIMARY KEY (topic_id, partition)
+) WITHOUT ROWID;
+CREATE TABLE changes (kind TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+def _schema() -> str:
+    """The tables of sharing; triggers count each kind of change, so that no statement can forget to."""
+    kinds = sorted(set(_COUNTED.values()))
+    rows = "".join(f"INSERT INTO changes VALUES ('{kind}', 0);" for kind in kinds)
+    triggers = "".join(
+        f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table} BEGIN "
+        f"UPDATE changes SET count = count + 1 WHERE kind = '{kind}'; END;"
+        for table, kind in _COUNTED.items()
+        for event in ("INSERT", "UPDATE", "DELETE")
+    )
+    return f"{_SCHEMA}{rows}{triggers}"
+
+
+class SharedSqliteMetadataStore(SqliteMetadataStore):
+    """The view of one process. It hears of what others change within POLL_INTERVAL_S.
+
+    on_placement_changed: called after another process may have changed rows of nodes or partitions, before
+                          `on_topics_changed`: who leads a partition must be known before the partition is.
+    in_creation, in_growth: run on the store's thread in the transaction that creates or grows the topic of that name,
+                          after that; in_deletion: before the topic becomes a deletion.
+    """
+
+    schema_version = SHARED_SCHEMA_VERSION
+    locking_mode = "NORMAL"
+    lock_timeout_s = SHARED_LOCK_TIMEOUT_S
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.on_placement_changed: list[Callable[[], None]] = []
+        self.in_creation: list[InTransaction] = []
+        self.in_growth: list[InTransaction] = []
+        self.in_deletion: list[InTransaction] = []
+        self._known_version = 0
+        self._known_counts: Mapping[str, int] = {}
+        self._polling: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        await super().open()
+        await self._run(self._changed_kinds)
+        self._polling = POLLING.start_retrying(self._poll)
+
+    async def close(self) -> None:
+        await self._stop_polling()
+        await super().close()
+
+    async def crash(self) -> None:
+        await self._stop_polling()
+        await super().crash()
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run queries on the store's thread, all on one state of the file. Raises StorageError."""
+
+        def run(database: sqlite3.Connection) -> T:
+            with transaction(database, "BEGIN"):
+                return work(database)
+
+        return await self._query(run)
+
+    async def create_topic(self, topic: TopicMetadata) -> bool:
+        return await self._change_topic(
+            topic.name, lambda database: insert_topic(database, topic), after=self.in_creation
+        )
+
+    async def set_partition_count(self, name: str, partition_count: int) -> bool:
+        return await self._change_topic(
+            name, lambda database: resize_topic(database, name, partition_count), after=self.in_growth
+        )
+
+    async def delete_topic(self, name: str) -> bool:
+        def delete(database: sqlite3.Connection) -> bool:
+            for hook in self.in_deletion:
+                hook(database, name)
+            return remove_topic(database, name)
+
+        return await self.transaction(delete, may_use_reserve=True)
+
+    async def _change_topic(
+        self, name: str, change: Callable[[sqlite3.Connection], bool], *, after: list[InTransaction]
+    ) -> bool:
+        def run(database: sqlite3.Connection) -> bool:
+            is_changed = change(database)
+            if is_changed:
+                for hook in after:
+                    hook(database, name)
+            return is_changed
+
+        return await self.transaction(run)
+
+    # Changes of other processes
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_INTERVAL_S)
+            try:
+                kinds = await self._run(self._changed_kinds)
+            except StorageError as error:
+                log.error("metadata_not_polled", reason=str(error))  # noqa: TRY400  # the reason says it all
+                continue
+            for kind, hooks in (
+                (PLACEMENT, self.on_placement_changed),
+                (TOPICS, self.on_topics_changed),
+                (DOCUMENTS, self.on_documents_changed),
+            ):
+                if kind in kinds:
+                    for hook in list(hooks):
+                        hook()
+
+    def _changed_kinds(self) -> set[str]:
+        """The kinds of changes since the last call, at least those of other processes. On the store's thread."""
+        if self._database is None:
+            raise StorageError(f"{self.path} is not open")
+        try:
+            # SQLite raises it with each change by another connection.
+            version = self._database.execute("PRAGMA data_version").fetchone()[0]
+            if version == self._known_version:
+                return set()
+            counts: dict[str, int] = dict(self._database.execute("SELECT kind, count FROM changes").fetchall())
+        except sqlite3.Error as error:
+            raise self._storage_error(error) from error
+        changed = {kind for kind, count in counts.items() if self._known_counts.get(kind) != count}
+        self._known_version, self._known_counts = version, counts
+        return changed
+
+    async def _stop_polling(self) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
+            self._polling = None
+
+    # What needs the file alone
+
+    def _restore(self, reason: str) -> bool:
+        return False  # other processes may be using it: `prepare_shared` restores
+
+    def _check_founding(self) -> None:
+        raise StorageError(f"{self.path} is missing or empty; start the whole broker, not one of its processes")
+
+    async def _copy(self) -> None:
+        """One process at a time writes the copy; one that finds another at it tries again with its next round."""
+        with contextlib.ExitStack() as cleanup:
+            try:
+                descriptor = os.open(
+                    self.path + COPY_SUFFIX + COPY_LOCK_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY
+                )
+                cleanup.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                log.warning("metadata_copy_not_written", path=self.path + COPY_SUFFIX, reason=str(error))
+                return
+            await super()._copy()
+
+    def _storage_error(self, error: sqlite3.Error) -> StorageError:
+        if getattr(error, "sqlite_errorname", "") in ("SQLITE_BUSY", "SQLITE_LOCKED"):
+            return StorageError(
+                f"{self.path} was locked by another process for {self.lock_timeout_s:.0f} s; "
+                "if no process of this broker hangs, stop what else uses the file"
+            )
+        return super()._storage_error(error)
+
+
+class _Preparation(SqliteMetadataStore):
+    """The file, used alone, to make it one that processes share."""
+
+    schema_version = SHARED_SCHEMA_VERSION
+
+    def _found(self, database: sqlite3.Connection) -> None:
+        super()._found(database)
+        _upgrade(database)
+
+    def _check(self, database: sqlite3.Connection) -> None:
+        if database.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
+            self._check_kind(database)
+            _upgrade(database)
+            self._is_copy_old = True
+        super()._check(database)
+
+    def _advance_restored(self, database: sqlite3.Connection) -> None:
+        # The logs may have been led in higher epochs than the copy knows.
+        database.execute(f"UPDATE partitions SET leader_epoch = leader_epoch + {SKIPPED_EPOCHS}")
+        super()._advance_restored(database)
+
+
+SKIPPED_EPOCHS = 1_000_000
+
+
+def _upgrade(database: sqlite3.Connection) -> None:
+    database.executescript(f"BEGIN IMMEDIATE;{_schema()}PRAGMA user_version = {SHARED_SCHEMA_VERSION};COMMIT;")
+
+
+async def prepare_shared(
+    path: str,
+    *,
+    before_founding: Callable[[], None] | None = None,
+    on_restoring: Mapping[str, Callable[[bytes], bytes]] | None = None,
+    work: Callable[[sqlite3.Connection], None] | None = None,
+) -> None:
+    """Make a file ready that processes share, while none of them runs. Raises StorageError.
+
+    before_founding, on_restoring: see `SqliteMetadataStore`. work: run in one transaction before it is given free.
+    A file that one process has used so far is upgraded; versions without this class refuse it from then on.
+    """
+    preparation = _Preparation(path, before_founding=before_founding, on_restoring=on_restoring)
+    await preparation.open()
+    try:
+        if work is not None:
+            await preparation.transaction(work)
+    finally:
+        await preparation.close()
