@@ -34,7 +34,7 @@ def end_transaction(bootstrap: str, transactional_id: str, pair: tuple[int, int]
     Raises ClickException: there is no such transaction, another pair has taken its place, or a later session keeps it.
     """
     with kafka_errors(bootstrap):
-        from fencepost.two_phase import Coordinator
+        from fencepost.two_phase import Coordinator, Refused
 
         options = client_options(bootstrap)
         del options["bootstrap_servers"]
@@ -43,6 +43,8 @@ def end_transaction(bootstrap: str, transactional_id: str, pair: tuple[int, int]
                 return _end(coordinator, transactional_id, pair, commit=commit)
             except TimeoutError as error:
                 raise click.ClickException(f"{error}; repeat the command: it does the same once") from None
+            except Refused as error:
+                raise click.ClickException(str(error)) from None
 
 
 def _end(coordinator: Coordinator, transactional_id: str, pair: tuple[int, int] | None, *, commit: bool) -> str:

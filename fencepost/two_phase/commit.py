@@ -11,22 +11,25 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from fencepost.two_phase.coordinator import AsyncCoordinator, Coordinator
+from fencepost.two_phase.ending import abort_by_client, abort_by_client_async, commit_by_client, commit_by_client_async
 from fencepost.two_phase.logs import PreparedLog
 from fencepost.two_phase.preparing import prepare, prepare_async, require_accepted, sends_watched
-from fencepost.two_phase.tokens import InDoubtError, NeedsRecovery, Token
+from fencepost.two_phase.tokens import InDoubtError, NeedsRecovery, Superseded, Token
 
 
 def recover(coordinator: Coordinator, log: PreparedLog, connection: Any, transactional_id: str) -> int:
     """Begin a session: fence its predecessors in the database, and commit what they have left prepared there.
 
     Call it before the producer's `init_transactions`, which aborts what is left: a transaction without a token was
-    not committed in the database. Returns the session's generation, for `transaction`.
-    Raises HeuristicOutcome, Superseded and TimeoutError, as `Coordinator.complete`.
+    not committed in the database. Returns the session's generation, for `transaction`. If it raises, nothing is lost:
+    repeat it.
+    connection: of the log's database, without a transaction in progress.
+    Raises MisuseError, and HeuristicOutcome, Superseded, Refused and TimeoutError as `Coordinator.complete`.
     """
-    generation, token = log.claim(connection, transactional_id)
-    connection.commit()
+    generation, token = _claim(log, connection, transactional_id)
     if token is not None:
         coordinator.complete(token, commit=True)
+        _clear(log, connection, generation, transactional_id)
     return generation
 
 
@@ -43,40 +46,55 @@ def transaction(
     """Commit what the block writes to a producer and to a database connection, both or neither.
 
     producer: of `confluent_producer`, or a kafka.KafkaProducer; after `init_transactions`.
-    connection: of the log's database, without a transaction in progress; the block must not commit it.
-    An error in the block, or in preparing, rolls both back and is raised. Raises Fenced if a later session has taken
-    over, InDoubtError if the database did not say whether it has committed, NeedsRecovery if both have committed and
-    the producer cannot go on.
+    connection: of the log's database, without a transaction in progress; the block must not end the one that it gets.
+    timeout_s: for each wait for the broker.
+    An error in the block, in preparing or in the database's commit leaves nothing on either side and is raised. Raises
+    MisuseError for what it cannot work with, Fenced if a later session has taken over, InDoubtError if the database
+    did not say whether it has committed, NeedsRecovery if it has, and the producer cannot go on.
     """
-    _begin(log, connection, generation, _transactional_id(producer))
-    producer.begin_transaction()
+    transactional_id = _transactional_id(producer)
+    _begin(log, connection, generation, transactional_id)
+    try:
+        producer.begin_transaction()
+    except BaseException as error:
+        _roll_back(connection)
+        if isinstance(error, Exception):
+            raise _cannot_begin(transactional_id, error) from error
+        raise
     try:
         yield
         token = prepare(producer, timeout_s=timeout_s)
         log.record(connection, generation, token)
     except BaseException:
-        with suppress(Exception):  # a lost connection is rolled back by the database
-            connection.rollback()
+        _roll_back(connection)
         with suppress(Exception):  # its successor's session, or time, aborts it
-            producer.abort_transaction()
+            abort_by_client(producer, timeout_s)
         raise
     try:
         connection.commit()
     except Exception as error:
-        raise _in_doubt(token) from error
+        if not _is_rolled_back(log, connection, generation, transactional_id):
+            raise _in_doubt(token) from error
+        with suppress(Exception):  # as above
+            abort_by_client(producer, timeout_s)
+        raise
     try:
-        producer.commit_transaction()
+        commit_by_client(producer, timeout_s)
     except Exception as error:
-        coordinator.complete(token, commit=True)
+        try:
+            coordinator.complete(token, commit=True)
+        except (TimeoutError, Superseded) as left:
+            raise _left_to_recovery(token, left) from error
         raise _needs_recovery(token) from error
+    _forget(log, connection, generation, token)
 
 
 async def recover_async(coordinator: AsyncCoordinator, log: PreparedLog, connection: Any, transactional_id: str) -> int:
     """As `recover`, for an `AsyncCoordinator`. The log is used on this thread: its statements are short."""
-    generation, token = log.claim(connection, transactional_id)
-    connection.commit()
+    generation, token = _claim(log, connection, transactional_id)
     if token is not None:
         await coordinator.complete(token, commit=True)
+        _clear(log, connection, generation, transactional_id)
     return generation
 
 
@@ -90,9 +108,19 @@ async def transaction_async(
     generation: int,
     timeout_s: float = 30,
 ) -> AsyncIterator[None]:
-    """As `transaction`, for an aiokafka.AIOKafkaProducer. The database's calls are made on this thread."""
-    _begin(log, connection, generation, _transactional_id(producer))
-    await producer.begin_transaction()
+    """As `transaction`, for an aiokafka.AIOKafkaProducer. The database's calls are made on this thread.
+
+    A cancellation before the database's commit leaves nothing on either side; a later one leaves the rest to `recover`.
+    """
+    transactional_id = _transactional_id(producer)
+    _begin(log, connection, generation, transactional_id)
+    try:
+        await producer.begin_transaction()
+    except BaseException as error:
+        _roll_back(connection)
+        if isinstance(error, Exception):
+            raise _cannot_begin(transactional_id, error) from error
+        raise
     try:
         with sends_watched(producer) as sent:
             yield
@@ -100,32 +128,96 @@ async def transaction_async(
         await require_accepted(sent)
         log.record(connection, generation, token)
     except BaseException:
-        with suppress(Exception):  # as above
-            connection.rollback()
+        _roll_back(connection)
         with suppress(Exception):
-            await producer.abort_transaction()
+            await abort_by_client_async(producer, timeout_s)
         raise
     try:
         connection.commit()
     except Exception as error:
-        raise _in_doubt(token) from error
+        if not _is_rolled_back(log, connection, generation, transactional_id):
+            raise _in_doubt(token) from error
+        with suppress(Exception):
+            await abort_by_client_async(producer, timeout_s)
+        raise
     try:
-        await producer.commit_transaction()
+        await commit_by_client_async(producer, timeout_s)
     except Exception as error:
-        await coordinator.complete(token, commit=True)
+        try:
+            await coordinator.complete(token, commit=True)
+        except (TimeoutError, Superseded) as left:
+            raise _left_to_recovery(token, left) from error
         raise _needs_recovery(token) from error
+    _forget(log, connection, generation, token)
+
+
+def _claim(log: PreparedLog, connection: Any, transactional_id: str) -> tuple[int, Token | None]:
+    """Claim an id, and commit that."""
+    with _rolled_back_on_error(connection):
+        claimed = log.claim(connection, transactional_id)
+        connection.commit()
+    return claimed
+
+
+def _clear(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> None:
+    """Remove the token of a transaction that has ended, and commit that."""
+    with _rolled_back_on_error(connection):
+        log.clear(connection, generation, transactional_id)
+        connection.commit()
 
 
 def _begin(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> None:
-    """Forget the token of the transaction before, and begin the database's. Raises Fenced, with nothing left open."""
+    """Begin the database's transaction. If that raises, none is left open."""
+    with _rolled_back_on_error(connection):
+        log.begin(connection, generation, transactional_id)
+
+
+def _forget(log: PreparedLog, connection: Any, generation: int, token: Token) -> None:
+    """Remove the token of a transaction that both sides have committed. Raises NeedsRecovery."""
     try:
-        log.clear(connection, generation, transactional_id)
-        connection.commit()
+        _clear(log, connection, generation, token.transactional_id)
+    except Exception as error:
+        raise NeedsRecovery(
+            f"{token} is committed on both sides, but the database did not note that it is done ({error}): call "
+            "recover and make another producer",
+            token,
+        ) from error
+
+
+def _is_rolled_back(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> bool:
+    """After a commit that failed: whether the database answers, and has no token, so it has not committed."""
+    try:
+        connection.rollback()
+        log.begin(connection, generation, transactional_id)
+    except Exception:  # noqa: BLE001  # whatever the driver raises, it is no answer
+        return False
+    finally:
+        _roll_back(connection)
+    return True
+
+
+@contextmanager
+def _rolled_back_on_error(connection: Any) -> Iterator[None]:
+    """Leave no transaction of our own open. One that was in progress before is the caller's, and stays."""
+    was_open = _is_in_progress(connection)
+    try:
+        yield
     except BaseException:
-        with suppress(Exception):
-            connection.rollback()
+        if not was_open:
+            _roll_back(connection)
         raise
-    log.begin(connection)
+
+
+def _is_in_progress(connection: Any) -> bool:
+    """Whether a connection of sqlite3, psycopg or psycopg2 has a transaction in progress."""
+    with suppress(Exception):
+        return bool(getattr(connection, "in_transaction", False) or connection.info.transaction_status)
+    return False
+
+
+def _roll_back(connection: Any) -> None:
+    with suppress(Exception):  # the database rolls back for a connection that is lost
+        connection.rollback()
 
 
 def _transactional_id(producer: Any) -> str:
@@ -146,6 +238,13 @@ def _transactional_id(producer: Any) -> str:
     )
 
 
+def _cannot_begin(transactional_id: str, error: Exception) -> NeedsRecovery:
+    return NeedsRecovery(
+        f"the producer of {transactional_id} cannot begin a transaction ({error}): end the one that it has, or call "
+        "recover and make another producer, with init_transactions"
+    )
+
+
 def _in_doubt(token: Token) -> InDoubtError:
     return InDoubtError(
         f"the database did not say whether it has committed {token}: nothing was ended; call recover", token
@@ -155,5 +254,19 @@ def _in_doubt(token: Token) -> InDoubtError:
 def _needs_recovery(token: Token) -> NeedsRecovery:
     return NeedsRecovery(
         f"{token} is committed on both sides, but its producer cannot go on: call recover and make another producer",
+        token,
+    )
+
+
+def _left_to_recovery(token: Token, reason: Exception) -> NeedsRecovery:
+    if isinstance(reason, Superseded):
+        return NeedsRecovery(
+            f"the database has committed {token}, and a later session, which has taken over, commits its records: end "
+            "this one",
+            token,
+        )
+    return NeedsRecovery(
+        f"the database has committed {token}, but its records wait for a coordinator ({reason}): call recover, which "
+        "commits them, and make another producer",
         token,
     )

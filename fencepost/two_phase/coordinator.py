@@ -13,20 +13,38 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
-from fencepost.two_phase.tokens import HeuristicOutcome, InDoubt, Outcome, Superseded, Token, TwoPhaseError
+from fencepost.two_phase.tokens import (
+    HeuristicOutcome,
+    InDoubt,
+    Outcome,
+    Refused,
+    Superseded,
+    Token,
+    TwoPhaseError,
+)
 
 T = TypeVar("T")
 
 TWO_PHASE_TIMEOUT_MS = 2_147_483_647
 PAUSE_S = 0.1
 CONNECT_TIMEOUT_MS = 5_000
+REASON_TIMEOUT_MS = 2_000
 
 # Kafka's error codes.
 COORDINATOR_LOADING, COORDINATOR_AWAY, NOT_COORDINATOR = 14, 15, 16
 INVALID_EPOCH, INVALID_STATE, UNKNOWN_PAIR, CONCURRENT, PRODUCER_FENCED = 47, 48, 49, 51, 90
 ID_NOT_FOUND = 105
+NO_SASL_MECHANISM, NO_RIGHT_TO_ID, NO_LOGIN = 33, 53, 58
 AGAIN = frozenset({COORDINATOR_LOADING, COORDINATOR_AWAY, NOT_COORDINATOR, CONCURRENT})
 NOT_CURRENT = frozenset({INVALID_EPOCH, UNKNOWN_PAIR, PRODUCER_FENCED})
+
+# What OpenSSL calls a handshake that the other side will never accept, and what to do about it.
+TLS_REFUSALS = {
+    "CERTIFICATE_VERIFY_FAILED": "the broker's certificate is not trusted: check ssl_cafile",
+    "ALERT_CERTIFICATE_REQUIRED": "the broker wants a certificate of this client: give ssl_certfile and ssl_keyfile",
+    "ALERT_UNKNOWN_CA": "the broker does not trust this client's certificate: check ssl_certfile",
+    "ALERT_BAD_CERTIFICATE": "the broker refuses this client's certificate: check ssl_certfile",
+}
 
 DECIDED = {
     "PrepareCommit": Outcome.COMMITTED,
@@ -77,8 +95,9 @@ class Coordinator:
     def complete(self, token: Token, *, commit: bool, timeout_s: float = 60) -> None:
         """End the transaction of a token, and return when its outcome is certain. May be repeated.
 
-        Raises HeuristicOutcome if it was ended the other way, Superseded if nobody can tell, TimeoutError if no
-        coordinator answers in time: repeat it then, with the same outcome.
+        Raises HeuristicOutcome if it was ended the other way, Superseded if nobody can tell, Refused if the brokers do
+        not let this client do it, TimeoutError if no coordinator answers in time: repeat it then, with the same
+        outcome.
         """
         error = INVALID_STATE
         # In transaction version 2 an abort of a complete transaction is a new one, of nothing: ask before.
@@ -87,6 +106,8 @@ class Coordinator:
         if error == 0:
             return
         if error != INVALID_STATE and error not in NOT_CURRENT:
+            if error == NO_RIGHT_TO_ID:
+                raise _no_right(f"end {token}", token)
             raise TwoPhaseError(f"the coordinator refused to end {token}: {_name_of(error)}", token)
         wanted = Outcome.COMMITTED if commit else Outcome.ABORTED
         described = self._described(token.transactional_id, timeout_s)
@@ -94,9 +115,15 @@ class Coordinator:
         if outcome is wanted or _had_no_records(described, token):
             return
         if outcome is Outcome.UNKNOWN and error != INVALID_STATE:
+            if described is None:
+                raise Superseded(
+                    f"no transaction of {token} is known to these brokers ({_name_of(error)}): it is of another "
+                    "cluster, or was forgotten; check the bootstrap servers, then compare both sides",
+                    token,
+                )
             raise Superseded(
                 f"{token} is not the current transaction of its id ({_name_of(error)}), and its outcome is not known "
-                "any more",
+                "any more: compare both sides",
                 token,
             )
         raise HeuristicOutcome(
@@ -159,26 +186,30 @@ class Coordinator:
         while True:
             reason = ""
             try:
-                answer = ask(self._connected())
+                answer = ask(self._connected(give_up_at_s))
                 if not isinstance(answer, int) or answer not in AGAIN:
                     return answer
                 reason = _name_of(answer)
             except BrokerResponseError as error:
+                if error.errno == NO_RIGHT_TO_ID:
+                    raise _no_right("see that transactional id", None) from error
                 if error.errno not in AGAIN:
                     raise
                 reason = _name_of(error.errno)
             except KafkaError as error:  # no connection
-                reason = str(error) or type(error).__name__
+                reason = _own_words(error) or type(error).__name__
             # Connected anew: the coordinator may have moved, and the client keeps where it was.
             self.close()
             if time.monotonic() + PAUSE_S > give_up_at_s:
                 raise TimeoutError(f"no coordinator answered within {timeout_s:g} s: {reason}")
             time.sleep(PAUSE_S)
 
-    def _connected(self) -> Any:
+    def _connected(self, give_up_at_s: float) -> Any:
         with self._lock:
             if self._admin is None:
-                self._admin = _admin_client(self._options)
+                left_ms = max(1, round((give_up_at_s - time.monotonic()) * 1000))
+                limit_ms = min(left_ms, self._options["bootstrap_timeout_ms"])
+                self._admin = _admin_client({**self._options, "bootstrap_timeout_ms": limit_ms})
             return self._admin
 
 
@@ -208,18 +239,75 @@ class AsyncCoordinator:
 
 
 def _admin_client(options: dict[str, Any]) -> Any:
-    """Connect a KafkaAdminClient. If it finds no broker, its thread and its sockets are closed, too."""
+    """Connect a KafkaAdminClient. If it finds no broker, its thread and its sockets are closed, too.
+
+    Raises Refused, and KafkaError with the reason why the last broker could not be reached.
+    """
     from kafka.admin import KafkaAdminClient
+    from kafka.errors import KafkaConnectionError, KafkaTimeoutError
 
     admin = KafkaAdminClient.__new__(KafkaAdminClient)
     try:
         admin.__init__(**options)
-    except BaseException:
-        if hasattr(admin, "_net"):
+    except BaseException as error:
+        if not hasattr(admin, "_net"):
+            raise
+        try:
+            if isinstance(error, KafkaTimeoutError):
+                reason = admin._manager.run(_why_not_connected, admin)  # noqa: SLF001  # the client does not say it
+                _raise_if_refused(reason, options)
+                raise KafkaConnectionError(str(reason)) from error
+        finally:
             admin._closed = False  # noqa: SLF001  # else `close` does nothing
             admin.close()
         raise
     return admin
+
+
+async def _why_not_connected(admin: Any) -> Exception:
+    """Connect once more to each bootstrap server; returns the error of the last one that failed."""
+    from kafka.errors import KafkaTimeoutError
+
+    manager = admin._manager  # noqa: SLF001
+    reason: Exception = KafkaTimeoutError("the bootstrap servers did not answer in time")
+    for broker in manager.cluster.bootstrap_brokers():
+        manager.reset_backoff(broker.node_id)
+        try:
+            await manager.get_connection(broker.node_id, timeout_ms=REASON_TIMEOUT_MS, refresh_metadata_on_err=False)
+        except Exception as error:  # noqa: BLE001  # the caller tells them apart
+            reason = error
+    return reason
+
+
+def _raise_if_refused(reason: Exception, options: dict[str, Any]) -> None:
+    """Raise Refused for a reason that does not pass by itself."""
+    errno = getattr(reason, "errno", None)
+    if errno == NO_LOGIN:
+        user = options.get("sasl_plain_username")
+        raise Refused(
+            f"the brokers refuse the login of {user}: check sasl_mechanism, sasl_plain_username and "
+            f"sasl_plain_password ({_own_words(reason)})"
+        )
+    if errno == NO_SASL_MECHANISM:
+        raise Refused(f"the brokers do not take sasl_mechanism {options.get('sasl_mechanism')}: {_own_words(reason)}")
+    for name, remedy in TLS_REFUSALS.items():
+        if name in str(reason):
+            raise Refused(f"{remedy} ({_own_words(reason)})")
+    if isinstance(reason, FileNotFoundError):
+        raise Refused("a file that the options ssl_cafile, ssl_certfile or ssl_keyfile name is not there")
+
+
+def _own_words(reason: Exception) -> str:
+    """What an exception of kafka-python says, without the names that it repeats."""
+    return re.sub(r"^(\[Error -?\d+\] )?(\w+Error: )+", "", str(reason))
+
+
+def _no_right(what: str, token: Token | None) -> Refused:
+    return Refused(
+        f"the brokers do not let this client {what}: allow it DESCRIBE and WRITE on the transactional id "
+        f"({_name_of(NO_RIGHT_TO_ID)})",
+        token,
+    )
 
 
 def _end(admin: Any, token: Token, *, commit: bool) -> int:

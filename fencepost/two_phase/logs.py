@@ -7,16 +7,28 @@ predecessor cannot commit to the database what its successor has decided to abor
 from __future__ import annotations
 
 import re
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
-from fencepost.two_phase.tokens import Fenced, Token
+from fencepost.two_phase.tokens import Fenced, MisuseError, NeedsRecovery, Token
 
 DEFAULT_TABLE = "fencepost_prepared"
+SAVEPOINT = "fencepost_begun"
+MARK = "fencepost.transaction"
+IDLE = 0  # libpq's PQTRANS_IDLE
+UNDEFINED_TABLE = "42P01"
+CLOSED = "the connection to the database is closed: connect again, call recover and make another producer"
+IN_PROGRESS = (
+    "the connection has a transaction in progress, perhaps begun by a SELECT: commit it or roll it back before, or "
+    "move its statements into the block"
+)
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 
 class PreparedLog(Protocol):
-    """What a two-phase commit needs of a database. Nothing here commits: the caller does."""
+    """What a two-phase commit needs of a database. Nothing here commits: the caller does.
+
+    Every method raises MisuseError for a connection or a table that cannot be used, and says what to do.
+    """
 
     def claim(self, connection: Any, transactional_id: str) -> tuple[int, Token | None]:
         """Take over an id: returns the new generation, and the token of a predecessor that is not known to have ended.
@@ -24,11 +36,17 @@ class PreparedLog(Protocol):
         Once this is committed, no earlier session can record or clear a token.
         """
 
-    def begin(self, connection: Any) -> None:
-        """Begin the database transaction of the application's changes. Raises ValueError for one that has no end."""
+    def begin(self, connection: Any, generation: int, transactional_id: str) -> None:
+        """Begin the database transaction of the application's changes.
+
+        Raises Fenced, and NeedsRecovery if the token of an earlier transaction is still there.
+        """
 
     def record(self, connection: Any, generation: int, token: Token) -> None:
-        """Store a token with the application's own changes. Raises Fenced: roll back then."""
+        """Store a token with the application's own changes, after `begin`. Raises Fenced: roll back then.
+
+        Raises MisuseError if the transaction that `begin` has begun was ended meanwhile.
+        """
 
     def clear(self, connection: Any, generation: int, transactional_id: str) -> None:
         """Remove the token of a transaction that has ended, before the next one begins. Raises Fenced.
@@ -56,7 +74,7 @@ class _SqlLog:
         )
 
     def claim(self, connection: Any, transactional_id: str) -> tuple[int, Token | None]:
-        self.begin(connection)
+        self._open(connection)
         cursor = self._execute(
             connection,
             f"INSERT INTO {self._table} AS prepared (transactional_id, generation) VALUES (?, 1) "
@@ -67,11 +85,33 @@ class _SqlLog:
         generation, token = cursor.fetchone()
         return generation, None if token is None else Token.parse(token)
 
+    def begin(self, connection: Any, generation: int, transactional_id: str) -> None:
+        self._open(connection)
+        row = self._execute(
+            connection, f"SELECT generation, token FROM {self._table} WHERE transactional_id = ?", transactional_id
+        ).fetchone()
+        if row is None or row[0] != generation:
+            self._refuse(row, generation, transactional_id, None)
+        if row[1] is not None:
+            token = Token.parse(row[1])
+            raise NeedsRecovery(
+                f"the database has committed {token}, and nobody knows yet whether its records are: call recover and "
+                "make another producer",
+                token,
+            )
+        self._mark(connection)
+
     def record(self, connection: Any, generation: int, token: Token) -> None:
+        if not self._is_marked(connection):
+            raise MisuseError(
+                f"the transaction that the database had begun for {token} was ended inside the block: leave commit and "
+                "rollback to transaction()",
+                token,
+            )
         self._update(connection, generation, token.transactional_id, str(token), token)
 
     def clear(self, connection: Any, generation: int, transactional_id: str) -> None:
-        self.begin(connection)
+        self._open(connection)
         self._update(connection, generation, transactional_id, None, None)
 
     def _update(
@@ -85,23 +125,76 @@ class _SqlLog:
             generation,
         )
         if cursor.rowcount != 1:
-            raise Fenced(f"another session has claimed {transactional_id}: this one must not commit", token)
+            row = self._execute(
+                connection, f"SELECT generation FROM {self._table} WHERE transactional_id = ?", transactional_id
+            ).fetchone()
+            self._refuse(row, generation, transactional_id, token)
 
-    def begin(self, connection: Any) -> None:
-        """Check that the driver begins a transaction with the next statement."""
-        if getattr(connection, "autocommit", False) is True:
-            raise ValueError("the connection commits each statement by itself: set autocommit to False")
+    def _refuse(self, row: Any, generation: int, transactional_id: str, token: Token | None) -> NoReturn:
+        """Say why a session may not go on. row: what the table has of its id, or None."""
+        if row is None:
+            raise MisuseError(
+                f"{transactional_id} was never claimed in this database: call recover first, with the same log", token
+            )
+        if row[0] < generation:
+            raise MisuseError(
+                f"this database has never given generation {generation} of {transactional_id}, its latest is {row[0]}: "
+                "use what recover has returned, with the same database",
+                token,
+            )
+        raise Fenced(
+            f"another session has claimed {transactional_id}: this one can commit nothing any more, end it", token
+        )
+
+    def _open(self, connection: Any) -> None:
+        """Check that a connection can be used and has no transaction; the next statement begins one."""
+        raise NotImplementedError
+
+    def _mark(self, connection: Any) -> None:
+        """Mark the transaction in progress in a way that its end removes."""
+        raise NotImplementedError
+
+    def _is_marked(self, connection: Any) -> bool:
+        raise NotImplementedError
+
+    def _is_missing_table(self, error: Exception) -> bool:
+        raise NotImplementedError
 
     def _execute(self, connection: Any, statement: str, *parameters: object) -> Any:
         cursor = connection.cursor()
-        cursor.execute(statement.replace("?", self.placeholder), parameters)
+        try:
+            cursor.execute(statement.replace("?", self.placeholder), parameters)
+        except Exception as error:
+            if self._is_missing_table(error):
+                raise MisuseError(
+                    f"this database has no table {self._table}: call the log's create(connection) once, and commit"
+                ) from error
+            raise
         return cursor
 
 
 class PostgresLog(_SqlLog):
-    """Log in PostgreSQL 9.5 or newer, over a connection of psycopg 3 or psycopg2 without autocommit."""
+    """Log in PostgreSQL 9.6 or newer, over a connection of psycopg 3 or psycopg2 without autocommit."""
 
     placeholder = "%s"
+
+    def _open(self, connection: Any) -> None:
+        if connection.closed:
+            raise MisuseError(CLOSED)
+        if connection.autocommit:
+            raise MisuseError("the connection commits each statement by itself: set autocommit to False")
+        if connection.info.transaction_status != IDLE:
+            raise MisuseError(IN_PROGRESS)
+
+    def _mark(self, connection: Any) -> None:
+        self._execute(connection, f"SELECT set_config('{MARK}', 'begun', true)")  # until the transaction ends
+
+    def _is_marked(self, connection: Any) -> bool:
+        (mark,) = self._execute(connection, f"SELECT current_setting('{MARK}', true)").fetchone()
+        return bool(mark == "begun")
+
+    def _is_missing_table(self, error: Exception) -> bool:
+        return UNDEFINED_TABLE in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None))
 
 
 class SqliteLog(_SqlLog):
@@ -109,7 +202,32 @@ class SqliteLog(_SqlLog):
 
     placeholder = "?"
 
-    def begin(self, connection: Any) -> None:
-        # At once exclusive to writers: a transaction that has read first could not be upgraded.
-        if not connection.in_transaction:
+    def _open(self, connection: Any) -> None:
+        from sqlite3 import ProgrammingError
+
+        if isinstance(getattr(connection, "autocommit", None), bool):
+            raise MisuseError("connect with sqlite3.connect(path), without autocommit: the log begins transactions")
+        try:
+            if connection.in_transaction:
+                raise MisuseError(IN_PROGRESS)
+            # At once exclusive to writers: a transaction that has read first could not be upgraded.
             connection.execute("BEGIN IMMEDIATE")
+        except ProgrammingError as error:
+            if "closed" in str(error):
+                raise MisuseError(CLOSED) from error
+            raise
+
+    def _mark(self, connection: Any) -> None:
+        connection.execute(f"SAVEPOINT {SAVEPOINT}")
+
+    def _is_marked(self, connection: Any) -> bool:
+        from sqlite3 import OperationalError
+
+        try:
+            connection.execute(f"RELEASE {SAVEPOINT}")
+        except OperationalError:
+            return False
+        return True
+
+    def _is_missing_table(self, error: Exception) -> bool:
+        return str(error).startswith("no such table")

@@ -77,6 +77,10 @@ class Superseded(TwoPhaseError):  # noqa: N818  # as above
     """A later session has taken the transactional id, and nobody can tell how the token's transaction ended."""
 
 
+class Refused(TwoPhaseError):  # noqa: N818  # as above
+    """The brokers refuse this client: its certificate, its password or its rights. Nothing was ended."""
+
+
 class Fenced(TwoPhaseError):  # noqa: N818  # as above
     """A later session has claimed the transactional id in the database: roll back, and make way for it."""
 
@@ -86,4 +90,8 @@ class InDoubtError(TwoPhaseError):
 
 
 class NeedsRecovery(TwoPhaseError):  # noqa: N818  # as above
-    """Both sides have committed, but this producer cannot go on: call `recover`, and make another producer."""
+    """This producer cannot go on: call `recover`, and make another one. With a token, the database has committed it."""
+
+
+class MisuseError(TwoPhaseError, ValueError):
+    """The connection, the table or the order of calls is not as this package needs it: the message says what to do."""

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import pytest
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+
+from tests.support.missing_tools import missing
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
@@ -23,9 +24,7 @@ def executable() -> str:
     """The path of Chromium. Without one the test is skipped; in CI it fails."""
     found = os.environ.get("FENCEPOST_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        if os.environ.get("CI"):
-            pytest.fail("there is no Chromium: .ci/run installs it")
-        pytest.skip("there is no Chromium")
+        missing("there is no Chromium: .ci/run installs it")
     return found
 
 

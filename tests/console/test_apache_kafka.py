@@ -1,9 +1,8 @@
-"""The console with Apache Kafka itself, where `scripts/apache_kafka.py fetch` has put it."""
+"""The console with Apache Kafka itself, where `scripts/apache_kafka.py fetch` has put it. CI fetches it."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 
 import httpx
@@ -11,22 +10,17 @@ import pytest
 
 from fencepost.console.options import ConsoleOptions
 from fencepost.soak.free_port import free_port
-from scripts.apache_kafka import CACHE, KAFKA_VERSION, ApacheKafka
+from scripts.apache_kafka import ApacheKafka
 from tests.console.running import RunningConsole, change, eventually, get_json
 from tests.console.world import STUCK_ID, fill, leave_open
+from tests.support.missing_tools import require_apache_kafka
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.timeout(240),
-    pytest.mark.skipif(
-        not (CACHE / "kafka" / KAFKA_VERSION).is_dir() or shutil.which("java") is None,
-        reason="Apache Kafka was not fetched, or there is no Java",
-    ),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    require_apache_kafka()
     with ApacheKafka(tmp_path_factory.mktemp("kafka"), free_port()) as kafka:
         fill(kafka.bootstrap_servers)
         yield kafka.bootstrap_servers

