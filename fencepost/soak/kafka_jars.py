@@ -1,11 +1,13 @@
-"""Kafka's Java libraries, fetched once by pyspark's Ivy.
+"""Java libraries, Kafka's most of all, fetched once by pyspark's Ivy.
 
 They are stored in the cache of a checkout, `.cache`, or of the user if the package is installed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
@@ -26,26 +28,38 @@ def kafka_class_path(artifact: str, version: str, *, timeout_s: float = FETCH_TI
     timeout_s: the time for fetching. Needs Java and a package registry on the first call.
     Raises subprocess.SubprocessError and OSError if the jars cannot be fetched.
     """
-    folder = CACHE / artifact / version
+    return _class_path(CACHE / artifact / version, ["-dependency", "org.apache.kafka", artifact, version], timeout_s)
+
+
+def module_class_path(module: Path, *, timeout_s: float = FETCH_TIMEOUT_S) -> str:
+    """The class path of all that an Ivy file names, and its dependencies; a changed file is another class path.
+
+    Otherwise as kafka_class_path.
+    """
+    fingerprint = hashlib.sha256(module.read_bytes()).hexdigest()[:12]
+    return _class_path(CACHE / module.parent.name / fingerprint, ["-ivy", str(module)], timeout_s)
+
+
+def _class_path(folder: Path, wanted: Sequence[str], timeout_s: float) -> str:
     complete = folder / ".complete"
     if not complete.exists():
         cache = CACHE / "ivy" / "kafka-clients"
         with alone_in(cache):  # Ivy expects no other Ivy there
             if not complete.exists():
-                _fetch(artifact, version, cache, folder, timeout_s)
+                _fetch(wanted, cache, folder, timeout_s)
                 complete.touch()
     return f"{folder}/*"
 
 
-def _fetch(artifact: str, version: str, cache: Path, folder: Path, timeout_s: float) -> None:
-    """Fetch the jars of an artifact and its dependencies into a folder."""
+def _fetch(wanted: Sequence[str], cache: Path, folder: Path, timeout_s: float) -> None:
+    """Fetch jars and their dependencies into a folder. wanted: what is to be fetched, as options of Ivy."""
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
     subprocess.run(
         [
             *("java", "-jar", str(ivy)),
             *("-settings", str(IVY_SETTINGS)),
             *("-cache", str(cache)),
-            *("-dependency", "org.apache.kafka", artifact, version),
+            *wanted,
             *("-confs", "default", "-types", "jar", "bundle"),
             *("-retrieve", f"{folder}/[artifact]-[revision].[ext]"),
         ],

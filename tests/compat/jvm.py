@@ -18,16 +18,21 @@ JVM_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xsha
 FETCH_LIMIT_S = 400
 
 
-def class_path(artifact: str, version: str) -> str:
-    """The class path of one of Kafka's artifacts. Raises NotHereError when it cannot be had."""
+def class_path(artifact: tuple[str, str] | Path) -> str:
+    """The class path of one of Kafka's artifacts in a version, or of all that an Ivy file names.
+
+    Raises NotHereError when it cannot be had.
+    """
     try:
-        from fencepost.soak.kafka_jars import kafka_class_path  # needs pyspark, for its Ivy
+        from fencepost.soak.kafka_jars import kafka_class_path, module_class_path  # needs pyspark, for its Ivy
     except ImportError as error:
-        raise NotHereError(f"nothing to fetch Kafka's jars with: {error}") from error
+        raise NotHereError(f"nothing to fetch jars with: {error}") from error
     try:
-        return kafka_class_path(artifact, version, timeout_s=FETCH_LIMIT_S)
+        if isinstance(artifact, Path):
+            return module_class_path(artifact, timeout_s=FETCH_LIMIT_S)
+        return kafka_class_path(*artifact, timeout_s=FETCH_LIMIT_S)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise NotHereError(f"{artifact} {version} cannot be fetched: {error}") from error
+        raise NotHereError(f"{artifact} cannot be fetched: {error}") from error
 
 
 def spark_program(client: Client) -> Sequence[str]:
@@ -39,16 +44,16 @@ def spark_program(client: Client) -> Sequence[str]:
     return [sys.executable, "-m", f"tests.compat.{client.program}"]
 
 
-def java_program(*artifacts: tuple[str, str], sources: Sequence[Path] = ()) -> Callable[[Client], Sequence[str]]:
+def java_program(*artifacts: tuple[str, str] | Path, sources: Sequence[Path] = ()) -> Callable[[Client], Sequence[str]]:
     """A build that compiles a client's folder, the classes all JVM programs share and further `sources`.
 
-    artifacts: Kafka's artifacts that they are compiled against, each with its version.
+    artifacts: Kafka's artifacts that they are compiled against, each with its version, or an Ivy file that names others.
     sources:   folders, or single files.
     The program is the class Main.
     """
 
     def build(client: Client) -> Sequence[str]:
-        jars = ":".join(class_path(artifact, version) for artifact, version in artifacts)
+        jars = ":".join(class_path(artifact) for artifact in artifacts)
         folders = [client.folder, JVM_CHECKS, *sources]
 
         def compile_all(cache: Path) -> None:
@@ -84,6 +89,16 @@ JVM_CLIENTS: tuple[Client, ...] = (
             "group.streams.min.heartbeat.interval.ms": "100",
             "group.streams.heartbeat.interval.ms": "300",
             "group.streams.initial.rebalance.delay.ms": "500",
+        },
+    ),
+    # Transactions whose ids begin so are not ended by time; Apache Kafka knows no such setting, and ignores it.
+    Client(
+        "flink",
+        tools=TOOLS,
+        build=java_program(CLIENTS_FOLDER / "flink" / "ivy.xml"),
+        broker_settings={
+            "transaction.two.phase.commit.enable": "true",
+            "fencepost.two.phase.transactional.ids": "two-phase-*",
         },
     ),
     Client("spark", tools=("java",), build=spark_program),

@@ -1,0 +1,95 @@
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Properties;
+import org.apache.flink.connector.kafka.sink.internal.FlinkKafkaInternalProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.errors.InvalidTxnStateException;
+import org.apache.kafka.common.errors.ProducerFencedException;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** What the connector's own producer asks of a broker beyond what a KafkaProducer does, question by question. */
+final class InternalProducers {
+    private InternalProducers() {}
+
+    static void addTo(Checks checks) {
+        checks.add("producer-resumes", InternalProducers::resumes)
+                .add("producer-probes", InternalProducers::probes)
+                .add("producer-is-fenced", InternalProducers::isFenced);
+    }
+
+    private static FlinkKafkaInternalProducer<byte[], byte[]> producer(Check check, String id) {
+        Properties properties = new Properties();
+        properties.putAll(Clients.settings(check, "key.serializer", ByteArraySerializer.class.getName(), "value.serializer",
+                ByteArraySerializer.class.getName(), "max.block.ms", "30000"));
+        return new FlinkKafkaInternalProducer<>(properties, id);
+    }
+
+    /** A producer with one record flushed and pre-committed. */
+    private static FlinkKafkaInternalProducer<byte[], byte[]> preCommitted(Check check, String id, String topic)
+            throws Exception {
+        var producer = producer(check, id);
+        producer.initTransactions();
+        producer.beginTransaction();
+        producer.send(new ProducerRecord<>(topic, "one".getBytes(StandardCharsets.UTF_8)), null).get();
+        producer.flush();
+        producer.precommitTransaction();
+        return producer;
+    }
+
+    /** Another producer commits by producer id and epoch, and so may any number of them; the other outcome is refused. */
+    private static void resumes(Check check) throws Exception {
+        String topic = Clients.createTopic(check, "numbers", 1);
+        String id = check.name("flink");
+        try (var first = preCommitted(check, id, topic)) {
+            for (int times = 0; times < 3; times++) {
+                try (var other = producer(check, id)) {
+                    other.resumeTransaction(first.getProducerId(), first.getEpoch());
+                    other.commitTransaction();
+                }
+            }
+            try (var other = producer(check, id)) {
+                other.resumeTransaction(first.getProducerId(), first.getEpoch());
+                check.refused("abort", InvalidTxnStateException.class, () -> {
+                    other.abortTransaction();
+                    return null;
+                });
+            }
+        }
+        check.equal("records", Clients.readAll(check, topic, 1, "read_committed").get(0), List.of("one"));
+    }
+
+    /** A recovery asks for ids in turn until one is new, whose epoch is 0; one that was used has a higher epoch. */
+    private static void probes(Check check) throws Exception {
+        String topic = Clients.createTopic(check, "numbers", 1);
+        String id = check.name("flink");
+        try (var left = preCommitted(check, id + "-1", topic)) {
+            check.equal("first epoch", (int) left.getEpoch(), 0);
+            try (var probing = producer(check, id + "-1")) {
+                probing.initTransactions();
+                check.isTrue("the same producer id", probing.getProducerId() == left.getProducerId());
+                check.isTrue("a higher epoch", probing.getEpoch() > 0);
+                check.fact("epoch of a used id", (int) probing.getEpoch());
+                probing.setTransactionId(id + "-2");
+                probing.initTransactions();
+                check.equal("epoch of an unused id", (int) probing.getEpoch(), 0);
+            }
+        }
+        check.equal("records", Clients.readAll(check, topic, 1, "read_committed").get(0), List.of());
+        check.equal("aborted records", Clients.readAll(check, topic, 1, "read_uncommitted").get(0), List.of("one"));
+    }
+
+    /** After the id was asked for, nobody can commit what was pre-committed under it. */
+    private static void isFenced(Check check) throws Exception {
+        String topic = Clients.createTopic(check, "numbers", 1);
+        String id = check.name("flink");
+        try (var first = preCommitted(check, id, topic); var second = producer(check, id); var third = producer(check, id)) {
+            second.initTransactions();
+            third.resumeTransaction(first.getProducerId(), first.getEpoch());
+            check.refused("commit of what was pre-committed", ProducerFencedException.class, () -> {
+                third.commitTransaction();
+                return null;
+            });
+        }
+        check.equal("records", Clients.readAll(check, topic, 1, "read_committed").get(0), List.of());
+    }
+}

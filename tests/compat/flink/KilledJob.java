@@ -1,0 +1,70 @@
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.apache.flink.connector.kafka.sink.KafkaCommittable;
+import org.apache.flink.connector.kafka.sink.TransactionNamingStrategy;
+
+/**
+ * A job in a process of its own, which dies as by kill -9, with transactions that are pre-committed: nothing is closed,
+ * nothing aborted.
+ */
+final class KilledJob {
+    private static final int CODE = 137;
+
+    private KilledJob() {}
+
+    /** Where it dies: before its checkpoint is complete, or after it and before the commit. */
+    enum Point {
+        PRE_COMMITTED,
+        CHECKPOINT_COMPLETE
+    }
+
+    /** Runs it until it is dead. from: a checkpoint, or null; times: how often it passes the point before it dies there. */
+    static void run(Check check, NumbersJob job, int parallelism, Path from, Point point, int times) throws Exception {
+        List<String> command = new ArrayList<>(List.of("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp",
+                System.getProperty("java.class.path"), "KilledJob", job.bootstrap(), job.topic(), job.prefix(),
+                job.naming().name(), job.checkpoints().toString(), String.valueOf(job.transactionTimeoutMs()),
+                String.valueOf(parallelism), point.name(), String.valueOf(times)));
+        if (from != null) {
+            command.add(from.toString());
+        }
+        Process process = new ProcessBuilder(command)
+                .redirectOutput(ProcessBuilder.Redirect.DISCARD)
+                .redirectError(ProcessBuilder.Redirect.DISCARD)
+                .start();
+        try {
+            check.isTrue("the job comes to where it dies", process.waitFor(Check.LIMIT_MS / 2, TimeUnit.MILLISECONDS));
+            check.equal("how it ended", process.exitValue(), CODE);
+        } finally {
+            process.destroyForcibly();
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        NumbersJob job = new NumbersJob(arguments[0], arguments[1], arguments[2],
+                TransactionNamingStrategy.valueOf(arguments[3]), Path.of(arguments[4]), Integer.parseInt(arguments[5]));
+        Point dies = Point.valueOf(arguments[7]);
+        int passes = Integer.parseInt(arguments[8]);
+        new StoppingPoints() {
+            @Override
+            void afterPreCommit(int times, Collection<KafkaCommittable> committables) {
+                pass(Point.PRE_COMMITTED, times);
+            }
+
+            @Override
+            void beforeCommit(int times, Collection<KafkaCommittable> committables) {
+                pass(Point.CHECKPOINT_COMPLETE, times);
+            }
+
+            private void pass(Point point, int times) {
+                if (point == dies && times > passes) {
+                    Runtime.getRuntime().halt(CODE);
+                }
+            }
+        }.watch(job.prefix());
+        Path from = arguments.length > 9 ? Path.of(arguments[9]) : null;
+        job.start(Integer.parseInt(arguments[6]), from).getJobExecutionResult().get();
+    }
+}

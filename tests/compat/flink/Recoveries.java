@@ -1,0 +1,153 @@
+import java.net.URI;
+import java.nio.file.Path;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import org.apache.flink.connector.kafka.sink.TransactionNamingStrategy;
+import org.apache.flink.core.execution.SavepointFormatType;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.config.ConfigResource;
+
+/** Jobs that are started again: after they were killed, late, and with another parallelism. */
+final class Recoveries {
+    /** Longer than a checkpoint on a busy machine, shorter than anybody's recovery. */
+    private static final int SHORT_TIMEOUT_MS = 5_000;
+
+    private Recoveries() {}
+
+    static void addTo(Checks checks) {
+        for (TransactionNamingStrategy naming : TransactionNamingStrategy.values()) {
+            String suffix = "-" + naming.name().toLowerCase();
+            checks.add("late-recovery-loses" + suffix, check -> lateRecoveryLoses(check, naming))
+                    .add("late-recovery-two-phase-by-name" + suffix, check -> lateRecoveryTwoPhase(check, naming))
+                    .add("job-that-does-not-come-back" + suffix, check -> jobDoesNotComeBack(check, naming))
+                    .add("rescaled-after-kills" + suffix, check -> rescaledAfterKills(check, naming))
+                    .add("rescaled-by-savepoints" + suffix, check -> rescaledBySavepoints(check, naming));
+        }
+    }
+
+    /**
+     * The pause is longer than the time-out: the broker has aborted what the checkpoint says is pre-committed. The connector
+     * gives those transactions up, the job ends well, and their records are lost.
+     */
+    private static void lateRecoveryLoses(Check check, TransactionNamingStrategy naming) throws Exception {
+        NumbersJob job = Main.job(check, "flink", naming, SHORT_TIMEOUT_MS);
+        KilledJob.run(check, job, 2, null, KilledJob.Point.CHECKPOINT_COMPLETE, 4);
+        check.isTrue("transactions are open", !Main.openTransactions(check, job.prefix()).isEmpty());
+        check.until("the broker has aborted them", () -> Main.openTransactions(check, job.prefix()).isEmpty());
+        StoppingPoints stops = new StoppingPoints();
+        stops.watch(job.prefix());
+        Main.runToItsEnd(job, 2, job.latestCheckpoint());
+        check.isTrue("transactions were resumed", !stops.resumed.isEmpty());
+        check.isTrue("transactions were given up", !stops.givenUp.isEmpty());
+        check.fact("given up with", stops.givenUp.stream().map(one -> one.getClass().getSimpleName())
+                .collect(Collectors.toCollection(TreeSet::new)));
+        List<String> found = Main.committed(check, job);
+        Set<String> missing = new HashSet<>(Clients.numbers(0, NumbersJob.COUNT, 1));
+        found.forEach(missing::remove);
+        check.isTrue("numbers are missing", !missing.isEmpty());
+        check.equal("numbers that are there, each once", found.size(), NumbersJob.COUNT - missing.size());
+        Set<String> inTheLog = Clients.readAll(check, job.topic(), Main.PARTITIONS, "read_uncommitted").values().stream()
+                .flatMap(List::stream).collect(Collectors.toSet());
+        check.isTrue("what is missing had been written, and was aborted", inTheLog.containsAll(missing));
+    }
+
+    /** The same job and the same pause, in which the broker is killed, too, with ids that are two-phase by their name. */
+    private static void lateRecoveryTwoPhase(Check check, TransactionNamingStrategy naming) throws Exception {
+        needTwoPhaseByName(check);
+        NumbersJob job = Main.job(check, "two-phase", naming, SHORT_TIMEOUT_MS);
+        KilledJob.run(check, job, 2, null, KilledJob.Point.CHECKPOINT_COMPLETE, 4);
+        Set<String> open = Main.openTransactions(check, job.prefix());
+        check.isTrue("transactions are open", !open.isEmpty());
+        awaitTimeOut(check);
+        check.restart("kill");
+        awaitTimeOut(check);
+        check.equal("open transactions", Main.openTransactions(check, job.prefix()), open);
+        StoppingPoints stops = new StoppingPoints();
+        stops.watch(job.prefix());
+        Main.runToItsEnd(job, 2, job.latestCheckpoint());
+        check.isTrue("transactions were resumed", !stops.resumed.isEmpty());
+        Main.checkNumbers(check, job);
+    }
+
+    /** What a job leaves that nobody starts again holds readers up until somebody ends it. */
+    private static void jobDoesNotComeBack(Check check, TransactionNamingStrategy naming) throws Exception {
+        needTwoPhaseByName(check);
+        NumbersJob job = Main.job(check, "two-phase", naming, SHORT_TIMEOUT_MS);
+        KilledJob.run(check, job, 2, null, KilledJob.Point.CHECKPOINT_COMPLETE, 4);
+        Set<String> open = Main.openTransactions(check, job.prefix());
+        check.isTrue("transactions are open", !open.isEmpty());
+        try (Admin admin = Clients.admin(check)) {
+            admin.fenceProducers(open).all().get();
+        }
+        check.equal("open transactions", Main.openTransactions(check, job.prefix()), Set.of());
+        List<String> found = Main.committed(check, job);
+        check.isTrue("what was committed is there", !found.isEmpty());
+        check.equal("each once", new HashSet<>(found).size(), found.size());
+        check.isTrue("the rest is aborted", Main.aborted(check, job) > 0);
+    }
+
+    private static void needTwoPhaseByName(Check check) throws Exception {
+        try (Admin admin = Clients.admin(check)) {
+            String node = admin.describeCluster().nodes().get().iterator().next().idString();
+            ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, node);
+            var entries = admin.describeConfigs(List.of(broker)).all().get().get(broker);
+            if (entries.get("fencepost.two.phase.transactional.ids") == null) {
+                throw new Check.SkippedException("this broker does not know two-phase by name");
+            }
+        }
+    }
+
+    /** Returns when a transaction that is begun now, with the short time-out, was aborted by the broker. */
+    private static void awaitTimeOut(Check check) throws Exception {
+        String id = check.name("witness");
+        try (var producer = Clients.producer(check, "transactional.id", id, "transaction.timeout.ms", SHORT_TIMEOUT_MS)) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            producer.send(new ProducerRecord<>(Clients.createTopic(check, "witness-" + System.nanoTime(), 1), "here")).get();
+            check.equal("open transactions", Main.openTransactions(check, id), Set.of(id));
+            check.until("it is aborted", () -> Main.openTransactions(check, id).isEmpty());
+        }
+    }
+
+    /** 2, 3, 1: a process is killed before it commits, the next one before its checkpoint is complete; the others take over. */
+    private static void rescaledAfterKills(Check check, TransactionNamingStrategy naming) throws Exception {
+        NumbersJob job = Main.job(check, "flink", naming, Main.LONG_TIMEOUT_MS);
+        KilledJob.run(check, job, 2, null, KilledJob.Point.CHECKPOINT_COMPLETE, 4);
+        KilledJob.run(check, job, 3, job.latestCheckpoint(), KilledJob.Point.PRE_COMMITTED, 6);
+        check.isTrue("transactions are open", !Main.openTransactions(check, job.prefix()).isEmpty());
+        new StoppingPoints().watch(job.prefix());
+        Main.runToItsEnd(job, 1, job.latestCheckpoint());
+        Main.checkNumbers(check, job);
+        check.isTrue("what the killed had begun is aborted", Main.aborted(check, job) > 0);
+    }
+
+    /** 2, 3, 1: each stops with a savepoint, from which the next one goes on. */
+    private static void rescaledBySavepoints(Check check, TransactionNamingStrategy naming) throws Exception {
+        NumbersJob job = Main.job(check, "flink", naming, Main.LONG_TIMEOUT_MS);
+        Path savepoint = null;
+        for (int parallelism = 2; parallelism <= 3; parallelism++) {
+            CountDownLatch progress = new CountDownLatch(200);
+            new StoppingPoints() {
+                @Override
+                void beforeRecord(long number) {
+                    progress.countDown();
+                }
+            }.watch(job.prefix());
+            var running = job.start(parallelism, savepoint);
+            check.isTrue("it makes progress", progress.await(Check.LIMIT_MS / 2, TimeUnit.MILLISECONDS));
+            savepoint = Path.of(URI.create(running.stopWithSavepoint(false,
+                    job.checkpoints().toUri().toString(), SavepointFormatType.CANONICAL).get()));
+            List<String> found = Main.committed(check, job);
+            check.isTrue("some are committed", !found.isEmpty() && found.size() < NumbersJob.COUNT);
+        }
+        new StoppingPoints().watch(job.prefix());
+        Main.runToItsEnd(job, 1, savepoint);
+        Main.checkNumbers(check, job);
+    }
+}
