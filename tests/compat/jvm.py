@@ -47,7 +47,7 @@ def spark_program(client: Client) -> Sequence[str]:
 def java_program(*artifacts: tuple[str, str] | Path, sources: Sequence[Path] = ()) -> Callable[[Client], Sequence[str]]:
     """A build that compiles a client's folder, the classes all JVM programs share and further `sources`.
 
-    artifacts: Kafka's artifacts that they are compiled against, each with its version, or an Ivy file that names others.
+    artifacts: Kafka's artifacts that they are compiled against, each with its version, or an Ivy file that names them.
     sources:   folders, or single files.
     The program is the class Main.
     """

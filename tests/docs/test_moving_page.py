@@ -111,7 +111,7 @@ def test_mirror_maker_with_the_settings_of_the_page_copies_committed_records_and
     if shutil.which("java") is None:
         pytest.skip("java is not on PATH")
     try:
-        jars = class_path("connect-mirror", "4.3.0")
+        jars = class_path(("connect-mirror", "4.3.0"))
     except NotHereError as missing:
         pytest.skip(str(missing))
     with BrokerProcess(tmp_path / "old") as old, BrokerProcess(tmp_path / "new") as new:

@@ -29,7 +29,13 @@ PYTHON_PAGES = (
     "console",
     "security",
 )
-OTHER_LANGUAGES = {"java": ("java", "mvn"), "flink": ("java", "mvn"), "go": ("go",), "node": ("node", "npm"), "kcat": ()}
+OTHER_LANGUAGES = {
+    "java": ("java", "mvn"),
+    "flink": ("java", "mvn"),
+    "go": ("go",),
+    "node": ("node", "npm"),
+    "kcat": (),
+}
 """Pages about clients in other languages, with the tools that they need."""
 REASONS = (
     "needs Apache Kafka",

@@ -170,7 +170,7 @@ def test_a_tool_in_java_writes(broker: Fencepost, place: Path) -> None:
     if shutil.which("java") is None:
         pytest.skip("java is not on PATH")
     try:
-        jars = class_path("kafka-tools", "4.3.0")
+        jars = class_path(("kafka-tools", "4.3.0"))
     except NotHereError as missing:
         pytest.skip(str(missing))
     producer = ["java", "-cp", jars, "org.apache.kafka.tools.ConsoleProducer", "--topic", TOPIC]
