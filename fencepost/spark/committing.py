@@ -9,14 +9,16 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-from fencepost.spark.decision_topic import ensure_topic, read_latest
+from fencepost.spark.clients import connect, identity, kept, transactional
+from fencepost.spark.decision_topic import DecisionReader, ensure_topic
 from fencepost.spark.decisions import (
     Batch,
     Decision,
     Latest,
+    NotPreparedAnyMore,
     Standing,
     aborted_value,
     done_value,
@@ -24,18 +26,64 @@ from fencepost.spark.decisions import (
     require_prepared,
     standing,
 )
+from fencepost.spark.messages import Layout
 from fencepost.spark.names import aborted_key, decision_key, done_key, draw_nonce, driver_id, task_ids_pattern
-from fencepost.spark.options import SinkOptions
-from fencepost.spark.writing import TaskReport
+from fencepost.spark.options import Mode, SinkOptions
+from fencepost.spark.writing import Refused, TaskReport, send_all
 from fencepost.two_phase import Coordinator, HeuristicOutcome, Superseded, Token, TwoPhaseError
 
 FENCE_TIMEOUT_S = 60.0
 DECIDE_TIMEOUT_S = 60.0
-DONE_TIMEOUT_S = 30.0
+ABORT_TIMEOUT_S = 10.0
 AT_ONCE = 8
 STOPPING_TASKS_S = 3.0
 """How long tasks may go on after Spark has aborted their batch: spark.python.task.killTimeout, and a second."""
 LOOK_AGAIN_S = 0.5
+
+
+class Session:
+    """A driver's session: no earlier one of the sink can decide anything any more.
+
+    It may be kept for many batches: if a later session takes over, the next decision of this one is refused.
+    """
+
+    def __init__(self, options: SinkOptions, sink: str) -> None:
+        import confluent_kafka
+
+        self._topic = options.decision_topic(sink)
+        ensure_topic(options, self._topic)
+        self.refused = Refused()
+        self.producer = confluent_kafka.Producer(
+            transactional(options, driver_id(sink), **{"linger.ms": 0, **self.refused.configuration})
+        )
+        connect(self.producer, self._topic)
+        self.producer.init_transactions(FENCE_TIMEOUT_S)
+        self.reader = DecisionReader(options)
+        self.coordinator = Coordinator(options.bootstrap_servers, **options.coordinator_options())
+
+    def close(self) -> None:
+        self.reader.close()
+        self.coordinator.close()
+        del self.producer
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """Commit what is produced in the block. An error of the commit leaves its outcome to the next session."""
+        self.refused.forget()
+        self.producer.begin_transaction()
+        try:
+            yield self.producer
+            self.producer.commit_transaction(DECIDE_TIMEOUT_S)
+        except BaseException as error:
+            with suppress(Exception):  # the next session aborts it
+                self.producer.abort_transaction(ABORT_TIMEOUT_S)
+            self.refused.raise_from(error)
+            raise
+
+    def write(self, key: str, value: bytes) -> None:
+        """Commit one record to the decision topic."""
+        with self.transaction() as producer:
+            producer.produce(self._topic, key=key, value=value, partition=0)
 
 
 class Committer:
@@ -44,95 +92,101 @@ class Committer:
     def __init__(self, options: SinkOptions, sink: str) -> None:
         self._options = options
         self._sink = sink
-        self._topic = options.decision_topic(sink)
 
-    def commit(self, batch: Batch, reports: Sequence[TaskReport]) -> None:
+    def commit(self, batch: Batch, reports: Sequence[TaskReport], layout: Layout) -> None:
         """Decide that a batch is committed, and complete its transactions; if it was decided before, complete those.
 
         Raises NotPreparedAnyMore if a transaction was ended before, SinkInUse, HeuristicOutcome if one was ended the
         other way after the decision.
         """
         tokens = tuple(report.token for report in reports if report.token is not None)
-        ensure_topic(self._options, self._topic)
-        with self._coordinator() as coordinator, self._fenced() as producer:
-            latest = read_latest(self._options, self._sink, must_exist=True)
+        with self._session() as session:
+            latest = session.reader.latest(self._sink, must_exist=True)
             state = standing(latest, self._sink, batch, reset=self._options.reset)
             if state is Standing.DECIDED:
-                self._complete(coordinator, latest)
-                abort_all(coordinator, set(tokens) - set(_decided(latest)))
+                self._complete(session, latest)
+                abort_all(session.coordinator, set(tokens) - set(_decided(latest)))
                 return
-            if not latest.is_done and batch.query is None:  # the job before died before it had completed them
-                self._complete(coordinator, latest)
-            if not tokens:
-                return
-            in_doubt = coordinator.in_doubt(task_ids_pattern(self._sink))
-            try:
-                require_prepared(tokens, in_doubt, latest.aborted_until_ms)
-            except Exception:
-                abort_all(coordinator, tokens)
-                raise
+            if batch.query is None or (latest.decision is not None and latest.decision.id == self._options.reset):
+                self._complete(session, latest)  # the job before may have died before it had done so
             decision = Decision(
                 draw_nonce(),
                 batch,
                 tokens,
                 sum(report.rows for report in reports),
-                max(report.prepare_ms for report in reports),
+                max((report.prepare_ms for report in reports), default=0),
             )
-            self._write(producer, decision_key(self._sink), decision.value())
-            swept = leftovers(tokens, in_doubt)
-            self._complete(coordinator, Latest(decision), swept)
+            if self._options.mode is Mode.DRIVER:
+                self._write_all(session, decision, reports, layout)
+            elif tokens:
+                self._decide(session, decision, latest.aborted_until_ms)
 
-    def abort(self, batch: Batch | None, tokens: Sequence[Token], *, is_complete: bool) -> None:
+    def _decide(self, session: Session, decision: Decision, aborted_until_ms: int) -> None:
+        """Commit prepared transactions, and abort what dead tasks have left."""
+        in_doubt = session.coordinator.in_doubt(task_ids_pattern(self._sink))
+        try:
+            require_prepared(decision.tokens, in_doubt, aborted_until_ms)
+        except NotPreparedAnyMore:
+            abort_all(session.coordinator, decision.tokens)
+            raise
+        session.write(decision_key(self._sink), decision.value())
+        self._complete(session, Latest(decision), leftovers(decision.tokens, in_doubt))
+
+    def _write_all(self, session: Session, decision: Decision, reports: Sequence[TaskReport], layout: Layout) -> None:
+        """Write the rows of all tasks and the decision in one transaction."""
+        if not decision.rows:
+            return
+        with session.transaction() as producer:
+            for report in reports:
+                send_all(producer, layout, report.chunks)
+            producer.produce(
+                self._options.decision_topic(self._sink),
+                key=decision_key(self._sink),
+                value=decision.value(),
+                partition=0,
+            )
+
+    def abort(self, tokens: Sequence[Token], *, is_complete: bool) -> None:
         """Abort the transactions of a batch, unless it is decided: then its next run completes them.
 
         is_complete: whether the tokens are those of all tasks; if not, tasks may still be writing, and all that is
         open and not decided is aborted until none is left.
         """
-        ensure_topic(self._options, self._topic)
-        with self._coordinator() as coordinator, self._fenced() as producer:
-            latest = read_latest(self._options, self._sink, must_exist=True)
+        if self._options.mode is Mode.DRIVER:
+            return
+        with self._session() as session:
+            latest = session.reader.latest(self._sink, must_exist=True)
             decided = set(_decided(latest))
-            abort_all(coordinator, set(tokens) - decided)
+            abort_all(session.coordinator, set(tokens) - decided)
             give_up_at_s = time.monotonic() + STOPPING_TASKS_S
+            until_ms = latest.aborted_until_ms
             while not is_complete:
                 found = [
-                    open_ for open_ in coordinator.in_doubt(task_ids_pattern(self._sink)) if open_.token not in decided
+                    open_
+                    for open_ in session.coordinator.in_doubt(task_ids_pattern(self._sink))
+                    if open_.token not in decided
                 ]
                 if found:
                     # A driver that comes now must not decide them: it reads this after it has fenced this one.
-                    until_ms = max(latest.aborted_until_ms, *(open_.start_ms for open_ in found))
-                    self._write(producer, aborted_key(self._sink), aborted_value(until_ms))
-                    abort_all(coordinator, [open_.token for open_ in found])
+                    until_ms = max(until_ms, *(open_.start_ms for open_ in found))
+                    session.write(aborted_key(self._sink), aborted_value(until_ms))
+                    abort_all(session.coordinator, [open_.token for open_ in found])
                 if time.monotonic() > give_up_at_s:
                     return
                 time.sleep(LOOK_AGAIN_S)
 
-    def _coordinator(self) -> Coordinator:
-        return Coordinator(self._options.bootstrap_servers, **self._options.coordinator_options())
+    def _session(self) -> AbstractContextManager[Session]:
+        key = ("driver", self._sink, identity(self._options))
+        return kept(key, lambda: Session(self._options, self._sink))
 
-    @contextmanager
-    def _fenced(self) -> Iterator[Any]:
-        """A producer of the driver's id: no earlier one can decide anything any more."""
-        import confluent_kafka
-
-        producer = confluent_kafka.Producer({**self._options.client, "transactional.id": driver_id(self._sink)})
-        producer.init_transactions(FENCE_TIMEOUT_S)
-        yield producer
-
-    def _write(self, producer: Any, key: str, value: bytes) -> None:
-        """Commit one record to the decision topic. Raises KafkaException; then it may be committed, or not."""
-        producer.begin_transaction()
-        producer.produce(self._topic, key=key, value=value, partition=0)
-        producer.commit_transaction(DECIDE_TIMEOUT_S)
-
-    def _complete(self, coordinator: Coordinator, latest: Latest, swept: Sequence[Token] = ()) -> None:
+    def _complete(self, session: Session, latest: Latest, swept: Sequence[Token] = ()) -> None:
         """Complete the transactions of the latest decision, abort what is swept, and mark the decision as done."""
         decision = latest.decision
-        if decision is None or latest.is_done:
+        if decision is None or latest.is_done or not decision.tokens:
             return
         began_s = time.monotonic()
-        failures = end_all(coordinator, decision.tokens, commit=True)
-        if failures and decision.id != self._options.accept:
+        failures = end_all(session.coordinator, decision.tokens, commit=True)
+        if failures and decision.id not in (self._options.accept, self._options.reset):
             raise type(failures[0])(
                 f"{decision.batch} of the sink {self._sink!r} is committed, but {len(failures)} of its "
                 f"{len(decision.tokens)} transactions are not, or nobody can tell: "
@@ -142,16 +196,13 @@ class Committer:
                 failures[0].token,
             )
         complete_ms = round(1000 * (time.monotonic() - began_s))
-        abort_all(coordinator, swept)
-        self._mark_done(done_value(decision, complete_ms=complete_ms, swept=len(swept)))
-
-    def _mark_done(self, value: bytes) -> None:
-        """Without this mark a repeated commit asks again: so it may be lost."""
-        import confluent_kafka
-
-        producer = confluent_kafka.Producer({**self._options.client, "linger.ms": 0})
-        producer.produce(self._topic, key=done_key(self._sink), value=value, partition=0)
-        producer.flush(DONE_TIMEOUT_S)
+        abort_all(session.coordinator, swept)
+        # If the mark is lost, a repeated commit asks all coordinators again.
+        session.write(done_key(self._sink), done_value(decision, complete_ms=complete_ms, swept=len(swept)))
+        say(
+            f"committed {decision.batch} of {self._sink}: rows={decision.rows} transactions={len(decision.tokens)} "
+            f"prepare_ms={decision.prepare_ms} complete_ms={complete_ms} swept={len(swept)}"
+        )
 
 
 def end_all(coordinator: Coordinator, tokens: Iterable[Token], *, commit: bool) -> list[TwoPhaseError]:

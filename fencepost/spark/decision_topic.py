@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 30.0
 PAUSE_S = 0.05
+FETCH_WAIT_MS = 5
 UNKNOWN_TOPIC = ("_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART")
 TAIL = 64
 """How many offsets are read at first: a batch takes four of them."""
@@ -25,64 +26,75 @@ TOPIC_CONFIG = {
 }
 
 
-def read_latest(options: SinkOptions, sink: str, *, must_exist: bool, timeout_s: float = TIMEOUT_S) -> Latest:
-    """Read what a sink has decided last. must_exist: whether a topic that is not known is waited for, or means nothing.
+class DecisionReader:
+    """Reads what sinks have decided. It keeps its connection, and fetches only while it reads."""
 
-    Raises KafkaException, and TimeoutError if no broker answers.
-    """
-    import confluent_kafka
+    def __init__(self, options: SinkOptions) -> None:
+        import confluent_kafka
 
-    topic = options.decision_topic(sink)
-    keys = (decision_key(sink), done_key(sink), aborted_key(sink))
-    consumer = confluent_kafka.Consumer(
-        {
-            **options.connection(),
-            "group.id": f"fencepost-sink-{sink}",  # required, and not used: nothing is subscribed or committed
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 5,
-        }
-    )
-    try:
-        bounds = _bounds(consumer, topic, timeout_s)
+        self._options = options
+        self._consumer = confluent_kafka.Consumer(
+            {
+                **options.connection(),
+                "group.id": "fencepost-sink",  # required, and not used: nothing is subscribed or committed
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
+            }
+        )
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def latest(self, sink: str, *, must_exist: bool, timeout_s: float = TIMEOUT_S) -> Latest:
+        """Read what a sink has decided last. must_exist: whether to wait for an unknown topic; else it says nothing.
+
+        Raises KafkaException, and TimeoutError if no broker answers.
+        """
+        topic = self._options.decision_topic(sink)
+        keys = (decision_key(sink), done_key(sink), aborted_key(sink))
+        bounds = _bounds(self._consumer, topic, timeout_s)
         if must_exist and bounds is None:
-            bounds = until_known(lambda: _bounds(consumer, topic, timeout_s), topic, timeout_s)
+            bounds = until_known(lambda: _bounds(self._consumer, topic, timeout_s), topic, timeout_s)
         if bounds is None:
             return Latest()
         low, high = bounds
         tail = TAIL
-        while True:
-            start = max(low, high - tail)
-            found = _read_from(consumer, confluent_kafka.TopicPartition(topic, 0, start), timeout_s)
-            if start == low or decision_key(sink) in found:
-                return latest_of(found, keys)
-            tail *= 16
-    finally:
-        consumer.close()
+        try:
+            while True:
+                start = max(low, high - tail)
+                found = _read_from(self._consumer, topic, start, timeout_s)
+                if start == low or decision_key(sink) in found:
+                    return latest_of(found, keys)
+                tail *= 16
+        finally:
+            self._consumer.unassign()
 
 
-def _read_from(consumer: Any, partition: Any, timeout_s: float) -> dict[str, bytes]:
+def _read_from(consumer: Any, topic: str, start: int, timeout_s: float) -> dict[str, bytes]:
     """The last value of each key, from an offset to the last stable one."""
     import confluent_kafka
 
-    consumer.assign([partition])
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, start)])
     found: dict[str, bytes] = {}
     give_up_at_s = time.monotonic() + timeout_s
     while time.monotonic() < give_up_at_s:
-        for message in consumer.consume(TAIL, 0.05):
-            error = message.error()
-            if error is None:
-                key = (message.key() or b"").decode(errors="replace")
-                if message.value() is None:
-                    found.pop(key, None)
-                else:
-                    found[key] = message.value()
-            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001  # so is it named
-                return found
-            elif not error.retriable():
-                raise confluent_kafka.KafkaException(error)
-    raise TimeoutError(f"the decisions in {partition.topic} were not read within {timeout_s:g} s")
+        message = consumer.poll(PAUSE_S)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            key = (message.key() or b"").decode(errors="replace")
+            if message.value() is None:
+                found.pop(key, None)
+            else:
+                found[key] = message.value()
+        elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001  # so is it named
+            return found
+        elif not error.retriable():
+            raise confluent_kafka.KafkaException(error)
+    raise TimeoutError(f"the decisions in {topic} were not read within {timeout_s:g} s")
 
 
 def _bounds(consumer: Any, topic: str, timeout_s: float) -> tuple[int, int] | None:

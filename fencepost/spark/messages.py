@@ -63,6 +63,8 @@ class Layout:
         import pyarrow as pa
 
         for batch in batches:
+            if not batch.num_rows:
+                continue
             columns: dict[str, Sequence[Any]] = {}
             for name, position in self.positions.items():
                 column = batch.column(position)
@@ -102,10 +104,17 @@ class Layout:
                 record["partition"] = chunk.partitions[index]
             if chunk.headers is not None and chunk.headers[index] is not None:
                 record["headers"] = [_header(header) for header in chunk.headers[index]]
-            topic = self.topic if chunk.topics is None else chunk.topics[index]
-            if topic is None:
-                raise ValueError("null topic present in the data. Use the topic option for setting a topic.")
-            yield topic, record
+            yield self._topic(chunk, index), record
+
+    def first_topic(self, chunk: Chunk) -> str:
+        """The topic of a chunk's first record. Raises ValueError for a null topic."""
+        return self._topic(chunk, 0)
+
+    def _topic(self, chunk: Chunk, index: int) -> str:
+        topic = self.topic if chunk.topics is None else chunk.topics[index]
+        if topic is None:
+            raise ValueError("null topic present in the data. Use the topic option for setting a topic.")
+        return topic
 
 
 def _header(header: Any) -> tuple[str, bytes | None]:

@@ -16,7 +16,7 @@ from fencepost.spark.decisions import Batch
 from fencepost.spark.messages import Chunk, Layout
 from fencepost.spark.names import draw_nonce, require_sink_name
 from fencepost.spark.options import SinkOptions
-from fencepost.spark.writing import Task, TaskReport, write_prepared
+from fencepost.spark.writing import Task, TaskReport, write
 
 NAME = "fencepost"
 
@@ -69,7 +69,7 @@ class StreamWriter(StreamWriterBase):  # type: ignore[misc]  # as above
         sink = self.options.sink or batch.query
         assert sink is not None
         task = Task(sink, batch, self.nonce, context.partitionId(), context.taskAttemptId())
-        return Report(write_prepared(self.options, self.layout, task, _chunks(self.layout, iterator, StreamWriterBase)))
+        return Report(write(self.options, self.layout, task, _chunks(self.layout, iterator, StreamWriterBase)))
 
     def commit(self, messages: Sequence[Report | None], batchId: int) -> None:  # noqa: N803  # Spark's
         reports = _reports(messages)
@@ -78,7 +78,7 @@ class StreamWriter(StreamWriterBase):  # type: ignore[misc]  # as above
         batch = reports[0].batch
         if batch.number != batchId:
             raise RuntimeError(f"Spark commits batch {batchId}, but the tasks have written {batch}")
-        Committer(self.options, reports[0].sink).commit(batch, reports)
+        Committer(self.options, reports[0].sink).commit(batch, reports, self.layout)
 
     def abort(self, messages: Sequence[Report | None], batchId: int) -> None:  # noqa: N803  # Spark's
         reports = _reports(messages)
@@ -103,10 +103,10 @@ class BatchWriter(BatchWriterBase):  # type: ignore[misc]  # as above
 
         context = TaskContext.get()
         task = Task(self.sink, self.batch, self.nonce, context.partitionId(), context.taskAttemptId())
-        return Report(write_prepared(self.options, self.layout, task, _chunks(self.layout, iterator, BatchWriterBase)))
+        return Report(write(self.options, self.layout, task, _chunks(self.layout, iterator, BatchWriterBase)))
 
     def commit(self, messages: Sequence[Report | None]) -> None:
-        Committer(self.options, self.sink).commit(self.batch, _reports(messages))
+        Committer(self.options, self.sink).commit(self.batch, _reports(messages), self.layout)
 
     def abort(self, messages: Sequence[Report | None]) -> None:
         _abort(self.options, self.sink, messages)
@@ -129,7 +129,7 @@ def _abort(options: SinkOptions, sink: str, messages: Sequence[Report | None]) -
     reports = _reports(messages)
     tokens = [report.token for report in reports if report.token is not None]
     is_complete = bool(messages) and len(reports) == len(messages)
-    Committer(options, sink).abort(reports[0].batch if reports else None, tokens, is_complete=is_complete)
+    Committer(options, sink).abort(tokens, is_complete=is_complete)
 
 
 def _query_of(checkpoint: str | None) -> str | None:

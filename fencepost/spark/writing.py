@@ -12,11 +12,12 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
-from fencepost.spark.decision_topic import read_latest
+from fencepost.spark.clients import connect, identity, kept, transactional
+from fencepost.spark.decision_topic import DecisionReader
 from fencepost.spark.decisions import Batch, Standing, standing
 from fencepost.spark.messages import Chunk, Layout
 from fencepost.spark.names import task_id
-from fencepost.spark.options import SinkOptions
+from fencepost.spark.options import Mode, SinkOptions
 from fencepost.two_phase import Token, confluent_producer, prepare
 
 INIT_TIMEOUT_S = 60.0
@@ -38,6 +39,7 @@ class TaskReport(NamedTuple):
     """What a task tells the driver.
 
     token: of its prepared transaction; None if it has written nothing, as the batch was decided or has no rows.
+    chunks: the rows themselves, if the driver is to write them.
     """
 
     sink: str
@@ -45,27 +47,32 @@ class TaskReport(NamedTuple):
     token: Token | None = None
     rows: int = 0
     prepare_ms: int = 0
+    chunks: tuple[Chunk, ...] = ()
+
+
+def write(options: SinkOptions, layout: Layout, task: Task, chunks: Iterator[Chunk]) -> TaskReport:
+    """Do what the mode asks of a task."""
+    if options.mode is Mode.PREPARED:
+        return write_prepared(options, layout, task, chunks)
+    gathered = tuple(chunks)
+    return TaskReport(task.sink, task.batch, rows=sum(len(chunk.values) for chunk in gathered), chunks=gathered)
 
 
 def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Iterator[Chunk]) -> TaskReport:
     """Write all rows in a transaction and prepare it. Any error aborts it and is raised."""
     began_s = time.monotonic()
     nothing = TaskReport(task.sink, task.batch)
-    latest = read_latest(options, task.sink, must_exist=False)
+    with kept(("decisions", identity(options)), lambda: DecisionReader(options)) as reader:
+        latest = reader.latest(task.sink, must_exist=False)
     if standing(latest, task.sink, task.batch, reset=options.reset) is Standing.DECIDED:
         return nothing
     first = next(chunks, None)
     if first is None:
         return nothing
     refused = Refused()
-    producer = confluent_producer(
-        {
-            **options.client,
-            "transactional.id": task_id(task.sink, task.nonce, task.partition, task.attempt),
-            "delivery.report.only.error": True,
-            "on_delivery": refused,
-        }
-    )
+    own_id = task_id(task.sink, task.nonce, task.partition, task.attempt)
+    producer = confluent_producer(transactional(options, own_id, **refused.configuration))
+    connect(producer, layout.first_topic(first))
     producer.init_transactions(INIT_TIMEOUT_S)
     producer.begin_transaction()
     try:
@@ -74,8 +81,7 @@ def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Ite
     except BaseException as error:
         with suppress(Exception):  # the driver's sweep, or time, ends it
             producer.abort_transaction(ABORT_TIMEOUT_S)
-        if refused.reason and isinstance(error, Exception):
-            raise RuntimeError(f"a record was refused: {refused.reason}") from error
+        refused.raise_from(error)
         raise
     return nothing._replace(token=token, rows=rows, prepare_ms=round(1000 * (time.monotonic() - began_s)))
 
@@ -96,12 +102,25 @@ def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
     return rows
 
 
+class RecordRefused(Exception):  # noqa: N818  # what a caller meets and deals with
+    """A broker, or the client, has refused a record: the reason is the message."""
+
+
 class Refused:
     """Keeps why the first record was refused: the producer itself says only that its transaction has failed."""
 
     def __init__(self) -> None:
-        self.reason: str | None = None
+        self._reason: str | None = None
+        self.configuration = {"delivery.report.only.error": True, "on_delivery": self}
 
     def __call__(self, error: Any, message: Any) -> None:
-        if error is not None and self.reason is None:
-            self.reason = f"{error.str()} (topic {message.topic()})"
+        if error is not None and self._reason is None:
+            self._reason = f"{error.str()} (topic {message.topic()})"
+
+    def forget(self) -> None:
+        self._reason = None
+
+    def raise_from(self, error: BaseException) -> None:
+        """Raise RecordRefused if a record's refusal may be the reason of an error."""
+        if self._reason is not None and isinstance(error, Exception):
+            raise RecordRefused(f"a record was refused: {self._reason}") from error

@@ -158,12 +158,26 @@ class Coordinator:
             if matches(listing.transactional_id)
         )
         now_ms = time.time() * 1000
-        in_doubt = []
-        for name in names:
-            described = self._described(name, timeout_s)
-            if described is not None and described.state.value == "Ongoing":
-                in_doubt.append(_in_doubt(name, described, now_ms))
+        in_doubt = [
+            _in_doubt(name, described, now_ms)
+            for name, described in self._all_described(names, timeout_s).items()
+            if described is not None and described.state.value == "Ongoing"
+        ]
         return sorted(in_doubt, key=lambda found: -found.age_ms)
+
+    def _all_described(self, names: list[str], timeout_s: float) -> dict[str, Any]:
+        """Describe transactional ids, with one request for each coordinator; None for those that it does not know."""
+
+        def describe(admin: Any) -> Any:
+            from kafka.errors import TransactionalIdNotFoundError
+
+            try:
+                return admin.describe_transactions(names) if names else {}
+            except TransactionalIdNotFoundError:  # it does not say which
+                return None
+
+        found = self._until(timeout_s, describe)
+        return {name: self._described(name, timeout_s) for name in names} if found is None else dict(found)
 
     def _described(self, transactional_id: str, timeout_s: float) -> Any:
         """Describe a transactional id; None if the coordinator does not know it."""

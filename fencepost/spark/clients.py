@@ -1,0 +1,65 @@
+"""Clients that the workers of Spark keep: Spark uses the same Python processes for one batch after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from fencepost.spark.options import SinkOptions
+
+CONNECT_TIMEOUT_S = 30.0
+MOST_IDLE_S = 300.0
+"""Clients that were not used for longer are made anew: brokers may have forgotten them."""
+
+
+class Closable(Protocol):
+    def close(self) -> object: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+_kept: dict[Hashable, tuple[Any, float]] = {}
+
+
+@contextmanager
+def kept(key: Hashable, make: Callable[[], C]) -> Iterator[C]:
+    """Use a client of this process, or make it. After an error it is closed, and made anew at the next use."""
+    client, used_s = _kept.pop(key, (None, 0.0))
+    if client is not None and time.monotonic() - used_s > MOST_IDLE_S:
+        client.close()
+        client = None
+    if client is None:
+        client = make()
+    try:
+        yield client
+    except BaseException:
+        client.close()
+        raise
+    _kept[key] = (client, time.monotonic())
+
+
+def identity(options: SinkOptions) -> Hashable:
+    """What clients have to have in common to be used in place of each other."""
+    return (options.named_decision_topic, *sorted(options.client.items()))
+
+
+def transactional(options: SinkOptions, transactional_id: str, **more: Any) -> Mapping[str, Any]:
+    """The configuration of a producer with a transactional id."""
+    return {
+        # `connect` relies on it. A producer connects to most brokers anyway: to the leaders of its partitions.
+        "enable.sparse.connections": False,
+        **options.client,
+        "transactional.id": transactional_id,
+        **more,
+    }
+
+
+def connect(producer: Any, topic: str) -> None:
+    """Connect a producer, so that init_transactions finds a broker: else librdkafka asks again after 50 or 500 ms.
+
+    The first answer names the brokers, the second one comes from one of them.
+    """
+    for _ in range(2):
+        producer.list_topics(topic, timeout=CONNECT_TIMEOUT_S)
