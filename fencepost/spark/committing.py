@@ -80,8 +80,8 @@ class Session:
             self.refused.raise_from(error)
             raise
 
-    def write(self, key: str, value: bytes) -> None:
-        """Commit one record to the decision topic."""
+    def write(self, key: str, value: bytes | None) -> None:
+        """Commit one record to the decision topic; None removes what was under its key."""
         with self.transaction() as producer:
             producer.produce(self._topic, key=key, value=value, partition=0)
 
@@ -101,7 +101,7 @@ class Committer:
         """
         tokens = tuple(report.token for report in reports if report.token is not None)
         with self._session() as session:
-            latest = session.reader.latest(self._sink, must_exist=True)
+            latest = Latest() if self._options.is_one_off else session.reader.latest(self._sink, must_exist=True)
             state = standing(latest, self._sink, batch, reset=self._options.reset)
             if state is Standing.DECIDED:
                 self._complete(session, latest)
@@ -197,8 +197,11 @@ class Committer:
             )
         complete_ms = round(1000 * (time.monotonic() - began_s))
         abort_all(session.coordinator, swept)
-        # If the mark is lost, a repeated commit asks all coordinators again.
-        session.write(done_key(self._sink), done_value(decision, complete_ms=complete_ms, swept=len(swept)))
+        # If the mark is lost, a repeated commit asks all coordinators again. Nobody repeats a batch job of its own name.
+        if self._options.is_one_off:
+            session.write(decision_key(self._sink), None)
+        else:
+            session.write(done_key(self._sink), done_value(decision, complete_ms=complete_ms, swept=len(swept)))
         say(
             f"committed {decision.batch} of {self._sink}: rows={decision.rows} transactions={len(decision.tokens)} "
             f"prepare_ms={decision.prepare_ms} complete_ms={complete_ms} swept={len(swept)}"

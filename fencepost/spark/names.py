@@ -7,6 +7,8 @@ import secrets
 
 VALID_SINK = re.compile(r"[A-Za-z0-9._-]{1,200}")
 NONCE_BYTES = 4
+ONE_OFF = "batch"
+"""Where the sinks of batch jobs begin that have no name."""
 
 
 def require_sink_name(sink: str) -> str:
@@ -19,6 +21,11 @@ def require_sink_name(sink: str) -> str:
 def draw_nonce() -> str:
     """Eight hexadecimal digits, from the system: a worker that was forked would repeat those of `random`."""
     return secrets.token_hex(NONCE_BYTES)
+
+
+def one_off_sink(job: str) -> str:
+    """The sink of a batch job that names none."""
+    return f"{ONE_OFF}-{job}"
 
 
 def driver_id(sink: str) -> str:

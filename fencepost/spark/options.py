@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from fencepost.spark.names import default_decision_topic, require_sink_name
+from fencepost.spark.names import ONE_OFF, default_decision_topic, require_sink_name
 
 PREFIX = "kafka."
 CONNECTION = (
@@ -48,6 +48,7 @@ class SinkOptions:
 
     topic: of all records; None if the rows name theirs. sink: None for the default, the id of the query.
     client: properties of librdkafka. checkpoint: where the query keeps its id. reset, accept: ids of decisions.
+    is_one_off: whether the sink's name is that of one batch job, and nothing was ever decided for it.
     """
 
     topic: str | None
@@ -58,6 +59,7 @@ class SinkOptions:
     checkpoint: str | None = None
     reset: str | None = None
     accept: str | None = None
+    is_one_off: bool = False
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -79,6 +81,12 @@ class SinkOptions:
             checkpoint=options.get("checkpointlocation"),
             reset=options.get("sink.reset"),
             accept=options.get("sink.accept"),
+        )
+
+    def one_off(self) -> SinkOptions:
+        """The same for a batch job that names no sink: all such jobs share a decision topic."""
+        return replace(
+            self, is_one_off=True, named_decision_topic=self.named_decision_topic or default_decision_topic(ONE_OFF)
         )
 
     def decision_topic(self, sink: str) -> str:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMes
 from fencepost.spark.committing import Committer
 from fencepost.spark.decisions import Batch
 from fencepost.spark.messages import Chunk, Layout
-from fencepost.spark.names import draw_nonce, require_sink_name
+from fencepost.spark.names import draw_nonce, one_off_sink
 from fencepost.spark.options import SinkOptions
 from fencepost.spark.writing import Task, TaskReport, write
 
@@ -92,11 +92,12 @@ class BatchWriter(BatchWriterBase):  # type: ignore[misc]  # as above
     """Writes a batch job. The same object commits it, so its number is that of the job."""
 
     def __init__(self, options: SinkOptions, layout: Layout) -> None:
-        self.options = options
         self.layout = layout
         self.nonce = draw_nonce()
-        self.batch = Batch(None, str(uuid.uuid4()))
-        self.sink = require_sink_name(options.sink or f"batch-{self.batch.number}")
+        job = str(uuid.uuid4())
+        self.batch = Batch(None, job)
+        self.options = options.one_off() if options.sink is None else options
+        self.sink = options.sink or one_off_sink(job)
 
     def write(self, iterator: Iterator[Any]) -> Report:
         from pyspark import TaskContext

@@ -62,10 +62,11 @@ def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Ite
     """Write all rows in a transaction and prepare it. Any error aborts it and is raised."""
     began_s = time.monotonic()
     nothing = TaskReport(task.sink, task.batch)
-    with kept(("decisions", identity(options)), lambda: DecisionReader(options)) as reader:
-        latest = reader.latest(task.sink, must_exist=False)
-    if standing(latest, task.sink, task.batch, reset=options.reset) is Standing.DECIDED:
-        return nothing
+    if not options.is_one_off:
+        with kept(("decisions", identity(options)), lambda: DecisionReader(options)) as reader:
+            latest = reader.latest(task.sink, must_exist=False)
+        if standing(latest, task.sink, task.batch, reset=options.reset) is Standing.DECIDED:
+            return nothing
     first = next(chunks, None)
     if first is None:
         return nothing
@@ -87,7 +88,9 @@ def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Ite
 
 
 def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
-    """Give all records to a producer; returns how many. Waits while its queue is full."""
+    """Give all records to a producer; returns how many. Waits while its queue is full. Raises RecordRefused."""
+    import confluent_kafka
+
     rows = 0
     for chunk in chunks:
         for topic, record in layout.records(chunk):
@@ -97,6 +100,8 @@ def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
                     break
                 except BufferError:
                     producer.poll(FULL_PAUSE_S)
+                except confluent_kafka.KafkaException as error:
+                    raise RecordRefused(f"a record was refused: {error.args[0].str()} (topic {topic})") from error
         rows += len(chunk.values)
         producer.poll(0)
     return rows
