@@ -24,12 +24,10 @@ _kept: dict[Hashable, tuple[Any, float]] = {}
 
 
 @contextmanager
-def kept(key: Hashable, make: Callable[[], C]) -> Iterator[C]:
-    """Use a client of this process, or make it. After an error it is closed, and made anew at the next use."""
-    client, used_s = _kept.pop(key, (None, 0.0))
-    if client is not None and time.monotonic() - used_s > MOST_IDLE_S:
-        client.close()
-        client = None
+def kept(key: Hashable, make: Callable[[], C], *, is_kept: bool = True) -> Iterator[C]:
+    """Use a client of this process, or make it. It is closed after an error, or if it is not to be kept."""
+    _close_idle(time.monotonic() - MOST_IDLE_S)
+    client, _ = _kept.pop(key, (None, 0.0))
     if client is None:
         client = make()
     try:
@@ -37,7 +35,15 @@ def kept(key: Hashable, make: Callable[[], C]) -> Iterator[C]:
     except BaseException:
         client.close()
         raise
-    _kept[key] = (client, time.monotonic())
+    if is_kept:
+        _kept[key] = (client, time.monotonic())
+    else:
+        client.close()
+
+
+def _close_idle(before_s: float) -> None:
+    for key in [key for key, (_, used_s) in _kept.items() if used_s < before_s]:
+        _kept.pop(key)[0].close()
 
 
 def identity(options: SinkOptions) -> Hashable:

@@ -177,7 +177,7 @@ class Committer:
 
     def _session(self) -> AbstractContextManager[Session]:
         key = ("driver", self._sink, identity(self._options))
-        return kept(key, lambda: Session(self._options, self._sink))
+        return kept(key, lambda: Session(self._options, self._sink), is_kept=not self._options.is_one_off)
 
     def _complete(self, session: Session, latest: Latest, swept: Sequence[Token] = ()) -> None:
         """Complete the transactions of the latest decision, abort what is swept, and mark the decision as done."""
@@ -197,7 +197,7 @@ class Committer:
             )
         complete_ms = round(1000 * (time.monotonic() - began_s))
         abort_all(session.coordinator, swept)
-        # If the mark is lost, a repeated commit asks all coordinators again. Nobody repeats a batch job of its own name.
+        # If the mark is lost, a repeated commit asks all coordinators again. A one-off job is not repeated.
         if self._options.is_one_off:
             session.write(decision_key(self._sink), None)
         else:

@@ -68,6 +68,7 @@ class SinkOptions:
         client = client_properties(
             {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
         )
+        kafka_python_options(client)  # so that what it has not is refused now, and not at the first commit
         sink = options.get("sink")
         mode = options.get("mode", Mode.PREPARED.value).lower()
         if mode not in {known.value for known in Mode}:
