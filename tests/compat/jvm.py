@@ -95,7 +95,10 @@ JVM_CLIENTS: tuple[Client, ...] = (
     Client(
         "flink",
         tools=TOOLS,
-        build=java_program(CLIENTS_FOLDER / "flink" / "ivy.xml"),
+        build=java_program(
+            CLIENTS_FOLDER / "flink" / "ivy.xml",
+            sources=[JAVA_COMMON / "Secured.java", JAVA_COMMON / "TokenFromFile.java"],
+        ),
         broker_settings={
             "transaction.two.phase.commit.enable": "true",
             "fencepost.two.phase.transactional.ids": "two-phase-*",

@@ -1,25 +1,33 @@
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import org.apache.flink.connector.kafka.sink.internal.FlinkKafkaInternalProducer;
+import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.errors.InvalidTxnStateException;
 import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** What the connector's own producer asks of a broker beyond what a KafkaProducer does, question by question. */
 final class InternalProducers {
+    /** Of KafkaSinkBuilder. */
+    private static final int DEFAULT_TIMEOUT_MS = 3_600_000;
+
     private InternalProducers() {}
 
     static void addTo(Checks checks) {
         checks.add("producer-resumes", InternalProducers::resumes)
                 .add("producer-probes", InternalProducers::probes)
-                .add("producer-is-fenced", InternalProducers::isFenced);
+                .add("producer-is-fenced", InternalProducers::isFenced)
+                .add("producer-with-the-default-time-out", InternalProducers::defaultTimeOut);
     }
 
-    private static FlinkKafkaInternalProducer<byte[], byte[]> producer(Check check, String id) {
+    private static FlinkKafkaInternalProducer<byte[], byte[]> producer(Check check, String id, Object... more) {
         Properties properties = new Properties();
-        properties.putAll(Clients.settings(check, "key.serializer", ByteArraySerializer.class.getName(), "value.serializer",
+        properties.putAll(Clients.settings(check, more));
+        properties.putAll(Map.of("key.serializer", ByteArraySerializer.class.getName(), "value.serializer",
                 ByteArraySerializer.class.getName(), "max.block.ms", "30000"));
         return new FlinkKafkaInternalProducer<>(properties, id);
     }
@@ -91,5 +99,22 @@ final class InternalProducers {
             });
         }
         check.equal("records", Clients.readAll(check, topic, 1, "read_committed").get(0), List.of());
+    }
+
+    /** The connector's default of an hour is longer than brokers take, and no matter to an id that is two-phase by its name. */
+    private static void defaultTimeOut(Check check) throws Exception {
+        try (var producer = producer(check, check.name("flink"), "transaction.timeout.ms", DEFAULT_TIMEOUT_MS)) {
+            String reason = check.refused("an hour", KafkaException.class, () -> {
+                producer.initTransactions();
+                return null;
+            }).getMessage();
+            check.isTrue("it says which setting: " + reason, reason.contains("transaction.max.timeout.ms"));
+        }
+        try (Admin admin = Clients.admin(check)) {
+            Recoveries.needTwoPhaseByName(admin);
+        }
+        try (var producer = producer(check, check.name("two-phase"), "transaction.timeout.ms", DEFAULT_TIMEOUT_MS)) {
+            producer.initTransactions();
+        }
     }
 }

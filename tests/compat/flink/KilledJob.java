@@ -2,6 +2,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.flink.connector.kafka.sink.KafkaCommittable;
 import org.apache.flink.connector.kafka.sink.TransactionNamingStrategy;
@@ -44,7 +45,8 @@ final class KilledJob {
 
     public static void main(String[] arguments) throws Exception {
         NumbersJob job = new NumbersJob(arguments[0], arguments[1], arguments[2],
-                TransactionNamingStrategy.valueOf(arguments[3]), Path.of(arguments[4]), Integer.parseInt(arguments[5]));
+                TransactionNamingStrategy.valueOf(arguments[3]), Path.of(arguments[4]), Integer.parseInt(arguments[5]),
+                Map.of());
         Point dies = Point.valueOf(arguments[7]);
         int passes = Integer.parseInt(arguments[8]);
         new StoppingPoints() {

@@ -24,6 +24,10 @@ final class Main {
 
     public static void main(String[] arguments) throws InterruptedException {
         Checks checks = new Checks();
+        if (Checks.isSecured()) {
+            Rights.addTo(checks);
+            checks.main(arguments);
+        }
         for (TransactionNamingStrategy naming : TransactionNamingStrategy.values()) {
             String suffix = "-" + naming.name().toLowerCase();
             checks.add("job-fails-half-way" + suffix, check -> failsHalfWay(check, naming))
@@ -41,7 +45,7 @@ final class Main {
         // The harness removes what is made here, in its own folder for temporary files.
         Path checkpoints = Files.createTempDirectory("fencepost-flink-");
         return new NumbersJob(check.bootstrap, Clients.createTopic(check, "numbers", PARTITIONS), check.name(prefix), naming,
-                checkpoints, timeoutMs);
+                checkpoints, timeoutMs, Map.of());
     }
 
     static void runToItsEnd(NumbersJob job, int parallelism, Path from) throws Exception {

@@ -3,6 +3,8 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Comparator;
+import java.util.Map;
+import java.util.Properties;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.serialization.SerializationSchema;
@@ -19,7 +21,8 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
 /**
  * A job that writes the numbers from 0 on to a topic, each once: a source that goes back with its checkpoints, and Flink's
- * Kafka sink with DeliveryGuarantee.EXACTLY_ONCE. Each start of it is a Flink cluster in this process.
+ * Kafka sink with DeliveryGuarantee.EXACTLY_ONCE. Each start of it is a Flink cluster in this process. login: settings with
+ * which the sink's clients connect, beside the address.
  */
 record NumbersJob(
         String bootstrap,
@@ -27,7 +30,8 @@ record NumbersJob(
         String prefix,
         TransactionNamingStrategy naming,
         Path checkpoints,
-        int transactionTimeoutMs) {
+        int transactionTimeoutMs,
+        Map<String, String> login) {
     static final int COUNT = 1_200;
     private static final int EACH_CHECKPOINT = 120;
 
@@ -59,7 +63,10 @@ record NumbersJob(
 
     private KafkaSink<Long> sink() {
         SerializationSchema<Long> asText = number -> String.valueOf(number).getBytes(StandardCharsets.UTF_8);
+        Properties properties = new Properties();
+        properties.putAll(login);
         return KafkaSink.<Long>builder()
+                .setKafkaProducerConfig(properties)
                 .setBootstrapServers(bootstrap)
                 .setDeliveryGuarantee(DeliveryGuarantee.EXACTLY_ONCE)
                 .setTransactionalIdPrefix(prefix)

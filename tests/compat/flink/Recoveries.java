@@ -59,7 +59,9 @@ final class Recoveries {
 
     /** The same job and the same pause, in which the broker is killed, too, with ids that are two-phase by their name. */
     private static void lateRecoveryTwoPhase(Check check, TransactionNamingStrategy naming) throws Exception {
-        needTwoPhaseByName(check);
+        try (Admin admin = Clients.admin(check)) {
+            needTwoPhaseByName(admin);
+        }
         NumbersJob job = Main.job(check, "two-phase", naming, SHORT_TIMEOUT_MS);
         KilledJob.run(check, job, 2, null, KilledJob.Point.CHECKPOINT_COMPLETE, 4);
         Set<String> open = Main.openTransactions(check, job.prefix());
@@ -77,7 +79,9 @@ final class Recoveries {
 
     /** What a job leaves that nobody starts again holds readers up until somebody ends it. */
     private static void jobDoesNotComeBack(Check check, TransactionNamingStrategy naming) throws Exception {
-        needTwoPhaseByName(check);
+        try (Admin admin = Clients.admin(check)) {
+            needTwoPhaseByName(admin);
+        }
         NumbersJob job = Main.job(check, "two-phase", naming, SHORT_TIMEOUT_MS);
         KilledJob.run(check, job, 2, null, KilledJob.Point.CHECKPOINT_COMPLETE, 4);
         Set<String> open = Main.openTransactions(check, job.prefix());
@@ -92,16 +96,13 @@ final class Recoveries {
         check.isTrue("the rest is aborted", Main.aborted(check, job) > 0);
     }
 
-    private static void needTwoPhaseByName(Check check) throws Exception {
-        try (Admin admin = Clients.admin(check)) {
-            String node = admin.describeCluster().nodes().get().iterator().next().idString();
-            ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, node);
-            var entries = admin.describeConfigs(List.of(broker)).all().get().get(broker);
-            // Apache Kafka lists what its file has and it does not know, without a value.
-            var ids = entries.get("fencepost.two.phase.transactional.ids");
-            if (ids == null || ids.value() == null) {
-                throw new Check.SkippedException("this broker does not know two-phase by name");
-            }
+    static void needTwoPhaseByName(Admin admin) throws Exception {
+        String node = admin.describeCluster().nodes().get().iterator().next().idString();
+        ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, node);
+        // Apache Kafka lists what its file has and it does not know, without a value.
+        var ids = admin.describeConfigs(List.of(broker)).all().get().get(broker).get("fencepost.two.phase.transactional.ids");
+        if (ids == null || ids.value() == null) {
+            throw new Check.SkippedException("this broker does not know two-phase by name");
         }
     }
 
