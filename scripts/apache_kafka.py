@@ -161,6 +161,13 @@ class ApacheKafka:
                 self.process.wait()
         self.process = None
 
+    def kill(self) -> None:
+        """kill -9. `start` starts it again on its data."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
     def __enter__(self) -> Self:
         self.start()
         return self

@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 
 from fencepost.soak.free_port import free_port
-from fencepost.testing.remote import RemoteBroker
+from fencepost.testing.process import ProcessBroker
 from scripts.apache_kafka import ApacheKafka
 from tests.support.missing_tools import require_apache_kafka
 from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
+from tests.two_phase.brokers import BROKERS, FENCEPOST_SETTINGS, KAFKA_JAVA, KAFKA_SETTINGS, KillableKafka, Orders
 from tests.two_phase.databases import KINDS, Database, postgres_database, postgres_server, sqlite_database
 from tests.two_phase.sessions import SESSIONS, Session
-
-BROKERS = ("fencepost", "apache-kafka")
-KAFKA_JAVA = ("-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 _numbers = count(1)
 
@@ -41,8 +39,12 @@ def postgres_uri() -> Iterator[str]:
 def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
     """An Apache Kafka for all tests of a process."""
     require_apache_kafka()
-    with ApacheKafka(tmp_path_factory.mktemp("kafka"), free_port(), java_options=KAFKA_JAVA) as kafka:
+    kafka = ApacheKafka(
+        tmp_path_factory.mktemp("kafka"), free_port(), properties=KAFKA_SETTINGS, java_options=KAFKA_JAVA
+    )
+    with kafka:
         yield kafka
+        kafka.kill()
 
 
 @pytest.fixture(params=KINDS)
@@ -54,22 +56,6 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     made.close()
 
 
-class Orders:
-    """A topic of orders, and a transactional id for the service that writes them; on the broker of a test.
-
-    broker: a fencepost.testing broker, or the view of one that is not ours.
-    """
-
-    def __init__(self, broker: Any, name: str) -> None:
-        self.broker = broker
-        self.servers: str = broker.bootstrap_servers
-        self.topic: str = broker.topic(name, partitions=2)
-        self.transactional_id = name
-
-    def values(self) -> list[str]:
-        return sorted(record.value.decode() for record in self.broker.records(self.topic))
-
-
 @pytest.fixture(params=BROKERS)
 def orders(request: pytest.FixtureRequest) -> Iterator[Orders]:
     """Orders on each broker."""
@@ -77,11 +63,34 @@ def orders(request: pytest.FixtureRequest) -> Iterator[Orders]:
     if request.param == "fencepost":
         yield Orders(request.getfixturevalue("fencepost"), name)
         return
-    kafka = request.getfixturevalue("apache_kafka")
-    remote = RemoteBroker(kafka.bootstrap_servers, refuse=pytest.fail)
+    remote = KillableKafka(request.getfixturevalue("apache_kafka"))
     try:
         yield Orders(remote, name)
     finally:
+        remote.close()
+
+
+@pytest.fixture(scope="session")
+def fencepost_that_is_killed() -> Iterator[ProcessBroker]:
+    """A Fencepost in a process of its own, for all tests of a process that kill it and start it again."""
+    with ProcessBroker(settings=FENCEPOST_SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def killable_orders(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Orders]]:
+    """Orders on the broker of a name, whose `broker` has `kill` and `restart`."""
+    remotes: list[KillableKafka] = []
+
+    def on(broker: str) -> Orders:
+        name = f"orders-{next(_numbers)}"
+        if broker == "fencepost":
+            return Orders(request.getfixturevalue("fencepost_that_is_killed"), name)
+        remotes.append(KillableKafka(request.getfixturevalue("apache_kafka")))
+        return Orders(remotes[-1], name)
+
+    yield on
+    for remote in remotes:
         remote.close()
 
 

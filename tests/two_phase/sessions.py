@@ -42,6 +42,7 @@ class Session:
     producer: Any
     generation: int
     timeout_s = 20.0
+    transaction_timeout_ms = 60_000
 
     @property
     def log(self) -> Any:
@@ -97,6 +98,7 @@ class ConfluentSession(Session):
             {
                 "bootstrap.servers": self.servers,
                 "transactional.id": self.transactional_id,
+                "transaction.timeout.ms": self.transaction_timeout_ms,
                 **QUIET,
                 **confluent_security(self.security),
             }
@@ -113,7 +115,12 @@ class KafkaPythonSession(Session):
     def make_producer(self) -> Any:
         from kafka import KafkaProducer
 
-        made = KafkaProducer(bootstrap_servers=self.servers, transactional_id=self.transactional_id, **self.security)
+        made = KafkaProducer(
+            bootstrap_servers=self.servers,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            **self.security,
+        )
         made.init_transactions()
         return made
 
@@ -145,7 +152,10 @@ class AiokafkaSession(Session):
         import aiokafka
 
         made = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=self.servers, transactional_id=self.transactional_id, **aiokafka_security(self.security)
+            bootstrap_servers=self.servers,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            **aiokafka_security(self.security),
         )
         try:
             await made.start()

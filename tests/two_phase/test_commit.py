@@ -19,7 +19,8 @@ from fencepost.two_phase import (
     Superseded,
     Token,
 )
-from tests.two_phase.conftest import Orders, Sessions
+from tests.two_phase.brokers import Orders
+from tests.two_phase.conftest import Sessions
 from tests.two_phase.databases import Database
 from tests.two_phase.sessions import Session
 
