@@ -1,4 +1,5 @@
 import java.io.IOException;
+import java.nio.file.Path;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.serialization.Serdes;
@@ -16,7 +17,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
 /**
  * Counts equal values exactly once, in a RocksDB store, and writes every count that a value reaches.
  *
- * <p>It is its own process, so that it can be killed: BOOTSTRAP APPLICATION SOURCE TARGET STATE-FOLDER PROTOCOL.
+ * <p>It is its own process, so that it can be killed: BOOTSTRAP APPLICATION SOURCE TARGET STATE-FOLDER PROTOCOL STOPS
+ * TIMEOUT. STOPS is the folder of its StoppingProducers, TIMEOUT that of its transactions in ms.
  */
 final class CountingApplication {
     private CountingApplication() {}
@@ -40,12 +42,13 @@ final class CountingApplication {
             settings.put("session.timeout.ms", 4_000);
             settings.put("heartbeat.interval.ms", 500);
         }
-        settings.put("producer.transaction.timeout.ms", 3_000);
+        settings.put("producer.transaction.timeout.ms", Integer.parseInt(arguments[7]));
         settings.put("reconnect.backoff.max.ms", 200);
         settings.put("metadata.max.age.ms", 1_000);
 
         CountDownLatch closed = new CountDownLatch(1);
-        KafkaStreams streams = new KafkaStreams(topology(arguments[2], arguments[3], Materialized.as("counts")), settings);
+        KafkaStreams streams = new KafkaStreams(topology(arguments[2], arguments[3], Materialized.as("counts")), settings,
+                new StoppingProducers(Path.of(arguments[6])));
         // A broker that is away for long ends a thread's transaction; the thread is replaced, as applications do it.
         streams.setUncaughtExceptionHandler(failure -> {
             failure.printStackTrace();

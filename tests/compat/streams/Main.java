@@ -35,7 +35,8 @@ final class Main {
                 .add("counts-after-state-was-lost" + suffix, check -> stateLost(check, protocol))
                 .add("counts-with-two-instances" + suffix, check -> twoInstances(check, protocol))
                 .add("counts-through-kill-of-the-broker" + suffix, check -> brokerEnds(check, protocol, "kill"))
-                .add("counts-through-termination-of-the-broker" + suffix, check -> brokerEnds(check, protocol, "terminate"));
+                .add("counts-through-termination-of-the-broker" + suffix, check -> brokerEnds(check, protocol, "terminate"))
+                .add("counts-through-kills-before-commits" + suffix, check -> killedBeforeCommit(check, protocol));
     }
 
     /** The topics and the state of one application, the processes that run it, and what was given to it. */
@@ -50,6 +51,7 @@ final class Main {
         private final List<Process> processes = new ArrayList<>();
         private final KafkaProducer<String, String> producer;
         private int sent;
+        private int transactionTimeoutMs = 3_000;
 
         /** protocol: that of its group, "classic" or "streams". */
         Application(Check check, String protocol) throws Exception {
@@ -71,7 +73,8 @@ final class Main {
         Process start(String instance) throws IOException {
             Process process = new ProcessBuilder("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp",
                     System.getProperty("java.class.path"), "CountingApplication", check.bootstrap, check.name("application"),
-                    source, target, state.resolve(instance).toString(), protocol)
+                    source, target, state.resolve(instance).toString(), protocol, stops().toString(),
+                    String.valueOf(transactionTimeoutMs))
                     .redirectOutput(ProcessBuilder.Redirect.DISCARD)
                     .redirectError(ProcessBuilder.Redirect.DISCARD)
                     .start();
@@ -84,6 +87,11 @@ final class Main {
             this.protocol = protocol;
         }
 
+        /** Of processes that are started from now on: longer than a broker's restart takes. */
+        void setLongTransactions() {
+            transactionTimeoutMs = 60_000;
+        }
+
         String source() {
             return source;
         }
@@ -94,6 +102,11 @@ final class Main {
 
         Path state() {
             return state;
+        }
+
+        /** The folder of the StoppingProducers of its processes. */
+        Path stops() throws IOException {
+            return Files.createDirectories(state.resolve("stops"));
         }
 
         void send(int count) {
@@ -217,6 +230,36 @@ final class Main {
                 check.restart(how);
                 application.send(1_000);
             }
+            application.checkCounts();
+        }
+    }
+
+    /**
+     * With all records and offsets of a transaction sent and its commit still to come, the broker is killed: the producer
+     * commits when it is back. Then the application is killed there, too, and another one aborts, and counts again.
+     */
+    static void killedBeforeCommit(Check check, String protocol) throws Exception {
+        try (var application = new Application(check, protocol)) {
+            Path stops = application.stops();
+            application.setLongTransactions();
+            Process process = application.start("one");
+            application.send(1_000);
+            application.awaitCounts(1);
+
+            StoppingProducers.stopNext(stops);
+            application.send(1_000);
+            check.until("a commit is stopped", () -> StoppingProducers.isStopped(stops));
+            check.restart("kill");
+            StoppingProducers.goOn(stops);
+            check.until("it is committed", () -> StoppingProducers.isCommitted(stops));
+            application.awaitCounts(1);
+
+            StoppingProducers.stopNext(stops);
+            application.send(1_000);
+            check.until("a commit is stopped", () -> StoppingProducers.isStopped(stops));
+            check.restart("kill");
+            process.destroyForcibly().waitFor();
+            application.start("one");
             application.checkCounts();
         }
     }
