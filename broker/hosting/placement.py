@@ -15,11 +15,23 @@ NO_PORT = -1
 
 
 class NodeAddress(NamedTuple):
-    """A node's id and the address at which it accepts connections, from clients and from other nodes."""
+    """A node's id and the address at which it accepts connections from other nodes.
+
+    listeners: what it advertises to the clients of each listener: name, host and port. Clients of one that is missing
+               get the address above.
+    """
 
     node_id: int
     host: str
     port: int
+    listeners: tuple[tuple[str, str, int], ...] = ()
+
+    def at(self, listener: str) -> NodeAddress:
+        """The address for clients of a listener."""
+        for name, host, port in self.listeners:
+            if name == listener:
+                return NodeAddress(self.node_id, host, port)
+        return self
 
 
 class Placement(Protocol):

@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from fencepost.broker.kernel.events import get_logger
@@ -51,7 +51,6 @@ _COUNTED = {"topics": TOPICS, "versioned_values": DOCUMENTS, "nodes": PLACEMENT,
 _SCHEMA = """
 CREATE TABLE nodes (
     node_id INTEGER PRIMARY KEY,
-    incarnation INTEGER NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('alive', 'leaving', 'gone')),
     listeners TEXT NOT NULL
 );
@@ -60,7 +59,10 @@ CREATE TABLE partitions (
     partition INTEGER NOT NULL CHECK (partition >= 0),
     leader INTEGER,
     leader_epoch INTEGER NOT NULL CHECK (leader_epoch >= 0),
-    is_created INTEGER NOT NULL CHECK (is_created IN (0, 1)),
+    is_created INTEGER NOT NULL DEFAULT 0 CHECK (is_created IN (0, 1)),
+    wanted INTEGER,
+    recovery_point INTEGER NOT NULL DEFAULT 0,
+    log_start_offset INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (topic_id, partition)
 ) WITHOUT ROWID;
 CREATE TABLE changes (kind TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
@@ -83,8 +85,8 @@ def _schema() -> str:
 class SharedSqliteMetadataStore(SqliteMetadataStore):
     """The view of one process. It hears of what others change within POLL_INTERVAL_S.
 
-    on_placement_changed: called after another process may have changed rows of nodes or partitions, before
-                          `on_topics_changed`: who leads a partition must be known before the partition is.
+    on_placement_changed: awaited after another process may have changed rows of nodes or partitions, and after this one
+                          has created or grown a topic: who leads a partition must be known before the partition is.
     in_creation, in_growth: run on the store's thread in the transaction that creates or grows the topic of that name,
                           after that; in_deletion: before the topic becomes a deletion.
     """
@@ -95,7 +97,7 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.on_placement_changed: list[Callable[[], None]] = []
+        self.on_placement_changed: list[Callable[[], Awaitable[None]]] = []
         self.in_creation: list[InTransaction] = []
         self.in_growth: list[InTransaction] = []
         self.in_deletion: list[InTransaction] = []
@@ -153,7 +155,14 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
                     hook(database, name)
             return is_changed
 
-        return await self.transaction(run)
+        is_changed = await self.transaction(run)
+        if is_changed:
+            await self._placement_changed()
+        return is_changed
+
+    async def _placement_changed(self) -> None:
+        for hook in list(self.on_placement_changed):
+            await hook()
 
     # Changes of other processes
 
@@ -165,8 +174,9 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
             except StorageError as error:
                 log.error("metadata_not_polled", reason=str(error))  # noqa: TRY400  # the reason says it all
                 continue
+            if PLACEMENT in kinds:
+                await self._placement_changed()
             for kind, hooks in (
-                (PLACEMENT, self.on_placement_changed),
                 (TOPICS, self.on_topics_changed),
                 (DOCUMENTS, self.on_documents_changed),
             ):

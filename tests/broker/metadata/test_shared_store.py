@@ -96,7 +96,6 @@ async def test_a_process_hears_of_the_topics_and_documents_that_another_changes(
         heard: list[str] = []
         store.on_topics_changed.append(lambda: heard.append("topics"))
         store.on_documents_changed.append(lambda: heard.append("documents"))
-        store.on_placement_changed.append(lambda: heard.append("placement"))
         assert await other.do("create_topic", "payments", 2)
         await until(lambda: heard)
         assert heard == ["topics"]
@@ -225,7 +224,10 @@ async def test_a_lost_file_is_restored_only_where_it_is_prepared(path: str) -> N
     async with opened(path) as store:
         await store.create_topic(ORDERS)
         await store.transaction(
-            lambda database: database.execute("INSERT INTO partitions VALUES (?, 0, 1, 7, 1)", (ORDERS.topic_id,))
+            lambda database: database.execute(
+                "INSERT INTO partitions (topic_id, partition, leader, leader_epoch) VALUES (?, 0, 1, 7)",
+                (ORDERS.topic_id,),
+            )
         )
     os.unlink(path)
     with pytest.raises(StorageError, match="start the whole broker"):

@@ -1,0 +1,128 @@
+"""Placement by leases: a node's view of the rows in the store, and the partitions that it is handing over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from fencepost.broker.cluster.lease_store import Endpoints, LeaseStore, LeftOff, StoredLeases
+from fencepost.broker.cluster.leases import Move, NodeId, NodeState, PartitionLease, due_moves
+from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.kernel.topic_partition import TopicPartition
+
+NO_EPOCH = 0
+"""Of a partition that is not placed yet."""
+
+
+class LeasePlacement:
+    """The leases as of the last `refresh`, for `Placement`.
+
+    between_nodes: the name of the listener on which nodes connect to each other.
+    on_changed:    see `Placement`; called for partitions that are lost before those that are gained.
+    """
+
+    def __init__(self, store: LeaseStore, node_id: NodeId, *, between_nodes: str) -> None:
+        self.on_changed: list[Callable[[TopicPartition], None]] = []
+        self.node_id = node_id
+        self._store = store
+        self._between_nodes = between_nodes
+        self._known = StoredLeases()
+        self._addresses: dict[NodeId, NodeAddress] = {}
+        self._handing_over: set[TopicPartition] = set()
+        self._refreshing = asyncio.Lock()
+
+    def follow(self) -> None:
+        """From now on, refresh when the store reports a change."""
+        self._store.on_placement_changed.append(self.refresh)
+
+    def stop_following(self) -> None:
+        self._store.on_placement_changed.remove(self.refresh)
+
+    # Placement
+
+    def is_local(self, topic_partition: TopicPartition) -> bool:
+        lease = self._lease(topic_partition)
+        return lease is not None and lease.leader == self.node_id and topic_partition not in self._handing_over
+
+    def leader(self, topic_partition: TopicPartition) -> NodeAddress | None:
+        lease = self._lease(topic_partition)
+        if lease is None or lease.leader is None or topic_partition in self._handing_over:
+            return None
+        return self._addresses.get(lease.leader)
+
+    def leader_epoch(self, topic_partition: TopicPartition) -> int:
+        lease = self._lease(topic_partition)
+        return NO_EPOCH if lease is None else lease.epoch
+
+    def other_nodes(self) -> Sequence[NodeAddress]:
+        return [self._addresses[node_id] for node_id in sorted(self._addresses) if node_id != self.node_id]
+
+    def address(self, node_id: int) -> NodeAddress | None:
+        return self._addresses.get(node_id)
+
+    # What else is known
+
+    @property
+    def known(self) -> StoredLeases:
+        return self._known
+
+    def is_created(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition's directory has certainly been created."""
+        lease = self._lease(topic_partition)
+        return lease is not None and lease.is_created
+
+    def left_off(self, topic_partition: TopicPartition) -> LeftOff:
+        """How the last leader left the log."""
+        return self._known.left_off.get(topic_partition, LeftOff(0, 0))
+
+    def due_moves(self) -> list[Move]:
+        """The next moves of partitions that this node leads and is not handing over already."""
+        moves = due_moves(self._known.table, self.node_id)
+        return [move for move in moves if move.topic_partition not in self._handing_over]
+
+    def _lease(self, topic_partition: TopicPartition) -> PartitionLease | None:
+        return self._known.table.partitions.get(topic_partition)
+
+    # Changing
+
+    def resign(self, names: Iterable[TopicPartition]) -> None:
+        """Stop leading partitions, in one step, to move them: their logs are closed when this returns."""
+        for name in names:
+            self._handing_over.add(name)
+            self._notify(name)
+
+    def end_handing_over(self, names: Iterable[TopicPartition]) -> None:
+        """Lead again what has not moved: what is led elsewhere by now, `refresh` has told before."""
+        for name in names:
+            self._handing_over.discard(name)
+            if self.is_local(name):
+                self._notify(name)
+
+    async def refresh(self) -> None:
+        """Read the leases, and notify of what has changed, all in one step. Raises StorageError."""
+        async with self._refreshing:
+            before, after = self._known, await self._store.load_leases()
+            self._known = after
+            self._addresses = {
+                node_id: self._address(node_id, after.endpoints[node_id])
+                for node_id, state in after.table.nodes.items()
+                if state is not NodeState.GONE
+            }
+            names = [*before.table.partitions, *(after.table.partitions.keys() - before.table.partitions.keys())]
+            changed = [name for name in names if _led(before, name) != _led(after, name)]
+            for name in sorted(changed, key=self.is_local):
+                self._notify(name)
+
+    def _notify(self, topic_partition: TopicPartition) -> None:
+        for callback in list(self.on_changed):
+            callback(topic_partition)
+
+    def _address(self, node_id: NodeId, endpoints: Endpoints) -> NodeAddress:
+        host, port = endpoints.get(self._between_nodes, ("", -1))
+        listeners = tuple((name, *address) for name, address in sorted(endpoints.items()))
+        return NodeAddress(node_id, host, port, listeners)
+
+
+def _led(leases: StoredLeases, name: TopicPartition) -> tuple[bytes, NodeId | None, int] | None:
+    lease = leases.table.partitions.get(name)
+    return None if lease is None else (lease.topic_id, lease.leader, lease.epoch)

@@ -1,0 +1,228 @@
+"""Leases in the metadata store that processes share: rows of nodes and partitions, changed as `leases` decides.
+
+Each change is one transaction that reads the rows, decides and writes, so that no two processes decide from the same
+state.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fencepost.broker.cluster.leases import (
+    LeaseTable,
+    Move,
+    NodeEvent,
+    NodeId,
+    NodeState,
+    PartitionLease,
+    Placed,
+    decide_creation,
+    decide_event,
+    decide_move,
+)
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.metadata.shared_sqlite import SharedSqliteMetadataStore
+
+Endpoints = Mapping[str, tuple[str, int]]
+"""Host and port that a node advertises, by the name of the listener."""
+
+
+class LeftOff(NamedTuple):
+    """How a leader left a log. recovery_point: below it all is durable and undamaged. log_start_offset: below it all is
+    deleted."""
+
+    recovery_point: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True)
+class StoredLeases:
+    """The rows, read at one moment. endpoints: of each node; left_off: of each partition, by its last leader."""
+
+    table: LeaseTable = field(default_factory=LeaseTable)
+    endpoints: Mapping[NodeId, Endpoints] = field(default_factory=dict)
+    left_off: Mapping[TopicPartition, LeftOff] = field(default_factory=dict)
+
+
+class LeaseStore(SharedSqliteMetadataStore):
+    """A shared metadata store that places partitions: new ones with their topic, others as nodes come and go."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.in_creation.append(_place_missing)
+        self.in_growth.append(_place_missing)
+        self.in_deletion.append(_remove)
+
+    async def load_leases(self) -> StoredLeases:
+        """Raises StorageError."""
+        return await self.read(read_leases)
+
+    async def node_event(
+        self,
+        node_id: NodeId,
+        event: NodeEvent,
+        *,
+        endpoints: Endpoints | None = None,
+        left_off: Mapping[TopicPartition, LeftOff] | None = None,
+    ) -> bool:
+        """Store what an event of a node changes; return False if it is refused. Raises StorageError.
+
+        endpoints: of a node that starts. left_off: of the partitions that a lost node led, from its checkpoints.
+        """
+        return await self.transaction(
+            lambda database: store_event(database, node_id, event, endpoints=endpoints, left_off=left_off or {})
+        )
+
+    async def move(self, moves: Mapping[Move, LeftOff]) -> list[Placed]:
+        """Store planned moves of partitions whose logs this node has closed; return those that were not out of date.
+
+        Raises StorageError.
+        """
+
+        def store(database: sqlite3.Connection) -> list[Placed]:
+            table = read_leases(database).table
+            carried_out = []
+            for move, left_off in moves.items():
+                placed = decide_move(table, move)
+                if placed is not None:
+                    _write_left_off(database, table, {move.topic_partition: left_off})
+                    _write_placed(database, table, [placed])
+                    carried_out.append(placed)
+            return carried_out
+
+        return await self.transaction(store)
+
+    async def mark_created(self, names: Sequence[TopicPartition]) -> None:
+        """Record that the directories of partitions exist, durably. Raises StorageError."""
+
+        def mark(database: sqlite3.Connection) -> None:
+            table = read_leases(database).table
+            database.executemany(
+                "UPDATE partitions SET is_created = 1 WHERE topic_id = ? AND partition = ?",
+                [(table.partitions[name].topic_id, name.partition) for name in names if name in table.partitions],
+            )
+
+        await self.transaction(mark)
+
+    async def choose(self, name: TopicPartition, node_id: NodeId | None) -> bool:
+        """Record the node that should lead a partition; its leader moves it. None: the one by rendezvous hash.
+
+        Returns False if there is no such partition. Raises StorageError.
+        """
+
+        def choose(database: sqlite3.Connection) -> bool:
+            lease = read_leases(database).table.partitions.get(name)
+            if lease is None:
+                return False
+            database.execute(
+                "UPDATE partitions SET wanted = ? WHERE topic_id = ? AND partition = ?",
+                (node_id, lease.topic_id, name.partition),
+            )
+            return True
+
+        return await self.transaction(choose)
+
+
+# In a transaction
+
+
+def read_leases(database: sqlite3.Connection) -> StoredLeases:
+    """Read all rows of nodes and partitions."""
+    table = LeaseTable()
+    endpoints: dict[NodeId, Endpoints] = {}
+    for node_id, state, listeners in database.execute("SELECT node_id, state, listeners FROM nodes"):
+        table.nodes[node_id] = NodeState(state)
+        endpoints[node_id] = {name: (host, port) for name, (host, port) in json.loads(listeners).items()}
+    left_off = {}
+    for name, topic_id, partition, leader, epoch, is_created, wanted, *offsets in database.execute(
+        "SELECT name, topic_id, partition, leader, leader_epoch, is_created, wanted, recovery_point, log_start_offset "
+        "FROM partitions JOIN topics USING (topic_id)"
+    ):
+        topic_partition = TopicPartition(name, partition)
+        table.partitions[topic_partition] = PartitionLease(bytes(topic_id), leader, epoch, bool(is_created), wanted)
+        left_off[topic_partition] = LeftOff(*offsets)
+    return StoredLeases(table, endpoints, left_off)
+
+
+def store_event(
+    database: sqlite3.Connection,
+    node_id: NodeId,
+    event: NodeEvent,
+    *,
+    endpoints: Endpoints | None = None,
+    left_off: Mapping[TopicPartition, LeftOff],
+) -> bool:
+    """See `LeaseStore.node_event`."""
+    table = read_leases(database).table
+    change = decide_event(table, node_id, event)
+    if change is None:
+        return False
+    led = set(table.led_by(node_id))
+    database.execute(
+        "INSERT INTO nodes (node_id, state, listeners) VALUES (?, ?, ?) "
+        "ON CONFLICT (node_id) DO UPDATE SET state = excluded.state, listeners = coalesce(?, listeners)",
+        (
+            node_id,
+            change.state.value,
+            json.dumps(dict(endpoints or {})),
+            None if endpoints is None else json.dumps(dict(endpoints)),
+        ),
+    )
+    _write_left_off(database, table, {name: offsets for name, offsets in left_off.items() if name in led})
+    _write_placed(database, table, change.placed)
+    return True
+
+
+def _write_placed(database: sqlite3.Connection, table: LeaseTable, placed: Iterable[Placed]) -> None:
+    database.executemany(
+        "UPDATE partitions SET leader = ?, leader_epoch = ? WHERE topic_id = ? AND partition = ?",
+        [
+            (one.leader, one.epoch, table.partitions[one.topic_partition].topic_id, one.topic_partition.partition)
+            for one in placed
+        ],
+    )
+
+
+def _write_left_off(
+    database: sqlite3.Connection, table: LeaseTable, left_off: Mapping[TopicPartition, LeftOff]
+) -> None:
+    """Only upwards: what was durable or deleted under an earlier leader still is."""
+    database.executemany(
+        "UPDATE partitions SET recovery_point = max(recovery_point, ?), log_start_offset = max(log_start_offset, ?) "
+        "WHERE topic_id = ? AND partition = ?",
+        [(*offsets, table.partitions[name].topic_id, name.partition) for name, offsets in left_off.items()],
+    )
+
+
+def _place_missing(database: sqlite3.Connection, name: str) -> None:
+    """Give each partition of a topic a row, and none a row that the topic has not."""
+    topic_id, count = database.execute(
+        "SELECT topic_id, partition_count FROM topics WHERE name = ?", (name,)
+    ).fetchone()
+    database.execute("DELETE FROM partitions WHERE topic_id = ? AND partition >= ?", (topic_id, count))
+    rows = database.execute("SELECT partition FROM partitions WHERE topic_id = ?", (topic_id,))
+    placed_before = {partition for (partition,) in rows}
+    nodes = database.execute("SELECT node_id, state FROM nodes")
+    table = LeaseTable({node_id: NodeState(state) for node_id, state in nodes})
+    names = [TopicPartition(name, partition) for partition in range(count) if partition not in placed_before]
+    database.executemany(
+        "INSERT INTO partitions (topic_id, partition, leader, leader_epoch) VALUES (?, ?, ?, ?)",
+        [
+            (topic_id, one.topic_partition.partition, one.leader, one.epoch)
+            for one in decide_creation(table, bytes(topic_id), names)
+        ],
+    )
+
+
+def _remove(database: sqlite3.Connection, name: str) -> None:
+    database.execute("DELETE FROM partitions WHERE topic_id = (SELECT topic_id FROM topics WHERE name = ?)", (name,))
+
+
+def place_all(database: sqlite3.Connection) -> None:
+    """Give every partition of every topic a row: of a file that one process has used so far."""
+    for (name,) in database.execute("SELECT name FROM topics").fetchall():
+        _place_missing(database, name)

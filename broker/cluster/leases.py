@@ -1,0 +1,223 @@
+"""Leases of nodes, and the placement of partitions that follows from them. Pure.
+
+A node holds one lease, from its start until it stops or dies; who leads a partition follows from the leases. A
+`decide_…` function reads a `LeaseTable` and returns the change; only `apply` changes the table. The caller stores the
+change in one transaction with the rows that it was decided from, so that two nodes never decide from the same state.
+
+Two rules fence, and both are the caller's to keep, as only it knows locks and files:
+- LOST is decided only by a caller that has the lock of the lost node's directory, so that process no longer runs;
+- a move is decided only by the leader itself, after it has closed the partition's log.
+So the files of a partition are closed whenever its leader changes, wherever they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+
+NodeId = int
+
+MOVED_TOGETHER: Final = 10
+"""Partitions that a node hands over at a time: each is without a leader while its files change hands."""
+INTERNAL_MOVED_TOGETHER: Final = 1
+"""Of internal topics: their next leader loads a coordinator's state."""
+
+
+class NodeState(StrEnum):
+    """State of a node. LEAVING: it still leads, and hands over. GONE: also a node that was never seen."""
+
+    ALIVE = "alive"
+    LEAVING = "leaving"
+    GONE = "gone"
+
+
+class NodeEvent(StrEnum):
+    """What happens to a node.
+
+    STARTED: its process has the lock of its directory, and opens its logs next.
+    DRAINED: an operator asks it to hand over all that it leads. RESUMED: the opposite.
+    STOPPED: it has closed its logs after a clean stop. It keeps its partitions, as it mostly starts again.
+    LOST:    another process has the lock of its directory: what it still leads is taken over.
+    """
+
+    STARTED = "started"
+    DRAINED = "drained"
+    RESUMED = "resumed"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+NODE_TRANSITIONS: Final[Mapping[tuple[NodeState, NodeEvent], NodeState]] = {
+    # A restart ends a drain: the operator's wish was for the process that is gone.
+    (NodeState.GONE, NodeEvent.STARTED): NodeState.ALIVE,
+    (NodeState.GONE, NodeEvent.LOST): NodeState.GONE,
+    (NodeState.ALIVE, NodeEvent.STARTED): NodeState.ALIVE,
+    (NodeState.ALIVE, NodeEvent.DRAINED): NodeState.LEAVING,
+    (NodeState.ALIVE, NodeEvent.RESUMED): NodeState.ALIVE,
+    (NodeState.ALIVE, NodeEvent.STOPPED): NodeState.GONE,
+    (NodeState.ALIVE, NodeEvent.LOST): NodeState.GONE,
+    (NodeState.LEAVING, NodeEvent.STARTED): NodeState.ALIVE,
+    (NodeState.LEAVING, NodeEvent.DRAINED): NodeState.LEAVING,
+    (NodeState.LEAVING, NodeEvent.RESUMED): NodeState.ALIVE,
+    (NodeState.LEAVING, NodeEvent.STOPPED): NodeState.GONE,
+    (NodeState.LEAVING, NodeEvent.LOST): NodeState.GONE,
+}
+"""The state after an event; an event that is missing is refused."""
+
+
+class Placed(NamedTuple):
+    """A partition's leader and the epoch in which it leads. leader: None while no node can lead."""
+
+    topic_partition: TopicPartition
+    leader: NodeId | None
+    epoch: int
+
+
+class Move(NamedTuple):
+    """A planned move of a partition from its leader, which leads in this epoch, to another node."""
+
+    topic_partition: TopicPartition
+    source: NodeId
+    epoch: int
+    target: NodeId
+
+
+@dataclass(slots=True)
+class PartitionLease:
+    """Who leads a partition.
+
+    is_created: whether its directory has certainly been created. From then on a directory that cannot be found is
+                lost, and never the sign of a partition that is new.
+    wanted:     the node that an operator has chosen; None: the one that rendezvous hashing prefers.
+    """
+
+    topic_id: bytes
+    leader: NodeId | None
+    epoch: int = 0
+    is_created: bool = False
+    wanted: NodeId | None = None
+
+
+@dataclass(slots=True)
+class LeaseTable:
+    """All nodes that were ever seen, and all partitions of all topics."""
+
+    nodes: dict[NodeId, NodeState] = field(default_factory=dict)
+    partitions: dict[TopicPartition, PartitionLease] = field(default_factory=dict)
+
+    def state(self, node_id: NodeId) -> NodeState:
+        return self.nodes.get(node_id, NodeState.GONE)
+
+    def nodes_in(self, state: NodeState) -> list[NodeId]:
+        return sorted(node_id for node_id, each in self.nodes.items() if each is state)
+
+    def led_by(self, node_id: NodeId) -> list[TopicPartition]:
+        return [name for name, lease in self.partitions.items() if lease.leader == node_id]
+
+
+class NodeChange(NamedTuple):
+    """A node's next state, and the partitions whose leader or epoch changes with it."""
+
+    node_id: NodeId
+    state: NodeState
+    placed: tuple[Placed, ...]
+
+
+def decide_event(table: LeaseTable, node_id: NodeId, event: NodeEvent) -> NodeChange | None:
+    """Decide what an event of a node changes; None if it is refused: the node is gone."""
+    state = table.state(node_id)
+    after = NODE_TRANSITIONS.get((state, event))
+    if after is None:
+        return None
+    placed: list[Placed] = []
+    if event is NodeEvent.STARTED:
+        candidates = sorted({*table.nodes_in(NodeState.ALIVE), node_id})
+        for name, lease in table.partitions.items():
+            if lease.leader is None:
+                placed.append(Placed(name, preferred(name, lease, candidates), lease.epoch + 1))
+            elif lease.leader == node_id:
+                # What it sent before it stopped may still arrive, and must be distinguishable from what it sends now.
+                placed.append(Placed(name, node_id, lease.epoch + 1))
+    elif event is NodeEvent.LOST:
+        candidates = heirs(table, node_id)
+        for name in table.led_by(node_id):
+            lease = table.partitions[name]
+            placed.append(Placed(name, preferred(name, lease, candidates), lease.epoch + 1))
+    return NodeChange(node_id, after, tuple(placed))
+
+
+def heirs(table: LeaseTable, node_id: NodeId) -> list[NodeId]:
+    """The nodes that may lead what a node has lost: those that leave only if no other is alive."""
+    for state in (NodeState.ALIVE, NodeState.LEAVING):
+        found = [each for each in table.nodes_in(state) if each != node_id]
+        if found:
+            return found
+    return []
+
+
+def decide_creation(table: LeaseTable, topic_id: bytes, names: Iterable[TopicPartition]) -> list[Placed]:
+    """Place partitions that are new."""
+    candidates = table.nodes_in(NodeState.ALIVE) or table.nodes_in(NodeState.LEAVING)
+    return [Placed(name, preferred(name, PartitionLease(topic_id, None), candidates), 0) for name in names]
+
+
+def due_moves(table: LeaseTable, node_id: NodeId) -> list[Move]:
+    """The next moves of partitions that a node leads and another one should: none of an internal topic before all
+    others have moved, and few at a time."""
+    candidates = table.nodes_in(NodeState.ALIVE)
+    moves = []
+    for name in sorted(table.led_by(node_id)):
+        lease = table.partitions[name]
+        target = preferred(name, lease, candidates)
+        if target is not None and target != node_id:
+            moves.append(Move(name, node_id, lease.epoch, target))
+    of_users = [move for move in moves if move.topic_partition.topic not in INTERNAL_TOPICS]
+    return of_users[:MOVED_TOGETHER] or moves[:INTERNAL_MOVED_TOGETHER]
+
+
+def decide_move(table: LeaseTable, move: Move) -> Placed | None:
+    """Decide a move; None if it is out of date: led by another node or in another epoch, or its target is not alive."""
+    lease = table.partitions.get(move.topic_partition)
+    if lease is None or (lease.leader, lease.epoch) != (move.source, move.epoch):
+        return None
+    if table.state(move.target) is not NodeState.ALIVE:
+        return None
+    return Placed(move.topic_partition, move.target, lease.epoch + 1)
+
+
+def preferred(name: TopicPartition, lease: PartitionLease, candidates: Sequence[NodeId]) -> NodeId | None:
+    """The node that should lead a partition: the one that was chosen for it, else the highest by rendezvous hash.
+
+    A node that joins gets about its share from all others, and between the others nothing moves.
+    """
+    if lease.wanted in candidates:
+        return lease.wanted
+    if not candidates:
+        return None
+    seed = lease.topic_id + name.partition.to_bytes(4, "big")
+    return max(candidates, key=lambda node_id: (_score(seed, node_id), node_id))
+
+
+def _score(seed: bytes, node_id: NodeId) -> bytes:
+    return hashlib.blake2b(seed + node_id.to_bytes(4, "big"), digest_size=8).digest()
+
+
+# Changing
+
+
+def apply(table: LeaseTable, change: NodeChange) -> None:
+    """Apply a node's event to the table."""
+    table.nodes[change.node_id] = change.state
+    for placed in change.placed:
+        apply_placed(table, placed)
+
+
+def apply_placed(table: LeaseTable, placed: Placed) -> None:
+    """Apply the new leader of a partition that exists to the table."""
+    lease = table.partitions[placed.topic_partition]
+    lease.leader, lease.epoch = placed.leader, placed.epoch

@@ -1,0 +1,210 @@
+"""Leases in the shared store, and what two processes see of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from fencepost.broker.cluster.lease_placement import LeasePlacement
+from fencepost.broker.cluster.lease_store import LeaseStore, LeftOff, place_all
+from fencepost.broker.cluster.leases import Move, NodeEvent, NodeState
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.shared_sqlite import prepare_shared
+from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
+from tests.broker.supervision.planting import until
+
+ORDERS = TopicMetadata("orders", b"o" * 16, 8)
+NAMES = ORDERS.partitions()
+
+
+class Member:
+    """One node's store and placement; notices: the partitions that the placement has notified of."""
+
+    def __init__(self, path: str, node_id: int) -> None:
+        self.node_id = node_id
+        self.store = LeaseStore(path)
+        self.placement = LeasePlacement(self.store, node_id, between_nodes="INTERNAL")
+        self.notices: list[TopicPartition] = []
+        self.placement.on_changed.append(self.notices.append)
+
+    async def open(self) -> None:
+        await self.store.open()
+        self.placement.follow()
+        endpoints = {"INTERNAL": ("10.0.0.1", 9000 + self.node_id), "CLIENTS": ("example.org", 9100 + self.node_id)}
+        assert await self.store.node_event(self.node_id, NodeEvent.STARTED, endpoints=endpoints)
+        await self.placement.refresh()
+
+    def led(self) -> list[TopicPartition]:
+        return [name for name in NAMES if self.placement.is_local(name)]
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> str:
+    path = str(tmp_path / FILE_NAME)
+    await prepare_shared(path)
+    return path
+
+
+@pytest.fixture
+async def two(path: str) -> AsyncIterator[tuple[Member, Member]]:
+    async with AsyncExitStack() as cleanup:
+        members = Member(path, 1), Member(path, 2)
+        for member in members:
+            await member.open()
+            cleanup.push_async_callback(member.store.close)
+        await until(lambda: members[0].placement.other_nodes())
+        yield members
+
+
+async def test_a_topic_is_placed_as_it_is_created_and_both_know_where(two: tuple[Member, Member]) -> None:
+    one, other = two
+    assert await one.store.create_topic(ORDERS)
+    led = one.led()
+    assert 0 < len(led) < 8, "known before create_topic returns"
+    assert sorted(one.notices) == NAMES
+    await until(lambda: other.notices)
+    assert sorted(led + other.led()) == NAMES
+    for name in NAMES:
+        leaders = {member.placement.leader(name) for member in two}
+        assert len(leaders) == 1
+        assert one.placement.leader_epoch(name) == 0
+
+
+async def test_a_node_has_an_address_for_the_clients_of_each_listener(two: tuple[Member, Member]) -> None:
+    (node,) = two[0].placement.other_nodes()
+    assert node[:3] == (2, "10.0.0.1", 9002)
+    assert node.at("CLIENTS") == (2, "example.org", 9102, ())
+    assert node.at("UNKNOWN")[:3] == (2, "10.0.0.1", 9002)
+    assert two[0].placement.address(2) == node
+
+
+async def test_a_topic_that_grows_keeps_what_is_placed_and_one_that_is_deleted_leaves_nothing(
+    two: tuple[Member, Member],
+) -> None:
+    one, _ = two
+    await one.store.create_topic(ORDERS)
+    before = dict(one.placement.known.table.partitions)
+    await one.store.set_partition_count("orders", 12)
+    after = one.placement.known.table.partitions
+    assert len(after) == 12
+    assert {name: after[name] for name in NAMES} == before
+    await one.store.set_partition_count("orders", 8)
+    assert len(one.placement.known.table.partitions) == 8
+    one.notices.clear()
+    await one.store.delete_topic("orders")
+    assert await one.store.read(lambda database: database.execute("SELECT * FROM partitions").fetchall()) == []
+    await one.placement.refresh()
+    assert sorted(one.notices) == NAMES
+    assert one.placement.leader(NAMES[0]) is None
+
+
+async def test_what_a_lost_node_led_is_led_by_the_other_from_where_it_was_left(two: tuple[Member, Member]) -> None:
+    one, other = two
+    await one.store.create_topic(ORDERS)
+    lost = one.led()
+    left_off = {lost[0]: LeftOff(70, 20), other.led()[0] if other.led() else NAMES[0]: LeftOff(5, 5)}
+    assert await other.store.node_event(1, NodeEvent.LOST, left_off=left_off)
+    await other.placement.refresh()
+    assert other.led() == NAMES
+    assert {other.placement.leader_epoch(name) for name in lost} == {1}
+    assert other.placement.left_off(lost[0]) == (70, 20)
+    assert other.placement.other_nodes() == []
+    await until(lambda: not one.led())
+    assert await other.store.node_event(1, NodeEvent.DRAINED) is False
+    assert (await other.store.load_leases()).table.nodes[1] is NodeState.GONE
+
+
+async def test_a_partition_is_moved_by_its_leader_after_it_has_resigned(two: tuple[Member, Member]) -> None:
+    one, other = two
+    await one.store.create_topic(ORDERS)
+    name = one.led()[0]
+    assert await other.store.choose(name, 2)
+    await until(lambda: one.placement.due_moves())
+    (move,) = one.placement.due_moves()
+    assert move == Move(name, 1, 0, 2)
+    one.notices.clear()
+    one.placement.resign([name])
+    assert one.notices == [name]
+    assert not one.placement.is_local(name)
+    assert one.placement.leader(name) is None
+    assert one.placement.due_moves() == [], "it is on its way"
+    (placed,) = await one.store.move({move: LeftOff(10, 3)})
+    assert placed == (name, 2, 1)
+    await one.placement.refresh()
+    one.placement.end_handing_over([name])
+    assert one.placement.leader(name) == one.placement.address(2)
+    await until(lambda: other.placement.is_local(name))
+    assert other.placement.left_off(name) == (10, 3)
+    assert await one.store.move({move: LeftOff(11, 4)}) == [], "out of date by now"
+    assert await other.store.choose(TopicPartition("unknown", 0), 2) is False
+
+
+async def test_a_move_that_is_refused_leaves_the_partition_where_it_was(two: tuple[Member, Member]) -> None:
+    one, other = two
+    await one.store.create_topic(ORDERS)
+    name = one.led()[0]
+    await one.store.choose(name, 2)
+    await one.placement.refresh()
+    moves = one.placement.due_moves()
+    one.placement.resign([name])
+    await other.store.node_event(2, NodeEvent.DRAINED)
+    assert await one.store.move({move: LeftOff(0, 0) for move in moves}) == []
+    one.notices.clear()
+    await one.placement.refresh()
+    one.placement.end_handing_over([name])
+    assert one.placement.is_local(name)
+    assert one.notices == [name], "it is opened again"
+
+
+async def test_partitions_are_lost_before_others_are_gained(two: tuple[Member, Member]) -> None:
+    one, other = two
+    await one.store.create_topic(ORDERS)
+    lost, gained = one.led()[0], next(name for name in NAMES if name not in one.led())
+    order: list[tuple[TopicPartition, bool]] = []
+    one.placement.stop_following()
+    one.placement.on_changed.append(lambda name: order.append((name, one.placement.is_local(name))))
+    await other.store.move({Move(gained, 2, 0, 1): LeftOff(0, 0), Move(lost, 1, 0, 2): LeftOff(0, 0)})
+    await one.placement.refresh()
+    assert order == [(lost, False), (gained, True)]
+
+
+async def test_a_directory_that_was_created_is_remembered(two: tuple[Member, Member]) -> None:
+    one, other = two
+    await one.store.create_topic(ORDERS)
+    assert not one.placement.is_created(NAMES[0])
+    await one.store.mark_created([NAMES[0], TopicPartition("unknown", 0)])
+    await until(lambda: other.placement.is_created(NAMES[0]))
+    assert not other.placement.is_created(NAMES[1])
+
+
+async def test_nodes_that_change_the_leases_at_the_same_time_undo_nothing(two: tuple[Member, Member]) -> None:
+    one, other = two
+    topics = [TopicMetadata(f"topic-{index}", bytes([index]) * 16, 3) for index in range(20)]
+    await asyncio.gather(
+        *((one if index % 2 else other).store.create_topic(topic) for index, topic in enumerate(topics)),
+        *(other.store.node_event(3, NodeEvent.STARTED) for _ in range(5)),
+        *(one.store.node_event(3, NodeEvent.LOST) for _ in range(5)),
+    )
+    leases = (await one.store.load_leases()).table
+    assert len(leases.partitions) == 60
+    leaders = {lease.leader for lease in leases.partitions.values()}
+    assert leaders <= {1, 2, 3}
+    assert leases.nodes[3] is NodeState.ALIVE or 3 not in leaders
+
+
+async def test_topics_of_one_process_are_placed_when_it_becomes_several(tmp_path: Path) -> None:
+    path = str(tmp_path / FILE_NAME)
+    alone = SqliteMetadataStore(path)
+    await alone.open()
+    await alone.create_topic(ORDERS)
+    await alone.close()
+    await prepare_shared(path, work=place_all)
+    member = Member(path, 1)
+    await member.open()
+    assert member.led() == NAMES
+    await member.store.close()
