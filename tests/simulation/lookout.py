@@ -13,26 +13,36 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from fencepost.protocol.record_batch import read_header
 from tests.simulation.cluster_lookout import CLUSTER_SITUATIONS, ClusterLookout
 from tests.simulation.crossing import Crossings
+from tests.simulation.invariants.transaction_log import ONGOING, StateRecord
 from tests.simulation.nemesis import Fault
 from tests.simulation.situations import (
     A_COMMIT_IS_IN_DOUBT,
     A_DUPLICATE_IS_ACKNOWLEDGED,
     A_GROUP_MOVES_ON_IN_A_TRANSACTION,
+    A_KEPT_TRANSACTION_IS_ENDED,
+    A_KEPT_TRANSACTION_IS_LOADED,
     A_LATER_SEGMENT_HAS_ABORTS,
     A_LOG_IS_WANTED_BEFORE_IT_IS_OPEN,
     A_MARKER_IS_WRITTEN_AGAIN,
+    A_PREPARED_TRANSACTION_IS_ENDED_BY_ITS_PAIR,
     A_PREPARED_TRANSACTION_IS_LOADED,
+    A_PREPARED_TRANSACTION_IS_OVERRULED,
     A_PRODUCER_ID_IS_REPLACED,
     A_SEGMENT_ROLLS,
     A_SNAPSHOT_IS_READ,
     A_ZOMBIE_IS_FENCED,
     AN_EPOCH_IS_EXHAUSTED,
     AN_ID_EXPIRES,
+    AN_OLD_PAIR_IS_REFUSED,
     CLIENTS_COME_BEFORE_LOGS_ARE_OPEN,
     SOMETHING_UNFORESEEN_IS_RAISED,
+    THE_END_OF_A_KEPT_TRANSACTION_IS_REPEATED,
+    TIME_PASSES_OVER_A_TRANSACTION,
+    TWO_SESSIONS_KEEP,
 )
 from tests.simulation.trace import Exchange
 
@@ -55,6 +65,7 @@ _LOGGED: Final = {
     "index_rebuilt": "an index is built anew",
     "topic_deleted": "a topic is deleted",
     "unclean_stop_found": "a broker finds an unclean stop",
+    "transaction_kept": "a session keeps the transaction of the one before",
 }
 
 # Not all replies that a producer can get: the scenarios have those that correct clients never get.
@@ -95,12 +106,21 @@ SITUATIONS: Final = (
     A_SNAPSHOT_IS_READ,
     CLIENTS_COME_BEFORE_LOGS_ARE_OPEN,
     A_LOG_IS_WANTED_BEFORE_IT_IS_OPEN,
+    TWO_SESSIONS_KEEP,
+    TIME_PASSES_OVER_A_TRANSACTION,
+    A_KEPT_TRANSACTION_IS_ENDED,
+    A_KEPT_TRANSACTION_IS_LOADED,
+    A_PREPARED_TRANSACTION_IS_ENDED_BY_ITS_PAIR,
+    A_PREPARED_TRANSACTION_IS_OVERRULED,
+    THE_END_OF_A_KEPT_TRANSACTION_IS_REPEATED,
+    AN_OLD_PAIR_IS_REFUSED,
     *CLUSTER_SITUATIONS,
 )
 
 _LATER_SEGMENT: Final = re.compile(r".*/(?!0{20})\d{20}\.(log|txnindex)")
 _PREPARED: Final = (2, 3)
 _RESERVED_EPOCH: Final = 32767
+DAY_MS: Final = 86_400_000
 
 
 class Lookout:
@@ -113,6 +133,7 @@ class Lookout:
         self._marked: set[tuple[PartitionHistory, int]] = set()
         self._producer_ids: dict[str, int] = {}
         self._states: dict[str, tuple[int, int]] = {}
+        self._kept: dict[str, tuple[StateRecord, int]] = {}
         world.disk_observers.append(self._disk_changed)
         evidence.on_appended.append(self._appended)
 
@@ -120,6 +141,8 @@ class Lookout:
         """A broker has logged something."""
         if event == "logs_opened" and fields.get("unopened"):
             self._world.reached[CLIENTS_COME_BEFORE_LOGS_ARE_OPEN] += 1
+        if event == "transaction_in_doubt" and fields["age_ms"] > DAY_MS:
+            self._world.reached[TIME_PASSES_OVER_A_TRANSACTION] += 1
         situation = _LOGGED.get(event)
         if situation is not None:
             self._world.reached[situation] += 1
@@ -127,6 +150,7 @@ class Lookout:
     def look_back(self) -> None:
         """In the end, at what passed over the wire."""
         self._cluster.look_back()
+        self._look_at_two_phases()
         unanswered: set[tuple[object, ...]] = set()
         for exchange in self._world.trace.exchanges:
             api = ApiKey(exchange.request.api_key)
@@ -175,6 +199,7 @@ class Lookout:
         if history.topic_partition.topic == TRANSACTION_STATE_TOPIC:
             for record in self._evidence.transactions.of_batch(batch):
                 self._note_state(record.transactional_id, record.value)
+                self._note_kept(record)
         elif batch.is_control:
             if (history, batch.producer_id) in self._marked:
                 self._world.reached[A_MARKER_IS_WRITTEN_AGAIN] += 1
@@ -198,6 +223,38 @@ class Lookout:
         if state in _PREPARED and start_count > started_at:
             reached[A_PREPARED_TRANSACTION_IS_LOADED] += 1
         self._states[transactional_id] = value.transaction_status, start_count
+
+    def _note_kept(self, record: StateRecord) -> None:
+        before, started_at = self._kept.pop(record.transactional_id, (None, 0))
+        start_count = sum(broker.start_count for broker in self._world.brokers.values())
+        if before is not None and start_count > started_at:
+            self._world.reached[A_KEPT_TRANSACTION_IS_LOADED] += 1
+        if record.is_kept and record.state == ONGOING:
+            if before is not None:
+                self._world.reached[TWO_SESSIONS_KEEP] += 1
+            self._kept[record.transactional_id] = record, start_count
+
+    def _look_at_two_phases(self) -> None:
+        """Which sessions asked again for the end of what they kept, and which asked with an old pair."""
+        keeping = {
+            (transaction.transactional_id, *transaction.kept_by)
+            for transaction in self._evidence.transactions.all()
+            if transaction.kept_by is not None
+        }
+        answered: set[tuple[object, ...]] = set()
+        for exchange in self._world.trace.exchanges:
+            request, response = exchange.request, exchange.response
+            if isinstance(request, EndTxnRequest) and keeping:
+                session = request.transactional_id, request.producer_id, request.producer_epoch
+                if session in answered and response is not None and response.error_code == ErrorCode.NONE:
+                    self._world.reached[THE_END_OF_A_KEPT_TRANSACTION_IS_REPEATED] += 1
+                if session in keeping:
+                    answered.add(session)
+            elif isinstance(request, InitProducerIdRequest) and request.producer_id >= 0 and response is not None:
+                order = self._evidence.sent_order.get(exchange.number, 0)
+                states = self._evidence.transactions.states_between(request.transactional_id or "", order, order)
+                if response.error_code == ErrorCode.PRODUCER_FENCED and states == {ONGOING}:
+                    self._world.reached[AN_OLD_PAIR_IS_REFUSED] += 1
 
 
 def _error_codes(message: Any) -> Iterator[int]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 CRASH_WITHIN_OPERATIONS = 60
+MONTH_MS = 30 * 86_400_000
 LONGEST_FAULT_S = 60.0
 
 
@@ -49,6 +50,7 @@ class Fault(Enum):
     BROKERS_FAR = "messages between two brokers take long for a while"
     BROKERS_LOSE = "messages between two brokers get lost for a while"
     BROKERS_REPEAT = "messages between two brokers arrive once more, later"
+    MONTH = "a month passes on the clocks of all brokers"
 
 
 OF_CLUSTERS = frozenset(
@@ -117,6 +119,7 @@ class Nemesis:
             Fault.ZOMBIE: self._make_zombie,
             Fault.LATE_REQUESTS: self._repeat_requests,
             Fault.UNFORESEEN: self._raise_something_unforeseen,
+            Fault.MONTH: self._let_a_month_pass,
         }
         if cluster is not None:
             self._acts |= {
@@ -287,6 +290,11 @@ class Nemesis:
         jump_ms = self._chance.choice((-5_000, -300, 300, 5_000, 60_000))
         self._happened(f"{broker.host}: its clock jumps by {jump_ms} ms")
         broker.clock.skew_ms += jump_ms
+
+    async def _let_a_month_pass(self) -> None:
+        self._happened("a month passes")
+        for broker in self._brokers:
+            broker.clock.skew_ms += MONTH_MS
 
     # Clients
 

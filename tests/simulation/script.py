@@ -24,6 +24,7 @@ from tests.simulation.clients.applications import (
 )
 from tests.simulation.clients.libraries import VERSION_1_LIBRARIES, VERSION_2_LIBRARIES, Library
 from tests.simulation.clients.tenant import tenant
+from tests.simulation.clients.two_phase import resolver, two_phase_writer
 from tests.simulation.nemesis import OF_CLUSTERS, OF_VERSION_2, Fault
 from tests.simulation.principals import TENANT, security_settings
 
@@ -35,6 +36,9 @@ SCRATCH: Final = "scratch"
 LAST_EPOCH: Final = 32766
 TRANSFORMERS: Final = "transformers"
 READERS: Final = "readers"
+KEEPER: Final = "keeper"
+NAMED: Final = "named"
+RESOLVER: Final = "resolver"
 TRANSACTIONAL_WRITERS: Final = ("writer-", "keyed-")
 
 
@@ -61,6 +65,7 @@ class Script:
 
     epochs: that transactional ids have reached before.
     repeatable: the roles whose requests may arrive once more, later.
+    two_phase: the roles that commit in a database, too; each recovers once more when all is over.
     is_secured: whether there are rights, with a tenant whose rights change.
     """
 
@@ -77,6 +82,7 @@ class Script:
     node_count: int
     has_version_1: bool
     repeatable: list[str]
+    two_phase: list[str] = field(default_factory=list)
     is_secured: bool = False
 
     def recorded_partitions(self) -> list[TopicPartition]:
@@ -124,7 +130,46 @@ def write_script(chance: random.Random) -> Script:
     # A node does not hear of rules that another one has changed.
     if node_count == 1 and chance.random() < 0.5:
         _secure(script)
+    if chance.random() < 0.3:
+        _commit_in_two_phases(script, chance, libraries)
     return script
+
+
+def _commit_in_two_phases(script: Script, chance: random.Random, libraries: Sequence[Library]) -> None:
+    """There are applications that commit in a database, too; a month is nothing to their transactions."""
+    settings, roles = script.settings, script.roles
+    settings["unstable.api.versions.enable"] = settings["transaction.two.phase.commit.enable"] = "true"
+    settings["fencepost.two.phase.transactional.ids"] = f"{NAMED}-*"
+    settings["fencepost.two.phase.warn.age.ms"] = "1000"
+    topics = [topic for topic in script.topics if topic.name in (INPUT, OUTPUT)]
+    written = [partition for topic in topics for partition in topic.partitions()]
+    habits = Habits(written, batches=2, records=2, abort_probability=0.15, pause_s=(0.01, 0.3))
+    kinds = chance.choice(((KEEPER,), (KEEPER,), (NAMED,), (KEEPER, NAMED)))
+    # Late repeats of requests are only to be stood by version 2.
+    library = chance.choice(libraries)
+    for kind in kinds:
+        roles[kind] = two_phase_writer(
+            f"{kind}-0",
+            library,
+            habits,
+            keeps=kind == KEEPER,
+            haunts=chance.random() < 0.6,
+            has_rival=chance.random() < 0.5,
+            transaction_timeout_ms=script.transaction_timeout_ms,
+        )
+        script.two_phase.append(kind)
+    if not script.has_version_1:
+        script.repeatable += kinds
+    if chance.random() < 0.4:
+        roles[RESOLVER] = resolver([f"{kind}-0" for kind in kinds], library, overrules=chance.random() < 0.5)
+    if script.epochs and KEEPER in kinds:
+        script.epochs[f"{KEEPER}-0"] = LAST_EPOCH - chance.randint(0, 8)
+    if chance.random() < 0.4:
+        script.faults.append(Fault.MONTH)
+        # What else is forgotten or deleted after a month would be missed.
+        settings["log.retention.ms"] = "-1"
+        settings["offsets.retention.minutes"] = str(50 * 365 * 24 * 60)
+        settings["producer.id.expiration.ms"] = str(2**31 - 1)
 
 
 def _secure(script: Script) -> None:
@@ -259,7 +304,7 @@ def _faults(chance: random.Random, impossible: Collection[Fault]) -> list[Fault]
         fault
         for fault in Fault
         if fault not in impossible
-        and fault is not Fault.UNFORESEEN
+        and fault not in (Fault.UNFORESEEN, Fault.MONTH)
         and chance.random() < (0.7 if fault in OF_CLUSTERS or fault in OF_VERSION_2 else 0.4)
     ]
     return chosen or [Fault.CRASH]

@@ -19,6 +19,15 @@ CLIENTS_COME_BEFORE_LOGS_ARE_OPEN: Final = "a broker serves clients before all i
 A_LOG_IS_WANTED_BEFORE_IT_IS_OPEN: Final = "a client asks for a log that a start has left for later"
 A_PREPARED_TRANSACTION_IS_LOADED: Final = "a broker dies between Prepare and Complete"
 
+TWO_SESSIONS_KEEP: Final = "two sessions, one after the other, keep the same transaction"
+TIME_PASSES_OVER_A_TRANSACTION: Final = "a month passes over a transaction of a two-phase commit"
+A_KEPT_TRANSACTION_IS_ENDED: Final = "a kept transaction is ended by the newest session"
+A_KEPT_TRANSACTION_IS_LOADED: Final = "a broker starts with a kept transaction"
+A_PREPARED_TRANSACTION_IS_ENDED_BY_ITS_PAIR: Final = "a prepared transaction is ended by another process, by its pair"
+A_PREPARED_TRANSACTION_IS_OVERRULED: Final = "an administrator ends a prepared transaction"
+THE_END_OF_A_KEPT_TRANSACTION_IS_REPEATED: Final = "the end of a kept transaction is asked for and answered again"
+AN_OLD_PAIR_IS_REFUSED: Final = "an InitProducerId that expects an old pair is refused while a transaction is open"
+
 SOMETHING_UNFORESEEN_IS_RAISED: Final = "an exception that nobody foresaw is raised in a broker"
 
 OTHERS_TAKE_OVER: Final = "other brokers take over from a dead one"

@@ -181,6 +181,10 @@ class _Teller:
         await self._heal()
         stage.is_over = True
         await self._farewell([*actors, *changing])
+        recovering = [actor for actor in actors if actor.name in script.two_phase]
+        for actor in recovering:
+            actor.start()
+        await self._farewell(recovering)
         await self._settle(witness, script)
         await self._final_read(witness, script, stage)
         watch.cancel()

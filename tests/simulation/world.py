@@ -11,6 +11,7 @@ from typing import Any
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.client import SimulatedClient
+from tests.simulation.clients.ledger import Ledger
 from tests.simulation.disk import Operation
 from tests.simulation.loop import SimulatedClock, VirtualTimeLoop
 from tests.simulation.network import SimulatedNetwork
@@ -25,6 +26,7 @@ class World:
     aged: the epochs of transactional ids that are older than the world.
     reached: the situations that came up, and how often, see `tests.simulation.situations`.
     secured: the clients whose rights change.
+    ledgers: the databases of applications that commit in two phases, by name.
     placement_observers: called with a partition and the nodes that it went from and to, once its files are there.
     disk_observers: called with the broker after each operation on its disk, in the order in which they took effect.
     """
@@ -41,6 +43,7 @@ class World:
         self.reached: Counter[str] = Counter()
         self.aged: dict[str, int] = {}
         self.secured: set[str] = set()
+        self.ledgers: dict[str, Ledger] = {}
         self.placement_observers: list[Callable[[TopicPartition, int, int], None]] = []
         self.disk_observers: list[Callable[[SimulatedBroker, Operation], None]] = []
 

@@ -40,7 +40,7 @@ class Habits:
     pause_s: tuple[float, float] = (0.01, 0.4)
 
 
-def _send_some(life: Life, producer: Producer, habits: Habits) -> None:
+def send_some(life: Life, producer: Producer, habits: Habits) -> None:
     chance = life.chance
     for _ in range(chance.randint(1, habits.batches)):
         topic_partition = chance.choice(habits.topics)
@@ -86,7 +86,7 @@ async def _write_transaction(life: Life, producer: TransactionalProducer, habits
     producer.begin()
     try:
         for _ in range(life.chance.randint(1, 3)):
-            _send_some(life, producer, habits)
+            send_some(life, producer, habits)
             if life.chance.random() < 0.5:
                 await life.think(0.0, 0.1)
         if life.chance.random() < habits.idle_probability:
@@ -113,7 +113,7 @@ def plain_writer(
             try:
                 await producer.start()
                 while life.goes_on():
-                    _send_some(life, producer, habits)
+                    send_some(life, producer, habits)
                     if life.chance.random() < 0.5:
                         await producer.flush()
                     await life.think(*habits.pause_s)

@@ -144,20 +144,21 @@ class Producer:
     async def _init_producer_id(self, *, keeps_identity: bool = False, timeout_ms: int = 60_000) -> None:
         """Raises Fatal."""
 
-        def request() -> InitProducerIdRequest:
-            return InitProducerIdRequest(
-                transactional_id=self._transactional_id,
-                transaction_timeout_ms=timeout_ms,
-                producer_id=self.identity.producer_id if keeps_identity else NO_PRODUCER_ID,
-                producer_epoch=self.identity.producer_epoch if keeps_identity else NO_PRODUCER_EPOCH,
-            )
+        request = InitProducerIdRequest(
+            transactional_id=self._transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=self.identity.producer_id if keeps_identity else NO_PRODUCER_ID,
+            producer_epoch=self.identity.producer_epoch if keeps_identity else NO_PRODUCER_EPOCH,
+        )
+        await self._initialize(request, self._library.init_producer_id_version)
+
+    async def _initialize(self, request: InitProducerIdRequest, version: int) -> Any:
+        """Begin with the identity in the response, which is returned. Raises Abortable and Fatal."""
 
         async def attempt() -> Any:
             if self._transactional_id is None:
-                return await self._ask_any_node(request())
-            return await self._cluster.ask_coordinator(
-                TRANSACTION, self._transactional_id, request(), self._library.init_producer_id_version
-            )
+                return await self._cluster.send(self._cluster.any_node(), request, version)
+            return await self._cluster.ask_coordinator(TRANSACTION, self._transactional_id, request, version)
 
         response, _ = await self._finish_once_more(
             ApiKey.INIT_PRODUCER_ID, attempt, lambda response: response.error_code
@@ -165,10 +166,7 @@ class Producer:
         self.identity.producer_id = response.producer_id
         self.identity.producer_epoch = response.producer_epoch
         self._sender.start_over(new_sequences=True)
-
-    async def _ask_any_node(self, request: InitProducerIdRequest) -> Any:
-        address = self._cluster.any_node()
-        return await self._cluster.send(address, request, self._library.init_producer_id_version)
+        return response
 
     async def _finish_once_more(
         self,
@@ -332,6 +330,11 @@ class TransactionalProducer(Producer):
             call.ok()
             self._start_over()
             return
+        await self._request_end(call, committed=committed)
+        self._start_over()
+
+    async def _request_end(self, call: Call | None, *, committed: bool) -> None:
+        """Raises Abortable and Fatal."""
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.identity.producer_id,
@@ -349,7 +352,6 @@ class TransactionalProducer(Producer):
         if self._is_implicit:
             self.identity.producer_id = response.producer_id
             self.identity.producer_epoch = response.producer_epoch
-        self._start_over()
 
     def _start_over(self) -> None:
         self._failure = None

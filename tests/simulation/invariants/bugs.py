@@ -25,13 +25,14 @@ from fencepost.broker.requests import produce_verification
 from fencepost.broker.requests.produce_append import ProduceAppend
 from fencepost.broker.requests.rights_gate import RestrictedRequest
 from fencepost.broker.security.authorizer import Authorizer
-from fencepost.broker.transaction import shard
+from fencepost.broker.transaction import metadata, shard
 from fencepost.broker.transaction.completion import Completion
-from fencepost.broker.transaction.metadata import TransactionMetadata
+from fencepost.broker.transaction.metadata import Producer, TransactionMetadata
 from fencepost.broker.transaction.producer_ids import ProducerIdBlock, ProducerIds
 from fencepost.broker.transaction.shard import TransactionShard
 from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
+    KEPT,
     TableAction,
     TransactionCell,
     TransactionEvent,
@@ -272,6 +273,101 @@ def the_end_of_a_transaction_keeps_its_epoch() -> AbstractContextManager[Any]:
         patch.object(TransactionMetadata, "_prepared_with_next_epoch", prepared),
         patch.object(ProducerState, "check_marker", lambda self, *marker: ErrorCode.NONE),
     )
+
+
+# Transactions of two-phase commits
+
+
+def who_keeps_gets_the_pair_of_the_session_before() -> AbstractContextManager[Any]:
+    original = TransactionShard._keep
+
+    def keep(self: TransactionShard, *about: Any) -> Any:
+        with patch.object(TransactionShard, "_successor", lambda self, producer: producer):
+            return original(self, *about)
+
+    return patch.object(TransactionShard, "_keep", keep)
+
+
+def the_end_of_a_kept_transaction_raises_no_epoch() -> AbstractContextManager[Any]:
+    """A late EndTxn of the session would end its next transaction."""
+    original = TransactionMetadata.kept_prepared
+
+    def prepared(self: TransactionMetadata, **options: Any) -> TransactionMetadata:
+        return original(self, **{**options, "successor": self.client})
+
+    return patch.object(TransactionMetadata, "kept_prepared", prepared)
+
+
+def markers_of_kept_transactions_have_the_epoch_of_the_data() -> AbstractContextManager[Any]:
+    original = TransactionMetadata._kept_ended
+
+    def ended(self: TransactionMetadata, *about: Any, **options: Any) -> TransactionMetadata:
+        return original(self, *about, **options)._replace(producer_epoch=self.producer_epoch)
+
+    return _together(
+        patch.object(TransactionMetadata, "_kept_ended", ended),
+        patch.object(ProducerState, "check_marker", lambda self, *marker: ErrorCode.NONE),
+    )
+
+
+def a_kept_transaction_begins_anew() -> AbstractContextManager[Any]:
+    original = TransactionMetadata.kept
+
+    def kept(self: TransactionMetadata, **options: Any) -> TransactionMetadata:
+        return original(self, **options)._replace(start_ms=options["now_ms"])
+
+    return patch.object(TransactionMetadata, "kept", kept)
+
+
+def who_keeps_sets_the_time_out() -> AbstractContextManager[Any]:
+    """A session that knows nothing of the two-phase commit has what was prepared aborted."""
+    original = TransactionMetadata.kept
+
+    def kept(self: TransactionMetadata, **options: Any) -> TransactionMetadata:
+        return original(self, **options)._replace(timeout_ms=options["timeout_ms"])
+
+    return patch.object(TransactionMetadata, "kept", kept)
+
+
+def who_wrote_a_kept_transaction_may_end_it() -> AbstractContextManager[Any]:
+    original = metadata.fence
+
+    def fence(about: TransactionMetadata, producer: Producer) -> ErrorCode:
+        is_writer = about.state is KEPT and producer == about.producer
+        return ErrorCode.NONE if is_writer else original(about, producer)
+
+    return patch.object(metadata, "fence", fence)
+
+
+def prepared_transactions_are_fenced_by_the_pair_that_wrote_them() -> AbstractContextManager[Any]:
+    original = metadata.fence
+
+    def fence(about: TransactionMetadata, producer: Producer) -> ErrorCode:
+        if about.state.is_prepared:
+            return ErrorCode.NONE if producer == about.producer else ErrorCode.PRODUCER_FENCED
+        return original(about, producer)
+
+    return patch.object(metadata, "fence", fence)
+
+
+def expected_pairs_are_compared_by_their_ids_alone() -> AbstractContextManager[Any]:
+    return patch.object(
+        shard, "_is_owner", lambda about, expected: expected.producer_id in (about.producer_id, about.next_producer_id)
+    )
+
+
+def a_month_ends_a_two_phase_commit() -> AbstractContextManager[Any]:
+    """The time-out that stands for none is believed."""
+    return patch.object(shard, "TWO_PHASE_COMMIT_TIMEOUT_MS", -1)
+
+
+def a_repeated_end_is_always_acknowledged() -> AbstractContextManager[Any]:
+    def look_up(version: TransactionVersion, event: TransactionEvent, state: TransactionState) -> TransactionCell:
+        cell = lookup(version, event, state)
+        is_repeat = event in (TransactionEvent.RETRY_COMMIT, TransactionEvent.RETRY_ABORT)
+        return TableAction.ACKNOWLEDGE if is_repeat and cell is ErrorCode.INVALID_TXN_STATE else cell
+
+    return patch.object(shard, "lookup", look_up)
 
 
 # Groups and replies

@@ -255,9 +255,9 @@ class EveryTransactionEnds(Invariant):
                 continue
             if self.evidence.transactions.current(transaction.transactional_id) is not transaction:
                 continue
-            if value.transaction_timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
+            if transaction.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
                 continue
-            due_ms = max(value.transaction_start_timestamp_ms + value.transaction_timeout_ms, ready_ms)
+            due_ms = max(value.transaction_start_timestamp_ms + transaction.timeout_ms, ready_ms)
             if self.evidence.now_ms > due_ms + TIME_OUT_GRACE_MS + 2 * self.evidence.clock_spread_s * 1000:
                 yield self.violation(f"{transaction.transactional_id} should have timed out", transaction)
 

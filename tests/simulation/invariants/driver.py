@@ -44,6 +44,7 @@ ATTEMPTS = 200
 GROUP = "group"
 TOPIC = "out"
 OUT_0, OUT_1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+TWO_PHASE = {"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"}
 RETRIED = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -140,15 +141,23 @@ class Producer:
         self._stage = stage
         self._sequences: dict[TopicPartition, int] = {}
 
-    async def initialize(self, *, timeout_ms: int = 60_000, expecting: bool = False) -> Any:
-        """InitProducerId, until it is answered. expecting: with the identity so far (KIP-360)."""
+    async def initialize(
+        self, *, timeout_ms: int = 60_000, expecting: bool = False, two_phase: bool = False, keeping: bool = False
+    ) -> Any:
+        """InitProducerId, until it is answered.
+
+        expecting: with the identity so far (KIP-360). two_phase, keeping: KIP-939; the broker needs TWO_PHASE.
+        """
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=timeout_ms,
             producer_id=self.producer_id if expecting else -1,
             producer_epoch=self.producer_epoch if expecting else -1,
+            enable2_pc=two_phase,
+            keep_prepared_txn=keeping,
         )
-        response = await retried(lambda: self.request(request, 4), lambda response: response.error_code)
+        version = 6 if two_phase or keeping else 4
+        response = await retried(lambda: self.request(request, version), lambda response: response.error_code)
         if response.error_code == ErrorCode.NONE:
             self.take_identity(response)
         return response

@@ -19,6 +19,7 @@ from fencepost.broker.kernel.topic_partition import (
 )
 from fencepost.broker.log.partition_files import METADATA_FILE
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from tests.simulation.broker import DATA_DIRECTORY
 from tests.simulation.disk import Operation
 from tests.simulation.invariants.history import PartitionHistory
@@ -79,6 +80,7 @@ class Evidence:
         self._unserved: dict[int, None] = {}
         self._unrecovered: dict[int, None] = {}
         self._waiting: list[Exchange] = []
+        self._sessions: dict[str, list[Exchange]] = {}
         self._seen_entries = 0
         world.disk_observers.append(self._disk_changed)
         world.placement_observers.append(self._moved)
@@ -98,6 +100,10 @@ class Evidence:
             for broker in self.world.brokers.values()
         ]
         return min(expirations_ms) / 1000 - self.clock_spread_s
+
+    def requests_about(self, transactional_id: str) -> list[Exchange]:
+        """All InitProducerId and EndTxn of a transactional id so far."""
+        return self._sessions.get(transactional_id, [])
 
     @property
     def now_s(self) -> float:
@@ -352,6 +358,8 @@ class Evidence:
             if isinstance(entry, Exchange):
                 self.sent_order[entry.number] = self.order
                 self._waiting.append(entry)
+                if isinstance(entry.request, InitProducerIdRequest | EndTxnRequest):
+                    self._sessions.setdefault(entry.request.transactional_id or "", []).append(entry)
         self._seen_entries = len(entries)
         answered = [exchange for exchange in self._waiting if exchange.response is not None]
         if answered:

@@ -21,6 +21,14 @@ from tests.simulation.invariants.recovery import CompactionChangesNothing, Repla
 from tests.simulation.invariants.replies import AllowedReplies
 from tests.simulation.invariants.rights import RefusedRequests
 from tests.simulation.invariants.silence import NothingStopsInSilence
+from tests.simulation.invariants.two_phase import (
+    KeptAsItWas,
+    MarkersAboveTheData,
+    NeverEndedByTime,
+    OneAnswer,
+    OnlyTheCurrentPair,
+    PairsOfTheirOwn,
+)
 from tests.simulation.invariants.watermarks import OrderedWatermarks, ReckonedStableOffset
 
 INVARIANTS: Final[tuple[type[Invariant], ...]] = (
@@ -49,4 +57,10 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     AllowedReplies,
     NothingStopsInSilence,
     RefusedRequests,
+    PairsOfTheirOwn,
+    KeptAsItWas,
+    MarkersAboveTheData,
+    NeverEndedByTime,
+    OneAnswer,
+    OnlyTheCurrentPair,
 )

@@ -21,9 +21,10 @@ from tests.simulation.clients.tenant import (
     produce_request,
 )
 from tests.simulation.invariants import bugs
-from tests.simulation.invariants.driver import OUT_0, OUT_1, Scene, Stage, play
+from tests.simulation.invariants.driver import OUT_0, OUT_1, TWO_PHASE, Producer, Scene, Stage, play
 from tests.simulation.invariants.registry import INVARIANTS
 from tests.simulation.loop import START_MS
+from tests.simulation.nemesis import MONTH_MS
 from tests.simulation.principals import OFFICER, TENANT, security_settings
 
 COMPACTED = {"cleanup.policy": "compact", INTERNAL_SEGMENT_BYTES: "400", "min.cleanable.dirty.ratio": "0.01"}
@@ -272,11 +273,83 @@ async def a_right_is_taken_while_its_client_goes_on(stage: Stage) -> None:
         stage.invariants.observe()
 
 
+async def a_session_keeps_and_commits(stage: Stage) -> None:
+    """Then the late EndTxn of that session arrives once more, in its next transaction."""
+    writer, keeper = stage.producer(name="writer"), stage.producer(name="keeper")
+    await writer.initialize(two_phase=True)
+    await writer.send(OUT_0, b"prepared")
+    await stage.world.wait(0.1)
+    await keeper.initialize(keeping=True, timeout_ms=1_000)
+    late = Producer(stage, "till", 2, "late")
+    late.producer_id, late.producer_epoch = keeper.producer_id, keeper.producer_epoch
+    await keeper.end()
+    await keeper.send(OUT_0, b"next")
+    await late.end()
+    await keeper.end()
+
+
+async def the_writer_of_a_kept_transaction_comes_back(stage: Stage) -> None:
+    writer, keeper = stage.producer(name="writer"), stage.producer(name="keeper")
+    await writer.initialize(two_phase=True)
+    await writer.send(OUT_0, b"prepared")
+    await keeper.initialize(keeping=True)
+    await writer.end()
+    await keeper.end(committed=False)
+
+
+async def the_newest_session_asks_twice_for_the_end(stage: Stage) -> None:
+    """In version 1, where the second request meets the prepared transaction. It is the second session that keeps: the
+    first has the epoch of the markers.
+    """
+    writer, keeper = stage.producer(version=1, name="writer"), stage.producer(version=1, name="keeper")
+    await writer.initialize(two_phase=True)
+    await writer.add(OUT_0)
+    await writer.send(OUT_0, b"prepared")
+    await stage.producer(version=1, name="dead").initialize(keeping=True)
+    await keeper.initialize(keeping=True)
+    again = Producer(stage, "till", 1, "again")
+    again.producer_id, again.producer_epoch = keeper.producer_id, keeper.producer_epoch
+
+    async def ask_again() -> None:
+        for _ in range(20):
+            await again.end()
+
+    await asyncio.gather(keeper.end(), ask_again())
+
+
+async def the_other_outcome_is_asked_for(stage: Stage) -> None:
+    producer, late = stage.producer(), stage.producer(name="late")
+    await producer.initialize()
+    late.producer_id, late.producer_epoch = producer.producer_id, producer.producer_epoch
+    await producer.transact(OUT_0)
+    await stage.world.wait(0.1)
+    await late.end(committed=False)
+
+
+async def a_zombie_expects_its_old_pair(stage: Stage) -> None:
+    zombie, successor = stage.producer(name="zombie"), stage.producer(name="successor")
+    await zombie.initialize()
+    await successor.initialize()
+    await successor.send(OUT_0, b"open")
+    await zombie.initialize(expecting=True)
+    await successor.end()
+
+
+async def a_month_passes_over_what_is_prepared(stage: Stage) -> None:
+    producer = stage.producer()
+    await producer.initialize(two_phase=True)
+    await producer.send(OUT_0, b"prepared")
+    stage.broker.clock.skew_ms += MONTH_MS
+    await stage.restart()
+    await stage.world.wait(20)
+    await producer.end()
+
+
 # Tests
 
 
 def test_every_invariant_has_its_number() -> None:
-    assert [invariant.number for invariant in INVARIANTS] == list(range(1, 26))
+    assert [invariant.number for invariant in INVARIANTS] == list(range(1, 32))
     assert all(f"{invariant.number}. " in (invariant.__doc__ or "") for invariant in INVARIANTS)
 
 
@@ -455,3 +528,63 @@ def test_25_a_right_that_is_given_changes_nothing() -> None:
     assert_caught(
         25, bugs.denials_outlive_a_change_of_rights, a_right_is_taken_while_its_client_goes_on, settings=SECURED
     )
+
+
+def test_26_a_session_that_keeps_gets_the_pair_of_the_one_before() -> None:
+    assert_caught(
+        26, bugs.who_keeps_gets_the_pair_of_the_session_before, a_session_keeps_and_commits, settings=TWO_PHASE
+    )
+
+
+def test_26_a_session_writes_on_with_the_pair_that_ended_what_it_kept() -> None:
+    assert_caught(
+        26, bugs.the_end_of_a_kept_transaction_raises_no_epoch, a_session_keeps_and_commits, settings=TWO_PHASE
+    )
+
+
+def test_27_a_kept_transaction_begins_anew() -> None:
+    assert_caught(27, bugs.a_kept_transaction_begins_anew, a_session_keeps_and_commits, settings=TWO_PHASE)
+
+
+def test_27_a_session_that_keeps_shortens_the_time() -> None:
+    assert_caught(27, bugs.who_keeps_sets_the_time_out, a_session_keeps_and_commits, settings=TWO_PHASE)
+
+
+def test_27_a_kept_transaction_is_ended_by_the_pair_that_wrote_it() -> None:
+    assert_caught(
+        27,
+        bugs.who_wrote_a_kept_transaction_may_end_it,
+        the_writer_of_a_kept_transaction_comes_back,
+        settings=TWO_PHASE,
+    )
+
+
+def test_28_the_markers_of_a_kept_transaction_fence_nobody() -> None:
+    assert_caught(
+        28,
+        bugs.markers_of_kept_transactions_have_the_epoch_of_the_data,
+        a_session_keeps_and_commits,
+        settings=TWO_PHASE,
+    )
+
+
+def test_29_a_month_ends_what_is_prepared() -> None:
+    assert_caught(29, bugs.a_month_ends_a_two_phase_commit, a_month_passes_over_what_is_prepared, settings=TWO_PHASE)
+
+
+def test_30_the_newest_session_is_fenced_while_its_transaction_ends() -> None:
+    assert_caught(
+        30,
+        bugs.prepared_transactions_are_fenced_by_the_pair_that_wrote_them,
+        the_newest_session_asks_twice_for_the_end,
+        settings=TWO_PHASE,
+        seeds=range(20),
+    )
+
+
+def test_30_both_outcomes_are_acknowledged() -> None:
+    assert_caught(30, bugs.a_repeated_end_is_always_acknowledged, the_other_outcome_is_asked_for)
+
+
+def test_31_a_zombie_aborts_the_transaction_of_its_successor() -> None:
+    assert_caught(31, bugs.expected_pairs_are_compared_by_their_ids_alone, a_zombie_expects_its_old_pair)

@@ -72,6 +72,7 @@ class Transaction:
 
     producer_epoch: of its data; the records from Prepare on have one more in transaction version 2.
     partitions:     all that ever joined it.
+    timeout_ms:     the longest that it ever had.
     kept_by:        the pair of the newest session that has kept it (KIP-939), if one has.
     """
 
@@ -80,6 +81,7 @@ class Transaction:
     producer_epoch: int
     opened: StateRecord
     partitions: set[TopicPartition] = field(default_factory=set)
+    timeout_ms: int = 0
     kept_by: tuple[int, int] | None = None
     prepared: StateRecord | None = None
     completed: StateRecord | None = None
@@ -151,6 +153,7 @@ class TransactionLog:
                 current = Transaction(transactional_id, value.producer_id, value.producer_epoch, record)
                 transactions.append(current)
             current.partitions |= partitions_of(value)
+            current.timeout_ms = max(current.timeout_ms, value.transaction_timeout_ms)
             if record.is_kept:
                 current.kept_by = record.client
         elif state in PREPARED:
