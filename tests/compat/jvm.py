@@ -73,6 +73,12 @@ def java_program(*artifacts: tuple[str, str] | Path, sources: Sequence[Path] = (
 JVM_CLIENTS: tuple[Client, ...] = (
     Client("java", tools=TOOLS, build=java_program(("kafka-clients", "4.3.0"), sources=[JAVA_COMMON])),
     Client("java-3.9", tools=TOOLS, build=java_program(("kafka-clients", "3.9.2"), sources=[JAVA_COMMON])),
+    Client(
+        "java-4.4",
+        tools=TOOLS,
+        build=java_program(("kafka-clients", "4.4.0"), sources=[JAVA_COMMON]),
+        broker_settings={"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"},
+    ),
     # One tool (kafka-configs) is still part of the broker's own jar.
     Client("tools", tools=TOOLS, build=java_program(("kafka-tools", "4.3.0"), ("kafka_2.13", "4.3.0"))),
     # A member that was killed is missed after its session's time-out, which may be shorter than usual.
