@@ -76,7 +76,8 @@ JVM_CLIENTS: tuple[Client, ...] = (
     Client(
         "java-4.4",
         tools=TOOLS,
-        build=java_program(("kafka-clients", "4.4.0"), sources=[JAVA_COMMON]),
+        # The coordinator's jar has the classes of the records that it stores.
+        build=java_program(("kafka-transaction-coordinator", "4.4.0"), sources=[JAVA_COMMON]),
         broker_settings={"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"},
     ),
     # One tool (kafka-configs) is still part of the broker's own jar.

@@ -33,6 +33,7 @@ final class TwoPhaseCommitting {
                 .add("two-phase-terminated", TwoPhaseCommitting::terminated)
                 .add("two-phase-kill-before-the-end", check -> throughKill(check, true))
                 .add("two-phase-kill-after-the-end", check -> throughKill(check, false))
+                .add("two-phase-records", TwoPhaseCommitting::records)
                 .add("two-phase-setting-alone", TwoPhaseCommitting::settingAlone);
     }
 
@@ -201,6 +202,28 @@ final class TwoPhaseCommitting {
         try (var consumer = Clients.consumer(check)) {
             TopicPartition partition = new TopicPartition(topic, 0);
             check.until("each transaction has its marker", () -> consumer.endOffsets(List.of(partition)).get(partition) >= 5);
+        }
+    }
+
+    /** Every record of a transaction that two sessions have kept, the second of which commits it. */
+    private static void records(Check check) throws Exception {
+        String topic = Clients.createTopic(check, "topic", 1);
+        String id = check.name("id");
+        try (var first = session(check, false); var second = prepared(check, topic, first);
+                var third = session(check, true)) {
+            long producerId = third.kept().producerId();
+            third.commitTransaction();
+            // Nobody waits for the last one: readers get it with the next sync.
+            check.until("all are there", () -> StoredTransactions.of(check, id, producerId).size() >= 6);
+            List<String> written = List.of(topic + "-0");
+            check.equal("records", StoredTransactions.of(check, id, producerId), List.of(
+                    new StoredTransactions.Row(0, "0:0", "-1", "-1:-1", Integer.MAX_VALUE, List.of()),
+                    new StoredTransactions.Row(1, "0:0", "-1", "-1:-1", Integer.MAX_VALUE, written),
+                    new StoredTransactions.Row(1, "0:0", "-1", "0:1", Integer.MAX_VALUE, written),
+                    new StoredTransactions.Row(1, "0:0", "-1", "0:2", Integer.MAX_VALUE, written),
+                    new StoredTransactions.Row(2, "0:1", "0", "0:3", Integer.MAX_VALUE, written),
+                    new StoredTransactions.Row(4, "0:3", "0", "-1:-1", Integer.MAX_VALUE, List.of())));
+            check.isTrue("the second session has kept it, too", second.kept().hasTransaction());
         }
     }
 
