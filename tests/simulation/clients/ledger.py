@@ -14,7 +14,7 @@ from fencepost.broker.transaction.metadata import Producer
 
 
 class Fenced(Exception):  # noqa: N818  # what applications meet and deal with
-    """A later process has claimed the row, or somebody else has decided: nothing was changed."""
+    """A later process has claimed the row, or a resolver has decided: nothing was changed."""
 
 
 class Token(NamedTuple):
@@ -89,7 +89,7 @@ class Ledger:
         """Decide to commit. Raises Fenced."""
         self.require(generation)
         if token in self._refused:
-            raise Fenced(f"somebody has decided to abort {token}")
+            raise Fenced(f"a resolver has decided to abort {token}")
         self.token = token
         self.decisions.append(Decision(token, now_s))
 

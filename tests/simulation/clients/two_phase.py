@@ -1,4 +1,4 @@
-"""Applications that commit in a database and in the log, both or neither, and whoever ends what they leave open.
+"""Applications that commit in a database and in the log, both or neither, and services that end what they leave open.
 
 Two ways to recover: a session keeps the open transaction of the one before (KIP-939), or a process ends it by its pair,
 which any client can do where the operator has made its transactional id two-phase by name.
@@ -85,7 +85,7 @@ class TwoPhaseProducer(TransactionalProducer):
         return Token(self.transactional_id, self.pair) if self._partitions else None
 
     def deciding(self) -> Call:
-        """From now on the transaction may be committed, by whoever finds the decision."""
+        """From now on the transaction may be committed, by any process that finds the decision."""
         return self._history.commit()
 
     async def complete(self, call: Call) -> None:
@@ -224,7 +224,7 @@ class _Session:
             await self._start()
 
     async def _commit_by_pair(self, token: Token) -> None:
-        """Commit what was decided, also if somebody else has kept it and died: then as a session that keeps it."""
+        """Commit what was decided, also if another process has kept it and died: then as a session that keeps it."""
         end_version = self._library.end_txn_version
         response = await self._ask(token.transactional_id, _end_request(token, committed=True), end_version)
         if response.error_code == ErrorCode.NONE:
