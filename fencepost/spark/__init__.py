@@ -11,10 +11,11 @@ Needs `pip install 'fencepost[spark]'`, which takes only versions of PySpark who
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["IVY_SETTINGS", "kafka_connector", "register"]
+__all__ = ["IVY_SETTINGS", "kafka_connector", "register", "sweep"]
 
 IVY_SETTINGS = Path(__file__).with_name("ivysettings.xml")
 """Settings for `spark.jars.ivySettings`: packages come from Maven's central repository alone."""
@@ -25,6 +26,23 @@ def register(spark: Any) -> None:
     from fencepost.spark.sink import FencepostSource
 
     spark.dataSource.register(FencepostSource)
+
+
+def sweep(options: Mapping[str, str]) -> int:
+    """End what a stopped query has left open: commit what it has decided, abort the rest. Returns how many it aborted.
+
+    The query's next start does so with its first batch. Until then, readers of committed records may wait behind a task
+    that was killed. A driver of this sink that still runs is fenced.
+    options: as of the query, with `sink` and all `kafka.*`; for a sink without a name, `sink` is the query's id.
+    Raises ValueError, KafkaException, HeuristicOutcome.
+    """
+    from fencepost.spark.committing import Committer
+    from fencepost.spark.options import SinkOptions
+
+    asked = SinkOptions.read(options)
+    if asked.sink is None:
+        raise ValueError("option 'sink' must be given: it is the id of the query if that has named no sink")
+    return Committer(asked, asked.sink).sweep()
 
 
 def kafka_connector() -> str:

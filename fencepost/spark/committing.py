@@ -156,28 +156,40 @@ class Committer:
             return
         with self._session() as session:
             latest = session.reader.latest(self._sink, must_exist=True)
-            decided = set(_decided(latest))
-            abort_all(session.coordinator, set(tokens) - decided)
+            abort_all(session.coordinator, set(tokens) - set(_decided(latest)))
             give_up_at_s = time.monotonic() + STOPPING_TASKS_S
-            until_ms = latest.aborted_until_ms
             while not is_complete:
-                found = [
-                    open_
-                    for open_ in session.coordinator.in_doubt(task_ids_pattern(self._sink))
-                    if open_.token not in decided
-                ]
-                if found:
-                    # A driver that comes now must not decide them: it reads this after it has fenced this one.
-                    until_ms = max(until_ms, *(open_.start_ms for open_ in found))
-                    session.write(aborted_key(self._sink), aborted_value(until_ms))
-                    abort_all(session.coordinator, [open_.token for open_ in found])
+                latest, _ = self._abort_open(session, latest)
                 if time.monotonic() > give_up_at_s:
                     return
                 time.sleep(LOOK_AGAIN_S)
 
-    def _session(self) -> AbstractContextManager[Session]:
+    def sweep(self) -> int:
+        """Abort all that is open and not decided, complete what is; returns how many were aborted."""
+        with self._session(is_kept=False) as session:
+            latest = session.reader.latest(self._sink, must_exist=True)
+            self._complete(session, latest)
+            return self._abort_open(session, latest)[1]
+
+    def _abort_open(self, session: Session, latest: Latest) -> tuple[Latest, int]:
+        """Abort all open transactions of the sink that are not decided; returns the new mark, and how many."""
+        decided = set(_decided(latest))
+        found = [
+            open_ for open_ in session.coordinator.in_doubt(task_ids_pattern(self._sink)) if open_.token not in decided
+        ]
+        if found:
+            # A driver that comes now must not decide them: it reads this after it has fenced this one.
+            latest = latest._replace(
+                aborted_until_ms=max(latest.aborted_until_ms, *(open_.start_ms for open_ in found))
+            )
+            session.write(aborted_key(self._sink), aborted_value(latest.aborted_until_ms))
+            abort_all(session.coordinator, [open_.token for open_ in found])
+        return latest, len(found)
+
+    def _session(self, *, is_kept: bool = True) -> AbstractContextManager[Session]:
         key = ("driver", self._sink, identity(self._options))
-        return kept(key, lambda: Session(self._options, self._sink), is_kept=not self._options.is_one_off)
+        is_kept = is_kept and not self._options.is_one_off
+        return kept(key, lambda: Session(self._options, self._sink), is_kept=is_kept)
 
     def _complete(self, session: Session, latest: Latest, swept: Sequence[Token] = ()) -> None:
         """Complete the transactions of the latest decision, abort what is swept, and mark the decision as done."""

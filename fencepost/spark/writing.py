@@ -23,6 +23,7 @@ from fencepost.two_phase import Token, confluent_producer, prepare
 INIT_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 10.0
 FULL_PAUSE_S = 0.05
+PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # what an abort does to records; it is not why
 
 
 class Task(NamedTuple):
@@ -119,7 +120,7 @@ class Refused:
         self.configuration = {"delivery.report.only.error": True, "on_delivery": self}
 
     def __call__(self, error: Any, message: Any) -> None:
-        if error is not None and self._reason is None:
+        if error is not None and self._reason is None and error.name() not in PURGED:
             self._reason = f"{error.str()} (topic {message.topic()})"
 
     def forget(self) -> None:
@@ -127,5 +128,5 @@ class Refused:
 
     def raise_from(self, error: BaseException) -> None:
         """Raise RecordRefused if a record's refusal may be the reason of an error."""
-        if self._reason is not None and isinstance(error, Exception):
+        if self._reason is not None and isinstance(error, Exception) and not isinstance(error, RecordRefused):
             raise RecordRefused(f"a record was refused: {self._reason}") from error

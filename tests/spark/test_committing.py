@@ -1,0 +1,360 @@
+"""The sink's protocol at a broker, without Spark: tasks write, a driver commits or aborts, another run takes over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from fencepost.spark import clients, sweep
+from fencepost.spark.committing import Committer, Session
+from fencepost.spark.decision_topic import DecisionReader
+from fencepost.spark.decisions import Batch, NotPreparedAnyMore, SinkInUse
+from fencepost.spark.messages import Chunk, Layout
+from fencepost.spark.names import draw_nonce
+from fencepost.spark.options import Mode, SinkOptions
+from fencepost.spark.writing import RecordRefused, Task, TaskReport, write
+from fencepost.two_phase import Coordinator, HeuristicOutcome, Token
+from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
+
+pytestmark = pytest.mark.integration
+
+QUERY = "8cd0ef86-096d-4b7d-8237-fcb86ebd341a"
+QUIET = {"kafka.log_level": "0"}
+LAYOUT = Layout({"value": 0}, "out")
+_attempts = count()
+_sinks = count()
+_kept_by_runs: list[dict[Any, Any]] = []
+
+
+class Run:
+    """One run of a query: what Spark calls, with the clients that its workers keep."""
+
+    def __init__(self, broker: Any, topic: str, sink: str, *, query: str = QUERY, **options: str) -> None:
+        self.broker = broker
+        self.sink = sink
+        self.query = query
+        self.options = SinkOptions.read(
+            {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic, "sink": sink, **QUIET, **options}
+        )
+        self.layout = replace(LAYOUT, topic=topic)
+        self.kept: dict[Any, Any] = {}
+        _kept_by_runs.append(self.kept)
+
+    def task(self, number: int, partition: int, values: list[str]) -> TaskReport:
+        """Let a task write its rows."""
+        clients._kept = self.kept
+        task = Task(self.sink, Batch(self.query, number), draw_nonce(), partition, next(_attempts))
+        chunks = [Chunk([value.encode() for value in values], None, None, None, None)] if values else []
+        return write(self.options, self.layout, task, iter(chunks))
+
+    def tasks(self, number: int, *values: str) -> list[TaskReport]:
+        """A task for each value."""
+        return [self.task(number, partition, [value]) for partition, value in enumerate(values)]
+
+    def commit(self, number: int, reports: list[TaskReport]) -> None:
+        clients._kept = self.kept
+        Committer(self.options, self.sink).commit(Batch(self.query, number), reports, self.layout)
+
+    def abort(self, reports: list[TaskReport | None]) -> None:
+        clients._kept = self.kept
+        tokens = [report.token for report in reports if report is not None and report.token is not None]
+        Committer(self.options, self.sink).abort(tokens, is_complete=None not in reports)
+
+    def write(self, number: int, *values: str) -> None:
+        self.commit(number, self.tasks(number, *values))
+
+    def again(self, **options: str) -> Run:
+        """Another process takes over: it has none of the clients."""
+        assert self.options.topic is not None
+        return Run(self.broker, self.options.topic, self.sink, query=self.query, **options)
+
+    def values(self) -> list[str]:
+        assert self.options.topic is not None
+        return sorted(record.value.decode() for record in self.broker.records(self.options.topic))
+
+    def open(self) -> list[str]:
+        with self.coordinator() as coordinator:
+            return sorted(str(found.token) for found in coordinator.in_doubt(re.escape(self.sink) + "-.*"))
+
+    def coordinator(self) -> Coordinator:
+        return Coordinator(self.broker.bootstrap_servers)
+
+    def decision_id(self) -> str:
+        reader = DecisionReader(self.options)
+        decision = reader.latest(self.sink, must_exist=True).decision
+        reader.close()
+        assert decision is not None
+        return decision.id
+
+
+@pytest.fixture(autouse=True)
+def clients_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(clients, "_kept", {})
+    _kept_by_runs.clear()
+    yield
+    for kept in _kept_by_runs:
+        for client, _ in kept.values():
+            client.close()
+
+
+@pytest.fixture
+def run(fencepost: Any) -> Run:
+    number = next(_sinks)
+    return Run(fencepost, fencepost.topic(f"out-{number}", partitions=2), f"sink{number}")
+
+
+def tokens(reports: list[TaskReport]) -> list[Token]:
+    return [report.token for report in reports if report.token is not None]
+
+
+def test_a_batch_is_seen_when_it_is_committed(run: Run) -> None:
+    reports = run.tasks(0, "a", "b")
+    assert run.values() == []
+    run.commit(0, reports)
+    run.write(1, "c", "d", "e")
+    assert run.values() == ["a", "b", "c", "d", "e"]
+    assert run.open() == []
+
+
+def test_a_task_without_rows_opens_no_transaction(run: Run) -> None:
+    report = run.task(0, 0, [])
+    assert report.token is None
+    run.commit(0, [report])
+    assert run.values() == []
+    assert run.open() == []
+
+
+def test_a_batch_that_was_decided_is_not_written_again(run: Run) -> None:
+    run.write(0, "a", "b")
+    rerun = run.again()
+    reports = rerun.tasks(0, "a", "b")
+    assert tokens(reports) == []
+    rerun.commit(0, reports)
+    assert rerun.values() == ["a", "b"]
+
+
+def test_what_was_decided_and_not_completed_is_completed_by_the_next_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = run.tasks(0, "a", "b")
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "_complete", die)
+        with pytest.raises(KeyboardInterrupt):
+            run.commit(0, reports)
+    assert len(run.open()) == 2
+    run.again().abort([*reports])  # Spark does so after an error: it changes nothing
+    assert len(run.open()) == 2
+    rerun = run.again()
+    rerun.commit(0, rerun.tasks(0, "a", "b"))
+    assert rerun.values() == ["a", "b"]
+    assert rerun.open() == []
+
+
+def test_tasks_that_did_not_know_of_the_decision_are_aborted(run: Run) -> None:
+    late = run.tasks(0, "a", "b")
+    run.write(0, "a", "b")
+    run.commit(0, late)
+    assert run.values() == ["a", "b"]
+    assert run.open() == []
+
+
+def test_a_lost_copy_of_a_task_and_a_dead_run_are_swept(run: Run) -> None:
+    run.tasks(0, "a", "b")  # and the run dies
+    rerun = run.again()
+    rerun.task(0, 0, ["a"])  # a copy that is lost
+    rerun.write(0, "a", "b")
+    assert rerun.values() == ["a", "b"]
+    assert rerun.open() == []
+
+
+def test_a_sweep_leaves_what_began_after_the_batch(run: Run) -> None:
+    reports = run.tasks(0, "a")
+    while True:  # starts are in milliseconds
+        later = run.task(0, 1, ["later"])
+        with run.coordinator() as coordinator:
+            starts = {found.token: found.start_ms for found in coordinator.in_doubt(re.escape(run.sink) + "-.*")}
+        assert later.token is not None
+        assert reports[0].token is not None
+        if starts[later.token] > starts[reports[0].token]:
+            break
+    run.commit(0, reports)
+    assert run.open() == [str(later.token)]
+
+
+def test_a_transaction_that_ended_before_the_decision_fails_the_batch_whole(run: Run) -> None:
+    reports = run.tasks(0, "a", "b")
+    with run.coordinator() as coordinator:
+        coordinator.complete(tokens(reports)[0], commit=False)
+    with pytest.raises(NotPreparedAnyMore, match=re.escape(str(tokens(reports)[0]))):
+        run.commit(0, reports)
+    assert run.open() == []
+    run.write(0, "a", "b")
+    assert run.values() == ["a", "b"]
+
+
+def test_a_transaction_that_ended_after_the_decision_fails_the_query_in_words(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = run.tasks(0, "a", "b")
+
+    def ended_by_somebody(committer: Committer, session: Session, latest: Any, swept: Any = ()) -> None:
+        session.coordinator.complete(tokens(reports)[0], commit=False)
+        complete(committer, session, latest, swept)
+
+    complete = Committer._complete
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "_complete", ended_by_somebody)
+        with pytest.raises(HeuristicOutcome) as failed:
+            run.commit(0, reports)
+    assert "1 of its 2 transactions" in str(failed.value)
+    assert str(tokens(reports)[0]) in str(failed.value)
+    decision_id = run.decision_id()
+    assert decision_id in str(failed.value)
+
+    rerun = run.again()
+    with pytest.raises(HeuristicOutcome):  # as often as it is tried
+        rerun.commit(0, rerun.tasks(0, "a", "b"))
+    accepting = run.again(**{"sink.accept": decision_id})
+    accepting.commit(0, accepting.tasks(0, "a", "b"))
+    accepting.write(1, "c")
+    assert accepting.values() == ["b", "c"]
+
+
+def test_a_batch_may_be_written_again_after_a_reset(run: Run) -> None:
+    run.write(0, "a", "b")
+    rerun = run.again(**{"sink.reset": run.decision_id()})
+    rerun.write(0, "a", "b")
+    rerun.write(0, "a", "b")  # the reset was of another decision
+    assert rerun.values() == ["a", "a", "b", "b"]
+
+
+def test_an_abort_ends_the_batchs_transactions(run: Run) -> None:
+    run.abort([*run.tasks(0, "a", "b")])
+    assert run.values() == []
+    assert run.open() == []
+
+
+def test_an_abort_without_reports_ends_all_that_is_open(run: Run) -> None:
+    run.write(0, "a")
+    run.tasks(1, "b", "c")
+    run.abort([None, None])
+    assert run.values() == ["a"]
+    assert run.open() == []
+
+
+def test_what_an_abort_has_ended_no_driver_decides(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.write(0, "a")
+    reports = run.tasks(1, "b", "c")
+    monkeypatch.setattr("fencepost.spark.committing.STOPPING_TASKS_S", 0)
+    monkeypatch.setattr("fencepost.spark.committing.abort_all", lambda *_: None)  # it is slow, say
+    run.abort([None, None])
+    with pytest.raises(NotPreparedAnyMore, match="another driver"):
+        run.again().commit(1, reports)
+
+
+def test_a_driver_that_was_replaced_cannot_decide(run: Run) -> None:
+    run.write(0, "a")
+    other = run.again()
+    other.write(1, "b")
+    run.commit(1, run.tasks(1, "b"))  # it finds the decision, and goes on
+    reports = run.tasks(2, "c")
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        run.commit(2, reports)
+    assert refused.value.args[0].name() == "_FENCED"
+    other.write(2, "c")
+    assert other.values() == ["a", "b", "c"]
+    assert other.open() == []
+
+
+def test_another_query_and_a_deleted_checkpoint_are_refused(run: Run) -> None:
+    run.write(0, "a")
+    run.write(1, "b")
+    other = run.again()
+    other.query = "another"
+    with pytest.raises(SinkInUse, match="batch 1 of query " + QUERY):
+        other.tasks(0, "a")
+    with pytest.raises(SinkInUse, match="batch 0"):
+        run.again().tasks(0, "a")
+    assert run.values() == ["a", "b"]
+
+
+def test_a_record_that_is_refused_fails_the_task_in_words(run: Run) -> None:
+    with pytest.raises(RecordRefused, match="too large"):
+        run.task(0, 0, ["x" * 1_100_000])
+    assert run.open() == []
+
+
+def test_through_the_driver_a_batch_and_its_decision_are_one_transaction(run: Run) -> None:
+    run.options = replace(run.options, mode=Mode.DRIVER)
+    reports = run.tasks(0, "a", "b")
+    assert tokens(reports) == []
+    run.commit(0, reports)
+    run.commit(0, run.tasks(0, "a", "b"))
+    run.write(1, "c")
+    assert run.values() == ["a", "b", "c"]
+    assert run.open() == []
+
+
+def test_through_the_driver_a_refused_record_leaves_nothing(run: Run) -> None:
+    run.options = replace(run.options, mode=Mode.DRIVER)
+    with pytest.raises(RecordRefused, match="too large"):
+        run.write(0, "a", "x" * 1_100_000)
+    run.write(0, "a", "b")
+    assert run.values() == ["a", "b"]
+
+
+def test_a_batch_job_completes_what_the_job_before_has_decided(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Committer(run.options, run.sink)
+    reports = run.tasks(0, "a", "b")
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "_complete", lambda *_: None)  # it dies
+        job.commit(Batch(None, "job-1"), reports, run.layout)
+    run.kept = clients._kept = {}
+    _kept_by_runs.append(run.kept)
+    again = write(
+        run.options,
+        run.layout,
+        Task(run.sink, Batch(None, "job-2"), draw_nonce(), 0, next(_attempts)),
+        iter([Chunk([b"c"], None, None, None, None)]),
+    )
+    Committer(run.options, run.sink).commit(Batch(None, "job-2"), [again], run.layout)
+    assert run.values() == ["a", "b", "c"]
+
+
+def test_a_sweep_by_hand_ends_what_a_stopped_query_has_left(run: Run) -> None:
+    run.write(0, "a")
+    run.tasks(1, "b", "c")
+    options = {"kafka.bootstrap.servers": run.broker.bootstrap_servers, "sink": run.sink, **QUIET}
+    assert sweep(options) == 2
+    assert sweep(options) == 0
+    assert run.values() == ["a"]
+    assert run.open() == []
+
+
+def test_a_decision_topic_that_would_lose_decisions_is_refused(run: Run, fencepost: Any) -> None:
+    topic = fencepost.topic("decisions-that-go")
+    with pytest.raises(ValueError, match=r"cleanup\.policy=delete"):
+        run.again(**{"decision.topic": topic}).write(0, "a")
+    topic = fencepost.topic("decisions-in-two", partitions=2, configs={"cleanup.policy": "compact"})
+    with pytest.raises(ValueError, match="2 partitions; it needs exactly 1"):
+        run.again(**{"decision.topic": topic}).write(0, "a")
+
+
+def test_decisions_are_found_behind_many_records_of_others(run: Run, fencepost: Any) -> None:
+    topic = fencepost.topic("decisions", configs={"cleanup.policy": "compact"})
+    run.again(**{"decision.topic": topic}).write(0, "a")
+    fencepost.produce(topic, *map(str, range(3000)), key="another")
+    rerun = run.again(**{"decision.topic": topic})
+    rerun.write(0, "a")
+    rerun.write(1, "b")
+    assert rerun.values() == ["a", "b"]
