@@ -59,6 +59,7 @@ from fencepost.broker.transaction.verification import TransactionVerifier
 if TYPE_CHECKING:
     import random
 
+    from fencepost.broker.check_back.service import BrokerCheckBack
     from fencepost.broker.http.service import HttpService
     from fencepost.broker.network.authentication import ListenerAuthentication
     from fencepost.broker.security.tls import BrokerTls
@@ -293,6 +294,7 @@ class Node:
         shares = self._shares = LazyShareService(topics, groups, group_configs, settings, clock)
         shares.start()
         cleanup.push_async_callback(shares.close)
+        check_back = self._check_back(topics, transactions) if settings.check_back else None
 
         services = Services(
             settings=settings,
@@ -317,6 +319,7 @@ class Node:
             port=advertised.port,
             cluster_id=self.cluster_id,
             loggers=self._loggers,
+            check_back=None if check_back is None else check_back.core,
         )
         if settings.authorizer_class_name:
             await self._authorize(services)
@@ -377,7 +380,21 @@ class Node:
             broker_configs.on_repeated.append(tls.settings_repeated)
         if self._placement is not None:
             self._follow_documents(services)
+        if check_back is not None:
+            check_back.start()
         cleanup.callback(_log_requests(self._loggers, of_listeners))
+
+    def _check_back(self, topics: Topics, transactions: TransactionService) -> BrokerCheckBack:
+        """Make the check-back, which makes ids two-phase by name. Raises StartError."""
+        # Imported here: most brokers check nothing back.
+        from fencepost.broker.check_back.service import BrokerCheckBack
+
+        try:
+            check_back = BrokerCheckBack(self.settings, topics, transactions, self._clock)
+        except ValueError as error:
+            raise StartError(str(error)) from None
+        self._cleanup.push_async_callback(check_back.close)
+        return check_back
 
     def _listen_to_http(self) -> HttpService:
         """Bind the HTTP listener. Raises StartError."""

@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "consume": "Print the records of topics.",
     "groups": "Show groups of all kinds and lag, reset offsets.",
     "transactions": "Show transactions and producers, end transactions.",
+    "check-back": "Ask the sources of transactions in doubt, and end them as they say.",
     "acls": "Add, list and remove access control lists (ACLs).",
     "users": "Add, list and remove users with passwords (SCRAM, PLAIN).",
     "console": "Show a cluster in a web browser.",
@@ -40,7 +41,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 Each is a click command of this name in the module of broker.cli with the same name; for `serve`, which a broker runs
 without click, see `broker.main`.
 """
-_MODULES = {"serve": "serve_command"}
+_MODULES = {"serve": "serve_command", "check-back": "check_back"}
 
 
 class LazyGroup(click.Group):
@@ -53,7 +54,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"fencepost.broker.cli.{_MODULES.get(cmd_name, cmd_name)}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

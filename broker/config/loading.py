@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.broker.config.listeners import parse_listeners
 from fencepost.broker.config.protection import protection_problems
-from fencepost.broker.config.settings import ALIASES, SETTINGS, Settings, scoped_name, setting_of_listener
+from fencepost.broker.config.settings import (
+    ALIASES,
+    CHECK_BACK_PREFIX,
+    SETTINGS,
+    Settings,
+    scoped_name,
+    setting_of_listener,
+)
 from fencepost.broker.config.topic_settings import TOPIC_SETTINGS
 from fencepost.protocol.lazy_import import lazy_module
 
 if TYPE_CHECKING:
     import difflib
+
+    from fencepost.check_back.settings import ResolverSettings
 else:
     difflib = lazy_module("difflib")
 
@@ -135,6 +144,7 @@ def load_settings(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     of_listeners: dict[str, str] = {}
+    of_check_back: dict[str, str] = {}
     controllers = _controller_listeners(entries)
     for entry in entries:
         name = ALIASES.get(entry.name, entry.name)
@@ -149,6 +159,11 @@ def load_settings(
             origins[entry.name.lower()] = entry.origin
             _warn_of_shown_secret(entry, name_in_all, warnings)
             continue
+        if entry.name.startswith(CHECK_BACK_PREFIX):
+            of_check_back[entry.name] = entry.text
+            origins[entry.name] = entry.origin
+        if setting is None and entry.name in of_check_back:
+            continue
         if setting is None:
             _classify_unknown(entry, controllers, problems, warnings)
             continue
@@ -160,7 +175,8 @@ def load_settings(
             continue
         origins[name] = entry.origin
     _remove_controller_listeners(controllers, values)
-    settings = Settings(**values, origins=origins, of_listeners=of_listeners)
+    check_back = _read_check_back(of_check_back, origins, problems, warnings) if of_check_back else ()
+    settings = Settings(**values, origins=origins, of_listeners=of_listeners, check_back=check_back)
     if not problems:
         problems += _check_together(settings)
     if problems:
@@ -194,6 +210,26 @@ def _warn_of_shown_secret(entry: Entry, name: str, warnings: list[str]) -> None:
         )
 
 
+def _read_check_back(
+    texts: Mapping[str, str], origins: Mapping[str, str], problems: list[str], warnings: list[str]
+) -> tuple[ResolverSettings, ...]:
+    # Imported here: most brokers check nothing back.
+    from fencepost.check_back.properties import ResolverSettingsError, resolver_settings, resolver_warnings
+
+    def with_origin(name: str, sentence: str) -> str:
+        # A setting that is missing comes from where its resolver is listed.
+        origin = origins.get(name) or origins.get(f"{CHECK_BACK_PREFIX}resolvers", "default")
+        return f"{origin}: {sentence}"
+
+    try:
+        resolvers = resolver_settings(texts)
+    except ResolverSettingsError as error:
+        problems += [with_origin(name, f"{name}: {problem}") for name, problem in error.problems]
+        return ()
+    warnings += [with_origin(warning.partition(":")[0], warning) for warning in resolver_warnings(resolvers)]
+    return resolvers
+
+
 def _check_together(settings: Settings) -> list[str]:
     """Check settings that depend on each other."""
     problems = []
@@ -207,6 +243,11 @@ def _check_together(settings: Settings) -> list[str]:
     if "," in settings.log_dirs or not settings.log_dirs.strip():
         origin = settings.origins.get("log.dirs", "default")
         problems.append(f"{origin}: log.dirs: expected one directory; got {settings.log_dirs!r}")
+    if settings.fencepost_check_back_resolvers and not settings.transaction_two_phase_commit_enable:
+        problems.append(
+            f"{settings.origins['fencepost.check.back.resolvers']}: fencepost.check.back.resolvers needs "
+            "transaction.two.phase.commit.enable=true: else time would abort what a source has committed"
+        )
     if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
         problems.append("group.min.session.timeout.ms must not be larger than group.max.session.timeout.ms")
     if settings.log_cleaner_min_compaction_lag_ms > settings.log_cleaner_max_compaction_lag_ms:

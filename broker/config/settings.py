@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.broker.config.security_table import MECHANISMS, AuthenticationSettings, EncryptionSettings
 from fencepost.broker.config.setting import Scope, Setting, declared_settings
@@ -26,7 +26,11 @@ from fencepost.broker.config.table import (
     TransactionSettings,
 )
 
+if TYPE_CHECKING:
+    from fencepost.check_back.settings import ResolverSettings
+
 LISTENER_PREFIX = "listener.name."
+CHECK_BACK_PREFIX = "fencepost.check.back."
 
 
 class ScopedName(NamedTuple):
@@ -112,10 +116,12 @@ class Settings(
     An attribute always holds the value in force; only `override` changes it while the broker runs.
     origins:      the source of each name that was set: `broker.properties:12`, `--set`, `FENCEPOST_NUM_PARTITIONS`.
     of_listeners: settings of single listeners, texts by whole name: `listener.name.internal.max.connections`.
+    check_back:   the sources that are asked about transactions in doubt, in their order.
     """
 
     origins: Mapping[str, str] = field(default_factory=dict)
     of_listeners: Mapping[str, str] = field(default_factory=dict, repr=False)  # secrets among them
+    check_back: tuple[ResolverSettings, ...] = ()
     layers: DynamicLayers = field(default_factory=DynamicLayers, repr=False, compare=False)
 
     def value(self, name: str) -> Any:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fencepost.broker.share.service import ShareService
     from fencepost.broker.transaction.service import TransactionService
     from fencepost.broker.transaction.verification import TransactionVerifier
+    from fencepost.check_back.service import CheckBack
     from fencepost.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 
 HANDLERS: Final = "fencepost.broker.handlers"
@@ -86,6 +87,7 @@ class Services:
     acls: Acls | None = None  # None, as the gate, without an authorizer
     gate: RequestGate | None = None
     observer: RequestObserver | None = None
+    check_back: CheckBack | None = None  # for metrics; None without resolvers
 
     @property
     def shares(self) -> ShareService:

@@ -77,9 +77,11 @@ class TransactionService:
     `add.partitions.to.txn.retry.backoff.max.ms`, before it gets CONCURRENT_TRANSACTIONS: clients retry that error only
     after a pause that is much longer than the markers take.
     observer: sees each transaction that is complete; None unless metrics are served.
+    two_phase_ids: globs of ids whose sources can be asked; they are two-phase by name, too.
     """
 
     observer: TransactionObserver | None = None
+    two_phase_ids: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -237,8 +239,9 @@ class TransactionService:
     def is_two_phase(self, transactional_id: str) -> bool:
         """Whether the operator has made a transactional id two-phase by its name, for clients without KIP-939."""
         settings = self._settings
-        return settings.transaction_two_phase_commit_enable and is_matched(
-            settings.fencepost_two_phase_transactional_ids, transactional_id
+        return settings.transaction_two_phase_commit_enable and (
+            is_matched(settings.fencepost_two_phase_transactional_ids, transactional_id)
+            or is_matched(self.two_phase_ids, transactional_id)
         )
 
     def add_partitions(
@@ -345,6 +348,23 @@ class TransactionService:
             return await self._runtime.execute(
                 self._index(transactional_id),
                 lambda shard: shard.decide_abort(transactional_id, now_ms=self._clock.now_ms()),
+            )
+        except CoordinatorRefusal as refusal:
+            return refusal.error
+
+    async def end_by_check_back(
+        self, transactional_id: str, producer: Producer, start_ms: int, *, committed: bool
+    ) -> ErrorCode:
+        """End an open transaction as its source has answered. Once this returns NONE, that is durable.
+
+        Refuses as `TransactionShard.decide_check_back`, and with a coordinator's errors.
+        """
+        try:
+            return await self._runtime.execute(
+                self._index(transactional_id),
+                lambda shard: shard.decide_check_back(
+                    transactional_id, producer, start_ms, committed=committed, now_ms=self._clock.now_ms()
+                ),
             )
         except CoordinatorRefusal as refusal:
             return refusal.error

@@ -37,6 +37,7 @@ from fencepost.broker.transaction.state_machine import (
     ACKNOWLEDGE,
     ADD_PARTITIONS,
     ANSWERED_CONCURRENT_BEFORE_FENCING,
+    COMPLETE_COMMIT,
     CONCURRENT,
     EMPTY,
     END_ABORT,
@@ -243,6 +244,39 @@ class TransactionShard:
         if records is None:
             return Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return Decision(NO_ERROR, records, settle=partial(self._fenced, metadata))
+
+    def decide_check_back(
+        self, transactional_id: str, producer: Producer, start_ms: int, *, committed: bool, now_ms: int
+    ) -> Decision[ErrorCode]:
+        """End an open transaction as its source has answered: a commit as its newest session would end it, an abort as
+        its time-out would.
+
+        producer, start_ms: of the transaction that the source was asked about; a pair of version 1 has many.
+        Replies NONE also if it was ended so before. Refuses: INVALID_TXN_STATE (it was ended the other way),
+        INVALID_PRODUCER_ID_MAPPING (nothing is known of it any more), COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None:
+            return Decision(_UNKNOWN_ID)
+        if not metadata.state.is_open:
+            return Decision(_ended_as(metadata, start_ms, committed=committed))
+        if metadata.producer != producer or metadata.start_ms != start_ms:
+            return Decision(_UNKNOWN_ID)
+        if not committed:
+            records = self._abort_records(metadata, now_ms)
+            if records is None:
+                return Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return Decision(NO_ERROR, records, settle=partial(self._fenced, metadata))
+        decision = self.decide_end_transaction(
+            transactional_id,
+            metadata.client,
+            committed=True,
+            version=metadata.client_transaction_version,
+            now_ms=now_ms,
+        )
+        reply = decision.reply
+        assert isinstance(reply, ProducerReply)
+        return Decision(reply.error, decision.records)
 
     def _note_forced_end(self, metadata: TransactionMetadata, end: ForcedEnd) -> None:
         if metadata.partitions:  # without partitions it is complete at once
@@ -547,6 +581,14 @@ class TransactionShard:
         self.prepared_without_completion.pop(transactional_id, None)
         self.forced_ends.pop(transactional_id, None)
         self._deadlines.clear(transactional_id)
+
+
+def _ended_as(metadata: TransactionMetadata, start_ms: int, *, committed: bool) -> ErrorCode:
+    """Whether the last transaction of an id is the one that began at a time, and has this outcome."""
+    if metadata.start_ms != start_ms or metadata.state is EMPTY:
+        return _UNKNOWN_ID
+    is_committed = metadata.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
+    return NO_ERROR if is_committed is committed else ErrorCode.INVALID_TXN_STATE
 
 
 def _is_owner(metadata: TransactionMetadata, expected: Producer) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fencepost.check_back.case import (
     Case,
@@ -298,13 +298,41 @@ class Schedule:
         return [ended_entry(case, outcome, by, now_ms), case_tombstone(case.key)]
 
 
-def in_doubt_by_resolver(schedule: Schedule) -> Mapping[str, int]:
-    """The number of open transactions of each resolver's ids."""
-    counts = dict.fromkeys(schedule.sources, 0)
+class Doubt(NamedTuple):
+    """What is in doubt at one resolver. oldest_started_ms: None without any."""
+
+    in_doubt: int
+    parked: int
+    oldest_started_ms: int | None
+
+
+def doubts(schedule: Schedule) -> dict[str, Doubt]:
+    """The open transactions of the ids of each resolver."""
+    found = dict.fromkeys(schedule.sources, Doubt(0, 0, None))
     for case in schedule.cases.values():
         if case.state is not State.LEAVING:
-            counts[case.resolver] += 1
-    return counts
+            in_doubt, parked, oldest_ms = found[case.resolver]
+            started_ms = case.question.started_ms
+            found[case.resolver] = Doubt(
+                in_doubt + 1,
+                parked + (case.state is State.PARKED),
+                started_ms if oldest_ms is None else min(oldest_ms, started_ms),
+            )
+    return found
+
+
+def figures_of(schedule: Schedule, now_ms: int) -> dict[str, Any]:
+    """All figures, for one log line."""
+    found = doubts(schedule)
+    starts = [one.oldest_started_ms for one in found.values() if one.oldest_started_ms is not None]
+    return {
+        "in_doubt": {name: one.in_doubt for name, one in found.items()},
+        "oldest_in_doubt_s": max(0, now_ms - min(starts)) // 1000 if starts else 0,
+        "parked": sum(one.parked for one in found.values()),
+        "checks": {f"{resolver} {answer}": count for (resolver, answer), count in schedule.figures.checks.items()},
+        "decisions": {f"{outcome} {by}": count for (outcome, by), count in schedule.figures.decisions.items()},
+        "resolvers_down": [name for name, source in schedule.sources.items() if not source.up],
+    }
 
 
 def _entry_of(source: Source) -> Entry:

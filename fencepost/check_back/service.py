@@ -63,10 +63,13 @@ class CheckBack:
         self._happened = asyncio.Queue()
         records = await self._patiently("read the journal", self._journal.read_state)
         await self._record(self.schedule.started(read_journal(records), self._now_ms()))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._list_regularly())
-            while True:
-                await self._step(tasks)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._list_regularly())
+                while True:
+                    await self._step(tasks)
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
 
     async def _step(self, tasks: asyncio.TaskGroup) -> None:
         """Wait until something happens or is due; record what follows from it, and begin that."""

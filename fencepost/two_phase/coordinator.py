@@ -55,12 +55,16 @@ DECIDED = {
 
 
 class Description(NamedTuple):
-    """A transactional id: the pair of its last transaction, and Kafka's name of its state, such as `Ongoing`."""
+    """A transactional id: the pair of its last transaction, and Kafka's name of its state, such as `Ongoing`.
+
+    start_ms: when that transaction began, by its coordinator's clock, since 1970; -1 if there was none.
+    """
 
     producer_id: int
     producer_epoch: int
     state: str
     timeout_ms: int
+    start_ms: int
 
 
 class Coordinator:
@@ -145,7 +149,13 @@ class Coordinator:
         found = self._described(transactional_id, timeout_s)
         if found is None:
             return None
-        return Description(found.producer_id, found.producer_epoch, found.state.value, found.transaction_timeout_ms)
+        return Description(
+            found.producer_id,
+            found.producer_epoch,
+            found.state.value,
+            found.transaction_timeout_ms,
+            found.transaction_start_time_ms,
+        )
 
     def in_doubt(self, pattern: str = ".*", *, timeout_s: float = 60) -> list[InDoubt]:
         """List the open transactions whose id matches a regular expression, oldest first. Raises TimeoutError."""

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import pytest
+
 from fencepost.check_back.case import Decider, State
 from fencepost.check_back.ports import Unavailable
 from fencepost.check_back.question import Answer, Question, ResolverUnreachable
@@ -215,10 +217,8 @@ async def test_an_unexpected_failure_ends_the_run_and_the_next_run_goes_on() -> 
 
     whole, cluster.end = cluster.end, fails  # type: ignore[method-assign]
     service = CheckBack([SETTINGS], {"orders": cluster}, cluster, cluster, cluster, now_ms=_now_ms, poll_s=0.005)
-    try:
+    with pytest.raises(RuntimeError, match="planted"):
         await asyncio.wait_for(service.run(), 10)
-    except* RuntimeError:
-        pass
     cluster.end = whole  # type: ignore[method-assign]
     async with running(cluster):
         await until(lambda: not cluster.open)

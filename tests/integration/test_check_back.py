@@ -1,0 +1,260 @@
+"""The check-back of a broker process: its source is a service of the test, and the broker is killed in between."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaConsumer, TopicPartition
+
+from fencepost.check_back.case import Case, Decider, Decision, State
+from fencepost.check_back.case import Outcome as CaseOutcome
+from fencepost.check_back.question import Question
+from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Journal, case_entry, read_journal
+from fencepost.two_phase import Coordinator, Outcome, Token, confluent_producer, prepare
+from tests.support.answering_source import AnsweringSource
+from tests.support.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.integration
+
+Prepare = Callable[[str], Token]
+
+
+def settings_for(source: AnsweringSource, **more: str) -> dict[str, str]:
+    of_orders = {"type": "http", "ids": "order-*", "url": source.url, "first.ms": "0", "interval.ms": "200"}
+    of_orders |= {"backoff": "1", "timeout.ms": "500"} | {name.replace("_", "."): text for name, text in more.items()}
+    return {
+        "transaction.two.phase.commit.enable": "true",
+        "fencepost.check.back.resolvers": "orders",
+        **{f"fencepost.check.back.orders.{name}": text for name, text in of_orders.items()},
+    }
+
+
+@pytest.fixture
+def source() -> Iterator[AnsweringSource]:
+    with AnsweringSource() as source:
+        yield source
+
+
+@pytest.fixture
+def producers() -> list[Any]:
+    """Kept until the end, as an application that hangs keeps its own."""
+    return []
+
+
+def prepared(broker: BrokerProcess, producers: list[Any], name: str) -> Token:
+    """Prepare a transaction with one record; its producer stays away from then on."""
+    producer: Producer = confluent_producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": name, "log_level": 0}
+    )
+    producers.append(producer)
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("out", name.encode(), partition=0)
+    return prepare(producer)
+
+
+def records_of(broker: BrokerProcess, topic: str) -> list[Any]:
+    """The committed records of partition 0, up to the first open transaction."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap, isolation_level="read_committed", allow_auto_create_topics=False
+    )
+    try:
+        place = TopicPartition(topic, 0)
+        if not consumer.partitions_for_topic(topic):
+            return []
+        consumer.assign([place])
+        consumer.seek_to_beginning(place)
+        end = consumer.end_offsets([place])[place]
+        found: list[Any] = []
+        while consumer.position(place) < end:
+            for records in consumer.poll(timeout_ms=100).values():
+                found += records
+        return found
+    finally:
+        consumer.close()
+
+
+def audit(broker: BrokerProcess) -> list[Any]:
+    return [json.loads(record.value) for record in records_of(broker, AUDIT_TOPIC)]
+
+
+def journal(broker: BrokerProcess) -> Journal:
+    return read_journal({record.key.decode(): record.value for record in records_of(broker, STATE_TOPIC)})
+
+
+def until(condition: Callable[[], Any], timeout_s: float = 30) -> Any:
+    give_up_at_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < give_up_at_s
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.parametrize(("answer", "left"), [("commit", [b"order-1"]), ("abort", [])])
+def test_a_prepared_transaction_is_ended_as_its_source_says(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any], answer: str, left: list[bytes]
+) -> None:
+    source.answer = answer
+    with BrokerProcess(tmp_path / "data", settings=settings_for(source)) as broker:
+        token = prepared(broker, producers, "order-1")
+        ended = until(lambda: [one for one in audit(broker) if one["event"] == "end"])
+        assert [one.value for one in records_of(broker, "out")] == left
+        assert source.asked == [str(token)]
+        events = [(one["event"], one["who"], one.get("answer"), one.get("decision")) for one in audit(broker)]
+        assert events == [
+            ("question", "resolver", answer, None),
+            ("decision", "resolver", answer, answer),
+            ("end", "resolver", None, answer),
+        ]
+        assert ended[0]["outcome"] == answer
+        assert (ended[0]["token"], ended[0]["partitions"]) == (str(token), ["out-0"])
+        assert journal(broker).cases == {}
+
+
+def test_its_ids_are_two_phase_by_name_and_no_time_out_ends_them(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any]
+) -> None:
+    with (
+        BrokerProcess(tmp_path / "data", settings=settings_for(source)) as broker,
+        Coordinator(broker.bootstrap) as coordinator,
+    ):
+        prepared(broker, producers, "order-1")
+        prepared(broker, producers, "other-1")
+        by_id = {one.token.transactional_id: one.is_two_phase for one in coordinator.in_doubt()}
+        assert by_id == {"order-1": True, "other-1": False}
+
+
+def test_a_broker_that_is_killed_between_questions_counts_on_where_it_was(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any]
+) -> None:
+    settings = settings_for(source, checks_max="4")
+    with BrokerProcess(tmp_path / "data", settings=settings) as broker:
+        prepared(broker, producers, "order-1")
+        until(lambda: [one for one in journal(broker).cases.values() if one.checks >= 2])
+        broker.kill()
+        asked_before = len(source.asked)
+        broker.start()
+        parked = until(lambda: [one for one in journal(broker).cases.values() if one.is_parked])
+        assert parked[0].checks == 4
+        # What was asked and not recorded before the kill is asked again, and nothing more than that.
+        assert asked_before < len(source.asked) <= 5
+        broker.wait_for_output("transaction_parked")
+        assert [one["decision"] for one in audit(broker) if one["event"] == "decision"] == ["park"]
+        broker.restart_after_kill()
+        asked = len(source.asked)
+        with Coordinator(broker.bootstrap) as coordinator:
+            assert coordinator.in_doubt()
+        time.sleep(2.5)  # longer than it takes to look at all transactions twice
+        assert len(source.asked) == asked
+
+
+def test_a_broker_that_is_killed_between_the_question_and_the_answer_asks_again(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any]
+) -> None:
+    source.answer = None
+    with BrokerProcess(tmp_path / "data", settings=settings_for(source, timeout_ms="30000")) as broker:
+        token = prepared(broker, producers, "order-1")
+        until(lambda: source.asked)
+        broker.kill()
+        source.answer = "commit"
+        broker.start()
+        until(lambda: [one for one in audit(broker) if one["event"] == "end"])
+        assert source.asked == [str(token), str(token)]
+        assert [one.value for one in records_of(broker, "out")] == [b"order-1"]
+        assert [one["decision"] for one in audit(broker) if one["event"] == "decision"] == ["commit"]
+
+
+def test_a_broker_that_is_killed_between_the_decision_and_the_end_carries_it_out_and_asks_nobody(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any]
+) -> None:
+    source.answer = None
+    with BrokerProcess(tmp_path / "data", settings=settings_for(source, timeout_ms="30000")) as broker:
+        prepared(broker, producers, "order-1")
+        until(lambda: source.asked)
+        (case,) = until(lambda: _asked_cases(broker, source))
+        # As a broker leaves it that ends right after it has recorded the decision.
+        decided = dataclasses.replace(case, decision=Decision(CaseOutcome.COMMIT, Decider.RESOLVER))
+        entry = case_entry(decided)
+        writer = Producer({"bootstrap.servers": broker.bootstrap})
+        writer.produce(STATE_TOPIC, entry.encoded_value(), entry.key, partition=0)
+        assert writer.flush(10) == 0
+        broker.restart_after_kill()
+        (end,) = until(lambda: [one for one in audit(broker) if one["event"] == "end"])
+        assert (end["outcome"], end["who"], end["decision"]) == ("commit", "resolver", "commit")
+        assert [one.value for one in records_of(broker, "out")] == [b"order-1"]
+        assert len(source.asked) == 1
+
+
+def _asked_cases(broker: BrokerProcess, source: AnsweringSource) -> list[Case]:
+    """The case that the source is asked about, as it would be recorded."""
+    with Coordinator(broker.bootstrap) as coordinator:
+        found = coordinator.in_doubt()
+    return [
+        Case(Question(one.token, one.start_ms, (("out", 0),)), "orders", State.DECIDED, next_ms=0)
+        for one in found
+        if str(one.token) in source.asked
+    ]
+
+
+def test_a_source_that_hangs_decides_nothing_and_counts_as_no_check(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any]
+) -> None:
+    source.answer = None
+    with BrokerProcess(tmp_path / "data", settings=settings_for(source, checks_max="1")) as broker:
+        prepared(broker, producers, "order-1")
+        until(lambda: len(source.asked) >= 3)
+        broker.wait_for_output("resolver_unreachable")
+        assert [(one.checks, one.is_parked) for one in journal(broker).cases.values()] == [(0, False)]
+        assert {one["answer"] for one in audit(broker)} == {"unreachable"}
+        assert not journal(broker).resolvers["orders"]["up"]
+        source.answer = "abort"
+        until(lambda: [one for one in audit(broker) if one["event"] == "end"])
+        assert journal(broker).resolvers["orders"]["up"]
+
+
+def test_the_client_that_ends_its_transaction_first_is_the_one_that_ended_it(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any]
+) -> None:
+    with BrokerProcess(tmp_path / "data", settings=settings_for(source)) as broker:
+        token = prepared(broker, producers, "order-1")
+        until(lambda: source.asked)
+        with Coordinator(broker.bootstrap) as coordinator:
+            coordinator.complete(token, commit=True)
+        (end,) = until(lambda: [one for one in audit(broker) if one["event"] == "end"])
+        assert (end["who"], end["outcome"], end["decision"]) == ("client", "commit", None)
+
+
+def test_a_clients_end_beside_the_answer_has_one_outcome(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any]
+) -> None:
+    """Ten times, the client and the check-back end a transaction at about the same time, with the same outcome."""
+    source.answer = "commit"
+    names = [f"order-{number}" for number in range(10)]
+    with (
+        BrokerProcess(tmp_path / "data", settings=settings_for(source)) as broker,
+        Coordinator(broker.bootstrap) as coordinator,
+    ):
+        for name in names:
+            token = prepared(broker, producers, name)
+            if int(name[-1]) % 2:
+                until(lambda token=token: str(token) in source.asked)  # type: ignore[misc]
+            coordinator.complete(token, commit=True)
+            assert coordinator.outcome(token) is Outcome.COMMITTED
+        assert sorted(one.value.decode() for one in records_of(broker, "out")) == names
+        assert "outcome_contradicts_decision" not in broker.output
+
+
+def test_settings_that_cannot_work_are_refused_at_the_start_in_words(tmp_path: Path, source: AnsweringSource) -> None:
+    settings = settings_for(source) | {"transaction.two.phase.commit.enable": "false"}
+    with pytest.raises(RuntimeError, match=r"needs\s+transaction.two.phase.commit.enable=true"):
+        BrokerProcess(tmp_path / "data", settings=settings).start()
+    settings = settings_for(source) | {"fencepost.check.back.orders.urll": "x"}
+    with pytest.raises(RuntimeError, match=r"--set: fencepost\.check\.back\.orders\.urll: unknown setting of a resolver"):
+        BrokerProcess(tmp_path / "data", settings=settings).start()

@@ -1,0 +1,57 @@
+"""A source for check-backs: an HTTP service that says what a test wants, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote
+
+
+class AnsweringSource:
+    """answer: `commit`, `abort` or `unknown`, or None to hang until the end. asked: the tokens, in order."""
+
+    def __init__(self, answer: str | None = "unknown") -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+        self._ended = threading.Event()
+        source = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                source.asked.append(unquote(self.path.removeprefix("/outcome/")))
+                if source.answer is None:
+                    source._ended.wait(60)
+                    return
+                body = json.dumps({"outcome": source.answer}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+
+    @property
+    def url(self) -> str:
+        """With `{token}`, as a resolver wants it."""
+        return f"http://127.0.0.1:{self._server.server_port}/outcome/{{token}}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
