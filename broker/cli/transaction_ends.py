@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.broker.cli.connection import client_options, kafka_errors, no_such
+from fencepost.broker.cli.connection import admin_client, client_options, kafka_errors, no_such
+from fencepost.broker.cli.transaction_doubts import record_decision
 
 if TYPE_CHECKING:
     from fencepost.two_phase import Coordinator, Token
@@ -40,14 +41,21 @@ def end_transaction(bootstrap: str, transactional_id: str, pair: tuple[int, int]
         del options["bootstrap_servers"]
         with Coordinator(bootstrap, **options) as coordinator:
             try:
-                return _end(coordinator, transactional_id, pair, commit=commit)
+                return _end(bootstrap, coordinator, transactional_id, pair, commit=commit)
             except TimeoutError as error:
                 raise click.ClickException(f"{error}; repeat the command: it does the same once") from None
             except Refused as error:
                 raise click.ClickException(str(error)) from None
 
 
-def _end(coordinator: Coordinator, transactional_id: str, pair: tuple[int, int] | None, *, commit: bool) -> str:
+def _end(
+    bootstrap: str,
+    coordinator: Coordinator,
+    transactional_id: str,
+    pair: tuple[int, int] | None,
+    *,
+    commit: bool,
+) -> str:
     from fencepost.two_phase import Outcome, Token, TwoPhaseError
 
     described = coordinator.describe(transactional_id, timeout_s=TIMEOUT_S)
@@ -68,6 +76,8 @@ def _end(coordinator: Coordinator, transactional_id: str, pair: tuple[int, int] 
         raise click.ClickException(
             f"{transactional_id} has no open transaction; the last state of its coordinator is {described.state}"
         )
+    with admin_client(bootstrap) as admin:
+        record_decision(bootstrap, admin, token, described.start_ms, commit=commit)
     try:
         coordinator.complete(token, commit=commit, timeout_s=TIMEOUT_S)
     except TwoPhaseError as error:

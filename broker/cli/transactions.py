@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from fencepost.broker.cli import transaction_doubts
 from fencepost.broker.cli.connection import admin_client, bootstrap_option, client_options, json_option, no_such
 from fencepost.broker.cli.output import format_time, print_rows
 from fencepost.broker.cli.times import DurationType
@@ -38,7 +39,7 @@ def list_transactions(
     """List transactional ids and their states.
 
     Hanging transactions are listed by partition, as they have no transactional id: `transactions abort-hanging` ends
-    them.
+    them. Those in doubt are listed with what a check-back knows of them, where one runs.
     """
     if hanging:
         if states or in_doubt:
@@ -61,11 +62,24 @@ def list_transactions(
         if in_doubt or age_ms is not None:
             columns += ["producer_epoch", "age_ms", "timeout_ms", "partitions"]
             rows = _open_rows(admin, rows, two_phase=in_doubt, age_ms=age_ms or 0)
+        if in_doubt:
+            columns += transaction_doubts.COLUMNS
+            _add_doubts(bootstrap, rows)
     empty = f"no transactional id is {' or '.join(states)}" if states else "no transactional ids yet"
     if in_doubt or age_ms is not None:
         empty = "no such transaction is open"
     rows.sort(key=lambda row: str(row["transactional_id"]))
     print_rows(columns, rows, as_json=as_json, empty=empty)
+
+
+def _add_doubts(bootstrap: str, rows: list[dict[str, Any]]) -> None:
+    """Add what a check-back knows of each row's transaction."""
+    from fencepost.two_phase import Token
+
+    journal = transaction_doubts.read_journal(bootstrap)
+    for row in rows:
+        token = Token(row["producer_id"], row["producer_epoch"], row["transactional_id"])
+        row.update(transaction_doubts.columns_of(journal, token, row["start_ms"]))
 
 
 def _list_hanging(bootstrap: str, age_ms: int, *, as_json: bool) -> None:
@@ -98,6 +112,7 @@ def _open_rows(admin: Any, rows: list[dict[str, Any]], *, two_phase: bool, age_m
             {
                 **row,
                 "producer_epoch": described.producer_epoch,
+                "start_ms": described.transaction_start_time_ms,
                 "age_ms": max(0, since_ms),
                 "timeout_ms": described.transaction_timeout_ms,
                 "partitions": [f"{place.topic}-{place.partition}" for place in sorted(described.topic_partitions)],
@@ -230,6 +245,23 @@ def abort(bootstrap: str, transactional_id: str, pair: tuple[int, int] | None) -
     that, too.
     """
     click.echo(end_transaction(bootstrap, transactional_id, pair, commit=False))
+
+
+@transactions.command("ask-again")
+@bootstrap_option
+@click.argument("transactional_id")
+def ask_again(bootstrap: str, transactional_id: str) -> None:
+    """Have the source of a transaction in doubt asked at once.
+
+    Also if it is parked, because its source has not known the outcome for too long. Its checks are counted from 0.
+    """
+    with admin_client(bootstrap) as admin:
+        state = _described(admin, transactional_id).state.value
+        if state != "Ongoing":
+            raise click.ClickException(
+                f"{transactional_id} has no open transaction; the last state of its coordinator is {state}"
+            )
+        click.echo(transaction_doubts.ask_again(bootstrap, transactional_id))
 
 
 @transactions.command()

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
+from fencepost.broker.cli.commands import fencepost
 from fencepost.check_back.case import Case, Decider, Decision, State
 from fencepost.check_back.case import Outcome as CaseOutcome
 from fencepost.check_back.question import Question
@@ -58,6 +60,10 @@ def prepared(broker: BrokerProcess, producers: list[Any], name: str) -> Token:
     producer.begin_transaction()
     producer.produce("out", name.encode(), partition=0)
     return prepare(producer)
+
+
+def run(broker: BrokerProcess, *arguments: str) -> Result:
+    return CliRunner().invoke(fencepost, ["transactions", *arguments, "--bootstrap", broker.bootstrap])
 
 
 def records_of(broker: BrokerProcess, topic: str) -> list[Any]:
@@ -251,10 +257,55 @@ def test_a_clients_end_beside_the_answer_has_one_outcome(
         assert "outcome_contradicts_decision" not in broker.output
 
 
+@pytest.mark.parametrize("command", ["ask-again", "commit", "abort"])
+def test_a_parked_transaction_is_resolved_by_a_command(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any], command: str
+) -> None:
+    with BrokerProcess(tmp_path / "data", settings=settings_for(source, checks_max="1")) as broker:
+        token = prepared(broker, producers, "order-1")
+        broker.wait_for_output("transaction_parked")
+        (row,) = json.loads(run(broker, "list", "--in-doubt", "--json").stdout)
+        assert (row["resolver"], row["checks"], row["last_answer"], row["next_question"], row["parked"]) == (
+            "orders",
+            1,
+            "unknown",
+            None,
+            "yes",
+        )
+        source.answer = "commit"
+        more = [] if command == "ask-again" else ["--yes"]
+        done = run(broker, command, "order-1", *more)
+        assert done.exit_code == 0, done.output
+        (end,) = until(lambda: [one for one in audit(broker) if one["event"] == "end"])
+        outcome = "abort" if command == "abort" else "commit"
+        by = "resolver" if command == "ask-again" else "administrator"
+        assert (end["token"], end["outcome"], end["who"]) == (str(token), outcome, by)
+        decisions = [(one["who"], one["decision"]) for one in audit(broker) if one["event"] == "decision"]
+        assert decisions == [("exhausted", "park"), ("administrator", command)] + (
+            [("resolver", "commit")] if command == "ask-again" else []
+        )
+        assert journal(broker).commands == []
+        again = run(broker, "ask-again", "order-1")
+        assert again.exit_code == 1
+        assert "order-1 has no open transaction" in again.stderr
+
+
+def test_asking_again_says_when_nobody_can_be_asked(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any]
+) -> None:
+    with BrokerProcess(tmp_path / "data", settings=settings_for(source)) as broker:
+        prepared(broker, producers, "other-1")
+        refused = run(broker, "ask-again", "other-1")
+        assert refused.exit_code == 1
+        assert "no check-back asks about other-1" in refused.stderr
+
+
 def test_settings_that_cannot_work_are_refused_at_the_start_in_words(tmp_path: Path, source: AnsweringSource) -> None:
     settings = settings_for(source) | {"transaction.two.phase.commit.enable": "false"}
     with pytest.raises(RuntimeError, match=r"needs\s+transaction.two.phase.commit.enable=true"):
         BrokerProcess(tmp_path / "data", settings=settings).start()
     settings = settings_for(source) | {"fencepost.check.back.orders.urll": "x"}
-    with pytest.raises(RuntimeError, match=r"--set: fencepost\.check\.back\.orders\.urll: unknown setting of a resolver"):
+    with pytest.raises(
+        RuntimeError, match=r"--set: fencepost\.check\.back\.orders\.urll: unknown setting of a resolver"
+    ):
         BrokerProcess(tmp_path / "data", settings=settings).start()

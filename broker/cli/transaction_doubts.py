@@ -1,0 +1,136 @@
+"""What a check-back knows of transactions in doubt, and what administrators write for it: through its two topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fencepost.broker.cli.connection import client_options, refusal
+from fencepost.broker.cli.output import format_time
+
+if TYPE_CHECKING:
+    from fencepost.check_back.records import Entry, Journal
+    from fencepost.two_phase import Token
+
+COLUMNS: Final = ("resolver", "checks", "last_answer", "next_question", "parked")
+WAIT_S: Final = 10.0
+PAUSE_S: Final = 0.2
+SEND_TIMEOUT_S: Final = 20.0
+
+
+def read_journal(bootstrap: str) -> Journal | None:
+    """What `__fencepost_check_back` says; None if no check-back has ever run on this cluster."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    from fencepost.check_back import records
+
+    options = client_options(bootstrap)
+    consumer = KafkaConsumer(group_id=None, isolation_level="read_committed", allow_auto_create_topics=False, **options)
+    with closing(consumer):
+        if not consumer.partitions_for_topic(records.STATE_TOPIC):
+            return None
+        place = TopicPartition(records.STATE_TOPIC, 0)
+        consumer.assign([place])
+        consumer.seek_to_beginning(place)
+        end = consumer.end_offsets([place])[place]
+        latest: dict[str, bytes | None] = {}
+        while consumer.position(place) < end:
+            for found in consumer.poll(timeout_ms=200).values():
+                latest.update((one.key.decode("utf-8", "replace"), one.value) for one in found if one.key)
+    return records.read_journal(latest)
+
+
+def columns_of(journal: Journal | None, token: Token, started_ms: int) -> dict[str, Any]:
+    """The cells of COLUMNS for one transaction; empty if nobody is asked about it."""
+    from fencepost.check_back.case import CaseKey
+    from fencepost.check_back.records import resolver_of
+
+    if journal is None:
+        return {}
+    case = journal.cases.get(CaseKey(token, started_ms))
+    if case is None:
+        resolver = resolver_of(journal, token.transactional_id)
+        if resolver is None:
+            return {}
+        first_ms = started_ms + int(journal.resolvers[resolver]["first_ms"])
+        return {"resolver": resolver, "checks": 0, "next_question": format_time(first_ms), "parked": "no"}
+    is_asked = not case.is_parked and case.decision is None
+    return {
+        "resolver": case.resolver,
+        "checks": case.checks,
+        "last_answer": case.last_answer.value if case.last_answer is not None and not case.failures else None,
+        "next_question": format_time(case.next_ms) if is_asked else None,
+        "parked": "yes" if case.is_parked else "no",
+    }
+
+
+def ask_again(bootstrap: str, transactional_id: str) -> str:
+    """Have the source of an open transaction asked now; returns what was done, in words. Raises ClickException."""
+    from fencepost.check_back.records import ASK_AGAIN, Command, command_entry, resolver_of
+
+    journal = read_journal(bootstrap)
+    resolver = None if journal is None else resolver_of(journal, transactional_id)
+    if resolver is None:
+        raise click.ClickException(
+            f"no check-back asks about {transactional_id}: no resolver names it. Give the broker, or `fencepost "
+            "check-back`, one whose fencepost.check.back.NAME.ids match it"
+        )
+    command = Command(transactional_id, ASK_AGAIN, None, int(time.time() * 1000))
+    write(bootstrap, [command_entry(command)])
+    give_up_at_s = time.monotonic() + WAIT_S
+    while time.monotonic() < give_up_at_s:
+        now = read_journal(bootstrap)
+        if now is not None and not any(one.transactional_id == transactional_id for one in now.commands):
+            return f"the source {resolver} is asked about {transactional_id} now"
+        time.sleep(PAUSE_S)
+    raise click.ClickException(
+        f"no check-back has taken this up within {WAIT_S:g} s: is the broker, or `fencepost check-back`, running with "
+        f"the resolver {resolver}? It asks when it starts"
+    )
+
+
+def record_decision(bootstrap: str, admin: Any, token: Token, started_ms: int, *, commit: bool) -> None:
+    """Record that an administrator ends a transaction, where a check-back runs. Raises ClickException: then it must not
+    be ended.
+    """
+    from fencepost.check_back.question import Question
+    from fencepost.check_back.records import (
+        AUDIT_TOPIC,
+        STATE_TOPIC,
+        Command,
+        administrator_entry,
+        command_entry,
+    )
+
+    topics = set(admin.list_topics())
+    word = "commit" if commit else "abort"
+    now_ms = int(time.time() * 1000)
+    described = admin.describe_transactions([token.transactional_id])[token.transactional_id]
+    places = tuple(sorted((place.topic, place.partition) for place in described.topic_partitions))
+    entries: list[Entry] = []
+    if AUDIT_TOPIC in topics:
+        entries.append(administrator_entry(Question(token, started_ms, places), word, now_ms))
+    if STATE_TOPIC in topics:
+        entries.append(command_entry(Command(token.transactional_id, word, str(token), now_ms)))
+    if entries:
+        write(bootstrap, entries)
+
+
+def write(bootstrap: str, entries: Sequence[Entry]) -> None:
+    """Write records and wait until they are durable. Raises ClickException."""
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+
+    with closing(KafkaProducer(acks="all", **client_options(bootstrap))) as producer:
+        for entry in entries:
+            try:
+                sent = producer.send(entry.topic, key=entry.key.encode(), value=entry.encoded_value(), partition=0)
+                sent.get(timeout=SEND_TIMEOUT_S)
+            except KafkaError as error:
+                raise click.ClickException(
+                    f"{entry.topic} could not be written, so nothing was done: {refusal(error, None)}"
+                ) from None

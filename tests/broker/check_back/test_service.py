@@ -1,0 +1,90 @@
+"""A broker that checks back: what it asks, ends and records by itself, and what it costs nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.broker.transaction.metadata import TransactionMetadata
+from fencepost.broker.transaction.state_machine import TransactionVersion
+from fencepost.check_back.question import Answer
+from fencepost.protocol.errors import ErrorCode
+from tests.broker.supervision.planting import until
+from tests.support.check_back_broker import ScriptedSource, audit, begin, running_check_back
+
+TWO_PHASE_TIMEOUT_MS = 2**31 - 1
+
+
+@pytest.mark.parametrize(("answer", "state"), [(Answer.COMMIT, "CompleteCommit"), (Answer.ABORT, "CompleteAbort")])
+async def test_it_ends_transactions_of_its_ids_as_the_source_says_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, state: str
+) -> None:
+    source = ScriptedSource()
+    source.answer = answer
+    async with running_check_back(tmp_path, source, monkeypatch) as node:
+        other = await begin(node, "other")
+        mine = await begin(node, "order-1")
+        found = node.services.transactions.find
+        await until(lambda: _state(found("order-1")) == state)
+        assert _state(found("other")) == "Ongoing"
+        assert [(one.token, one.partitions) for one in source.asked] == [((*mine, "order-1"), (("out", 0), ("out", 1)))]
+        assert other != mine
+        await until(lambda: node.services.check_back is not None and not node.services.check_back.schedule.cases)
+        assert [record["event"] for record in await audit(node)] == ["question", "decision", "end"]
+    assert source.is_closed
+
+
+async def test_its_ids_have_no_time_out_whatever_their_clients_ask_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_check_back(tmp_path, ScriptedSource(), monkeypatch) as node:
+        await begin(node, "order-1")
+        await begin(node, "other")
+        assert _found(node.services.transactions.find("order-1")).timeout_ms == TWO_PHASE_TIMEOUT_MS
+        assert _found(node.services.transactions.find("other")).timeout_ms == 60_000
+
+
+async def test_the_audit_says_who_ended_a_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ScriptedSource()
+    async with running_check_back(tmp_path, source, monkeypatch) as node:
+        producer = await begin(node, "order-1")
+        await until(lambda: source.asked)
+        reply = await node.services.transactions.end_transaction(
+            "order-1", producer, committed=False, version=TransactionVersion.V2
+        )
+        assert reply.error is ErrorCode.NONE
+        ends: list[Any] = []
+        async with asyncio.timeout(10):
+            while not ends:
+                await asyncio.sleep(0.01)
+                ends = [record for record in await audit(node) if record["event"] == "end"]
+        assert [(record["who"], record["outcome"], record["decision"]) for record in ends] == [
+            ("client", "abort", None)
+        ]
+
+
+async def test_after_a_restart_it_goes_on_counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ScriptedSource()
+    async with running_check_back(tmp_path, source, monkeypatch) as node:
+        await begin(node, "order-1")
+        await until(lambda: len(source.asked) >= 5)
+    source.asked.clear()
+    async with running_check_back(tmp_path, source, monkeypatch) as node:
+        check_back = node.services.check_back
+        assert check_back is not None
+        await until(lambda: any(case.is_parked for case in check_back.schedule.cases.values()))
+        assert len(source.asked) <= 11  # the last question of the first run may not have been recorded
+        (case,) = check_back.schedule.cases.values()
+        assert case.checks == 15
+
+
+def _state(found: TransactionMetadata | ErrorCode) -> str:
+    return found.name if isinstance(found, ErrorCode) else found.state.display_name
+
+
+def _found(found: TransactionMetadata | ErrorCode) -> TransactionMetadata:
+    assert isinstance(found, TransactionMetadata)
+    return found

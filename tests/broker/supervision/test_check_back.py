@@ -1,0 +1,33 @@
+"""The check-back meets what nobody foresaw: it begins again with what it has recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fencepost.broker.check_back.own_transactions import OwnTransactions
+from fencepost.broker.check_back.service import CHECK_BACK
+from fencepost.broker.kernel import supervision
+from fencepost.check_back.question import Answer
+from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+from tests.support.check_back_broker import ScriptedSource, begin, running_check_back
+
+
+@plants(CHECK_BACK)
+@unforeseen
+@pytest.mark.parametrize("place", ["all_open", "end"])
+async def test_a_check_back_that_fails_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, place: str
+) -> None:
+    monkeypatch.setattr(supervision, "FIRST_RETRY_PAUSE_S", 0.001)
+    source = ScriptedSource()
+    source.answer = Answer.COMMIT
+    async with running_check_back(tmp_path, source, monkeypatch) as node:
+        with logged(CHECK_BACK):
+            monkeypatch.setattr(OwnTransactions, place, raising(error, 1, getattr(OwnTransactions, place)))
+            await begin(node, "order-1")
+            check_back = node.services.check_back
+            assert check_back is not None
+            await until(lambda: check_back.figures.decisions and not check_back.schedule.cases)
+        assert len(source.asked) == 1
