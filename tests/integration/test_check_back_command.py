@@ -1,0 +1,233 @@
+"""`fencepost check-back` beside a cluster that checks nothing back itself: Apache Kafka 4.3, and a broker without
+resolvers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Command, command_entry, read_journal
+from fencepost.soak.free_port import free_port
+from fencepost.two_phase import Coordinator, Token, confluent_producer, prepare
+from scripts.apache_kafka import ApacheKafka
+from tests.support.answering_source import AnsweringSource
+from tests.support.broker_process import ROOT, BrokerProcess
+from tests.support.missing_tools import require_apache_kafka
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module", params=["fencepost", "apache kafka"])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("cluster")
+    if request.param == "fencepost":
+        with BrokerProcess(directory / "data") as broker:
+            yield broker.bootstrap
+        return
+    require_apache_kafka()
+    with ApacheKafka(directory / "data", free_port()) as kafka:
+        yield kafka.bootstrap_servers
+
+
+class CheckBackProcess:
+    """`fencepost check-back` as a process of its own. lines: what it has written, as JSON."""
+
+    def __init__(self, directory: Path, bootstrap: str, properties: dict[str, str]) -> None:
+        self.bootstrap = bootstrap
+        self.config = directory / "check-back.properties"
+        self.config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        self._output = directory / "check-back.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "fencepost", "check-back", "--bootstrap", self.bootstrap]
+        command += ["--config", str(self.config), "--json"]
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        started = len(self.events("check_back_started"))
+        until(lambda: len(self.events("check_back_started")) > started)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def terminate(self) -> int:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(20)
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def events(self, name: str) -> list[Any]:
+        if not self._output.exists():
+            return []
+        lines = [json.loads(line) for line in self.output.splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == name]
+
+
+@pytest.fixture
+def source() -> Iterator[AnsweringSource]:
+    with AnsweringSource() as source:
+        yield source
+
+
+@pytest.fixture
+def producers() -> list[Any]:
+    """Kept until the end, as an application that hangs keeps its own."""
+    return []
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest, bootstrap: str) -> str:
+    """Of a topic, with one partition, and of transactional ids that are this test's alone."""
+    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        admin.create_topics({name: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
+    finally:
+        admin.close()
+    return name
+
+
+def properties(source: AnsweringSource, name: str, **more: str) -> dict[str, str]:
+    of_orders = {"type": "http", "ids": f"{name}-*", "url": source.url, "first.ms": "0", "interval.ms": "100"}
+    of_orders |= {"backoff": "1", "timeout.ms": "1000"} | {key.replace("_", "."): text for key, text in more.items()}
+    return {
+        "fencepost.check.back.resolvers": "orders",
+        **{f"fencepost.check.back.orders.{key}": text for key, text in of_orders.items()},
+    }
+
+
+def prepared(bootstrap: str, producers: list[Any], topic: str, name: str) -> Token:
+    producer: Producer = confluent_producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0, "transaction.timeout.ms": 600_000}
+    )
+    producers.append(producer)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, name.encode(), partition=0)
+    return prepare(producer)
+
+
+def records_of(bootstrap: str, topic: str) -> list[Any]:
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap, isolation_level="read_committed", allow_auto_create_topics=False
+    )
+    try:
+        place = TopicPartition(topic, 0)
+        if not consumer.partitions_for_topic(topic):
+            return []
+        consumer.assign([place])
+        consumer.seek_to_beginning(place)
+        end = consumer.end_offsets([place])[place]
+        found: list[Any] = []
+        while consumer.position(place) < end:
+            for records in consumer.poll(timeout_ms=100).values():
+                found += records
+        return found
+    finally:
+        consumer.close()
+
+
+def audit(bootstrap: str, name: str) -> list[Any]:
+    """The records about a test's ids."""
+    values = [json.loads(record.value) for record in records_of(bootstrap, AUDIT_TOPIC)]
+    return [value for value in values if value["id"].startswith(name)]
+
+
+def until(condition: Callable[[], Any], timeout_s: float = 40) -> Any:
+    give_up_at_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < give_up_at_s
+        time.sleep(0.1)
+    return found
+
+
+@pytest.mark.parametrize(("answer", "is_left"), [("commit", True), ("abort", False)])
+def test_prepared_transactions_are_ended_as_their_source_says(
+    tmp_path: Path,
+    bootstrap: str,
+    source: AnsweringSource,
+    producers: list[Any],
+    name: str,
+    answer: str,
+    is_left: bool,
+) -> None:
+    source.answer = answer
+    tokens = [prepared(bootstrap, producers, name, f"{name}-{number}") for number in range(3)]
+    other = prepared(bootstrap, producers, name, f"other-{name}")
+    with CheckBackProcess(tmp_path, bootstrap, properties(source, name)) as process:
+        until(lambda: len([one for one in audit(bootstrap, name) if one["event"] == "end"]) == 3)
+        assert process.terminate() == 0
+        assert len(process.events("transaction_decided")) == 3
+    with Coordinator(bootstrap) as coordinator:
+        open_ids = [one.token.transactional_id for one in coordinator.in_doubt(f"(other-)?{name}.*")]
+        assert open_ids == [other.transactional_id]
+        coordinator.complete(other, commit=False)
+    values = sorted(record.value.decode() for record in records_of(bootstrap, name))
+    assert values == ([token.transactional_id for token in tokens] if is_left else [])
+    assert sorted(source.asked) == sorted(map(str, tokens))
+
+
+def test_a_check_back_that_is_killed_goes_on_counting_parks_and_takes_the_command_to_ask_again(
+    tmp_path: Path, bootstrap: str, source: AnsweringSource, producers: list[Any], name: str
+) -> None:
+    token = prepared(bootstrap, producers, name, f"{name}-1")
+    with CheckBackProcess(tmp_path, bootstrap, properties(source, name, checks_max="3")) as process:
+        until(lambda: source.asked)
+        until(lambda: audit(bootstrap, name))
+        process.kill()
+        process.start()
+        until(lambda: process.events("transaction_parked"))
+        assert [one["checks"] for one in audit(bootstrap, name) if one["event"] == "question"] == [1, 2, 3]
+        source.answer = "commit"
+        entry = command_entry(Command(token.transactional_id, "ask-again", None, int(time.time() * 1000)))
+        writer = Producer({"bootstrap.servers": bootstrap})
+        writer.produce(STATE_TOPIC, entry.encoded_value(), entry.key, partition=0)
+        assert writer.flush(20) == 0
+        until(lambda: [one for one in audit(bootstrap, name) if one["event"] == "end"])
+        assert [record.value.decode() for record in records_of(bootstrap, name)] == [token.transactional_id]
+        journal = read_journal({one.key.decode(): one.value for one in records_of(bootstrap, STATE_TOPIC)})
+        assert (journal.cases, journal.commands) == ({}, [])
+
+
+def test_what_the_client_ends_itself_is_recorded_as_its_end(
+    tmp_path: Path, bootstrap: str, source: AnsweringSource, producers: list[Any], name: str
+) -> None:
+    token = prepared(bootstrap, producers, name, f"{name}-1")
+    with CheckBackProcess(tmp_path, bootstrap, properties(source, name, interval_ms="60000", interval_max_ms="60000")):
+        until(lambda: audit(bootstrap, name))
+        with Coordinator(bootstrap) as coordinator:
+            coordinator.complete(token, commit=True)
+        (end,) = until(lambda: [one for one in audit(bootstrap, name) if one["event"] == "end"])
+        assert (end["who"], end["outcome"], end["decision"]) == ("client", "commit", None)
+
+
+def test_settings_without_a_resolver_are_refused_in_words(tmp_path: Path, bootstrap: str) -> None:
+    config = tmp_path / "empty.properties"
+    config.write_text("a=b\n")
+    command = [sys.executable, "-m", "fencepost", "check-back", "--bootstrap", bootstrap, "--config", str(config)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "fencepost.check.back.resolvers names no resolver" in done.stderr
