@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     help="Properties with the resolvers: fencepost.check.back.…",
 )
 def check_back(bootstrap: str, as_json: bool, config: Path) -> None:
-    """Ask the sources of transactions in doubt, and end them as they say.
+    """Ask the sources of transactions in doubt how they end.
 
     Until SIGTERM or Ctrl-C, beside any Kafka. A broker of Fencepost does it itself if it has the same settings. A
     source that does not answer decides nothing. Writes a line for each decision; the topic fencepost-audit has all.

@@ -24,7 +24,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "consume": "Print the records of topics.",
     "groups": "Show groups of all kinds and lag, reset offsets.",
     "transactions": "Show transactions and producers, end transactions.",
-    "check-back": "Ask the sources of transactions in doubt, and end them as they say.",
+    "check-back": "Ask the sources of transactions in doubt how they end.",
     "acls": "Add, list and remove access control lists (ACLs).",
     "users": "Add, list and remove users with passwords (SCRAM, PLAIN).",
     "console": "Show a cluster in a web browser.",
