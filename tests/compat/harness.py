@@ -57,6 +57,7 @@ class Client:
                      raises BuildError and NotHereError. The command runs with the checkout as its working directory.
     broker_settings: what its broker is started with on top of COMMON_SETTINGS, under Kafka's names.
     is_long:         it is only run by `./scripts/test --everything` and when it is named.
+    has_long_tests:  its long checks are run by `./scripts/test --everything`; those of a secured broker always are.
     is_secured:      its broker asks for certificates, passwords or tokens, and has ACLs; the program makes its checks
                      of that, which are listed in `secured.txt`.
     """
@@ -66,6 +67,7 @@ class Client:
     build: Callable[[Client], Sequence[str]]
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     is_long: bool = False
+    has_long_tests: bool = False
     is_secured: bool = False
 
     def secured(self) -> Client:

@@ -110,6 +110,7 @@ JVM_CLIENTS: tuple[Client, ...] = (
             "transaction.two.phase.commit.enable": "true",
             "fencepost.two.phase.transactional.ids": "two-phase-*",
         },
+        has_long_tests=True,
     ),
     Client("spark", tools=("java",), build=spark_program),
 )

@@ -22,7 +22,7 @@ LONG_CHECKS = [
     pytest.param(name, check, marks=pytest.mark.long)
     for name, client in CLIENTS.items()
     for check in client.known_checks()
-    if client.is_secured and check not in client.quick_checks()
+    if (client.is_secured or client.has_long_tests) and check not in client.quick_checks()
 ]
 # Checks mostly wait; two programs, each with its own broker, keep two cores busy.
 PROGRAMS_AT_ONCE = 2

@@ -1,3 +1,4 @@
+import java.io.IOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -24,17 +25,7 @@ final class KilledJob {
 
     /** Runs it until it is dead. from: a checkpoint, or null; times: how often it passes the point before it dies there. */
     static void run(Check check, NumbersJob job, int parallelism, Path from, Point point, int times) throws Exception {
-        List<String> command = new ArrayList<>(List.of("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp",
-                System.getProperty("java.class.path"), "KilledJob", job.bootstrap(), job.topic(), job.prefix(),
-                job.naming().name(), job.checkpoints().toString(), String.valueOf(job.transactionTimeoutMs()),
-                String.valueOf(parallelism), point.name(), String.valueOf(times)));
-        if (from != null) {
-            command.add(from.toString());
-        }
-        Process process = new ProcessBuilder(command)
-                .redirectOutput(ProcessBuilder.Redirect.DISCARD)
-                .redirectError(ProcessBuilder.Redirect.DISCARD)
-                .start();
+        Process process = start(job, parallelism, from, point, times);
         try {
             check.isTrue("the job comes to where it dies", process.waitFor(Check.LIMIT_MS / 2, TimeUnit.MILLISECONDS));
             check.equal("how it ended", process.exitValue(), CODE);
@@ -43,12 +34,27 @@ final class KilledJob {
         }
     }
 
+    /** Starts it; a job that has come to its end exits with 0. */
+    static Process start(NumbersJob job, int parallelism, Path from, Point point, int times) throws IOException {
+        List<String> command = new ArrayList<>(List.of("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp",
+                System.getProperty("java.class.path"), "KilledJob", job.bootstrap(), job.topic(), job.prefix(),
+                job.naming().name(), job.checkpoints().toString(), String.valueOf(job.transactionTimeoutMs()),
+                String.valueOf(job.count()), String.valueOf(parallelism), point.name(), String.valueOf(times)));
+        if (from != null) {
+            command.add(from.toString());
+        }
+        return new ProcessBuilder(command)
+                .redirectOutput(ProcessBuilder.Redirect.DISCARD)
+                .redirectError(ProcessBuilder.Redirect.DISCARD)
+                .start();
+    }
+
     public static void main(String[] arguments) throws Exception {
         NumbersJob job = new NumbersJob(arguments[0], arguments[1], arguments[2],
                 TransactionNamingStrategy.valueOf(arguments[3]), Path.of(arguments[4]), Integer.parseInt(arguments[5]),
-                Map.of());
-        Point dies = Point.valueOf(arguments[7]);
-        int passes = Integer.parseInt(arguments[8]);
+                Integer.parseInt(arguments[6]), Map.of());
+        Point dies = Point.valueOf(arguments[8]);
+        int passes = Integer.parseInt(arguments[9]);
         new StoppingPoints() {
             @Override
             void afterPreCommit(int times, Collection<KafkaCommittable> committables) {
@@ -66,7 +72,8 @@ final class KilledJob {
                 }
             }
         }.watch(job.prefix());
-        Path from = arguments.length > 9 ? Path.of(arguments[9]) : null;
-        job.start(Integer.parseInt(arguments[6]), from).getJobExecutionResult().get();
+        Path from = arguments.length > 10 ? Path.of(arguments[10]) : null;
+        job.start(Integer.parseInt(arguments[7]), from).getJobExecutionResult().get();
+        System.exit(0);
     }
 }

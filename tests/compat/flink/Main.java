@@ -45,7 +45,7 @@ final class Main {
         // The harness removes what is made here, in its own folder for temporary files.
         Path checkpoints = Files.createTempDirectory("fencepost-flink-");
         return new NumbersJob(check.bootstrap, Clients.createTopic(check, "numbers", PARTITIONS), check.name(prefix), naming,
-                checkpoints, timeoutMs, Map.of());
+                checkpoints, timeoutMs, NumbersJob.COUNT, Map.of());
     }
 
     static void runToItsEnd(NumbersJob job, int parallelism, Path from) throws Exception {
@@ -54,7 +54,7 @@ final class Main {
 
     /** Committed readers find each number once, and no transaction is left open. */
     static void checkNumbers(Check check, NumbersJob job) throws Exception {
-        check.equal("numbers", committed(check, job), Clients.numbers(0, NumbersJob.COUNT, 1));
+        check.equal("numbers", committed(check, job), Clients.numbers(0, job.count(), 1));
         check.equal("open transactions", openTransactions(check, job.prefix()), Set.of());
     }
 
@@ -88,7 +88,7 @@ final class Main {
         new StoppingPoints() {
             @Override
             void beforeRecord(long number) {
-                if (number == NumbersJob.COUNT / 2 && failures.getAndIncrement() == 0) {
+                if (number == job.count() / 2 && failures.getAndIncrement() == 0) {
                     throw new PlannedException("half way");
                 }
             }

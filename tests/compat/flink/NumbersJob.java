@@ -20,7 +20,7 @@ import org.apache.flink.core.execution.JobClient;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
 /**
- * A job that writes the numbers from 0 on to a topic, each once: a source that goes back with its checkpoints, and Flink's
+ * A job that writes the numbers from 0 to `count` (exclusive) to a topic, each once: a source that goes back with its checkpoints, and Flink's
  * Kafka sink with DeliveryGuarantee.EXACTLY_ONCE. Each start of it is a Flink cluster in this process. login: settings with
  * which the sink's clients connect, beside the address.
  */
@@ -31,7 +31,9 @@ record NumbersJob(
         TransactionNamingStrategy naming,
         Path checkpoints,
         int transactionTimeoutMs,
+        int count,
         Map<String, String> login) {
+    /** Ten checkpoints of a job. */
     static final int COUNT = 1_200;
     private static final int EACH_CHECKPOINT = 120;
 
@@ -56,9 +58,9 @@ record NumbersJob(
     }
 
     /** A source that waits for the next checkpoint after some numbers: each checkpoint has something to commit. */
-    private static DataGeneratorSource<Long> numbers() {
+    private DataGeneratorSource<Long> numbers() {
         return new DataGeneratorSource<>(
-                number -> number, COUNT, RateLimiterStrategy.perCheckpoint(EACH_CHECKPOINT), Types.LONG);
+                number -> number, count, RateLimiterStrategy.perCheckpoint(EACH_CHECKPOINT), Types.LONG);
     }
 
     private KafkaSink<Long> sink() {
@@ -78,12 +80,17 @@ record NumbersJob(
                 .build();
     }
 
-    /** The latest checkpoint that is complete and was kept. */
+    /** The same with more numbers. */
+    NumbersJob withCount(int more) {
+        return new NumbersJob(bootstrap, topic, prefix, naming, checkpoints, transactionTimeoutMs, more, login);
+    }
+
+    /** The latest checkpoint that is complete and was kept; null if there is none. */
     Path latestCheckpoint() throws IOException {
         try (Stream<Path> files = Files.walk(checkpoints)) {
             return files.filter(file -> file.getFileName().toString().equals("_metadata")).map(Path::getParent)
                     .filter(folder -> folder.getFileName().toString().startsWith("chk-"))
-                    .max(Comparator.comparing(folder -> folder.toFile().lastModified())).orElseThrow();
+                    .max(Comparator.comparing(folder -> folder.toFile().lastModified())).orElse(null);
         }
     }
 }

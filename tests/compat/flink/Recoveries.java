@@ -1,7 +1,9 @@
 import java.net.URI;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Random;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.CountDownLatch;
@@ -27,7 +29,8 @@ final class Recoveries {
                     .add("late-recovery-two-phase-by-name" + suffix, check -> lateRecoveryTwoPhase(check, naming))
                     .add("job-that-does-not-come-back" + suffix, check -> jobDoesNotComeBack(check, naming))
                     .add("rescaled-after-kills" + suffix, check -> rescaledAfterKills(check, naming))
-                    .add("rescaled-by-savepoints" + suffix, check -> rescaledBySavepoints(check, naming));
+                    .add("rescaled-by-savepoints" + suffix, check -> rescaledBySavepoints(check, naming))
+                    .add("kills-at-random" + suffix, check -> killsAtRandom(check, naming));
         }
     }
 
@@ -48,10 +51,10 @@ final class Recoveries {
         check.fact("given up with", stops.givenUp.stream().map(one -> one.getClass().getSimpleName())
                 .collect(Collectors.toCollection(TreeSet::new)));
         List<String> found = Main.committed(check, job);
-        Set<String> missing = new HashSet<>(Clients.numbers(0, NumbersJob.COUNT, 1));
+        Set<String> missing = new HashSet<>(Clients.numbers(0, job.count(), 1));
         found.forEach(missing::remove);
         check.isTrue("numbers are missing", !missing.isEmpty());
-        check.equal("numbers that are there, each once", found.size(), NumbersJob.COUNT - missing.size());
+        check.equal("numbers that are there, each once", found.size(), job.count() - missing.size());
         Set<String> inTheLog = Clients.readAll(check, job.topic(), Main.PARTITIONS, "read_uncommitted").values().stream()
                 .flatMap(List::stream).collect(Collectors.toSet());
         check.isTrue("what is missing had been written, and was aborted", inTheLog.containsAll(missing));
@@ -147,10 +150,45 @@ final class Recoveries {
             savepoint = Path.of(URI.create(running.stopWithSavepoint(false,
                     job.checkpoints().toUri().toString(), SavepointFormatType.CANONICAL).get()));
             List<String> found = Main.committed(check, job);
-            check.isTrue("some are committed", !found.isEmpty() && found.size() < NumbersJob.COUNT);
+            check.isTrue("some are committed", !found.isEmpty() && found.size() < job.count());
         }
         new StoppingPoints().watch(job.prefix());
         Main.runToItsEnd(job, 1, savepoint);
         Main.checkNumbers(check, job);
+    }
+
+    /** Processes of the job die at any moment, and so does the broker, while the job runs and while it does not. */
+    private static void killsAtRandom(Check check, TransactionNamingStrategy naming) throws Exception {
+        NumbersJob job = Main.job(check, "flink", naming, Main.LONG_TIMEOUT_MS).withCount(4 * NumbersJob.COUNT);
+        long seed = System.nanoTime();
+        Random random = new Random(seed);
+        List<String> events = new ArrayList<>(List.of("seed " + seed));
+        for (int round = 0; round < 4; round++) {
+            int parallelism = 1 + random.nextInt(3);
+            Path from = job.latestCheckpoint();
+            events.add(parallelism + " from " + from);
+            Process process = KilledJob.start(job, parallelism, from, KilledJob.Point.CHECKPOINT_COMPLETE, Integer.MAX_VALUE);
+            try {
+                if (process.waitFor(2_500 + random.nextInt(3_000), TimeUnit.MILLISECONDS)) {
+                    check.equal("how it ended: " + events, process.exitValue(), 0);
+                    break;
+                }
+                if (random.nextBoolean()) {
+                    events.add("broker killed beside it");
+                    check.restart("kill");
+                    process.waitFor(random.nextInt(1_500), TimeUnit.MILLISECONDS);
+                }
+            } finally {
+                process.destroyForcibly().waitFor();
+            }
+            if (random.nextInt(3) == 0) {
+                events.add("broker killed after it");
+                check.restart("kill");
+            }
+        }
+        new StoppingPoints().watch(job.prefix());
+        Main.runToItsEnd(job, 2, job.latestCheckpoint());
+        check.equal("numbers: " + events, Main.committed(check, job), Clients.numbers(0, job.count(), 1));
+        check.equal("open transactions", Main.openTransactions(check, job.prefix()), Set.of());
     }
 }
