@@ -10,6 +10,7 @@ from fencepost.broker.http.broker_families import (
     MACHINE_FAMILIES,
     REQUEST_FAMILIES,
 )
+from fencepost.broker.http.check_back_families import CHECK_BACK_FAMILIES
 from fencepost.broker.http.family import Family
 from fencepost.broker.http.group_families import GROUP_FAMILIES
 from fencepost.broker.http.security_families import QUOTA_FAMILIES, SECURITY_FAMILIES
@@ -21,6 +22,7 @@ SECTIONS: Final = {
     "Topics": TRAFFIC_FAMILIES,
     "Partitions": PARTITION_FAMILIES,
     "Transactions": TRANSACTION_FAMILIES,
+    "Check-back": CHECK_BACK_FAMILIES,
     "Groups": GROUP_FAMILIES,
     "Connections": CONNECTION_FAMILIES,
     "Certificates and rights": SECURITY_FAMILIES,

@@ -10,7 +10,9 @@ LATENCY_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Latencies:
-    """How long questions took. counts: per upper bound of LATENCY_BOUNDS_S, and beyond the last; not cumulative."""
+    """How long questions took. counts: per upper bound of `bounds_s`, and beyond the last; not cumulative."""
+
+    bounds_s = LATENCY_BOUNDS_S
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATENCY_BOUNDS_S) + 1)

@@ -65,6 +65,14 @@ class Work(NamedTuple):
     to_look_up: Sequence[Case]
 
 
+class Doubt(NamedTuple):
+    """What is in doubt at one resolver. oldest_started_ms: None without any."""
+
+    in_doubt: int
+    parked: int
+    oldest_started_ms: int | None
+
+
 class Schedule:
     """The transactions in doubt of one cluster, or of one broker's coordinators.
 
@@ -255,6 +263,20 @@ class Schedule:
             default=None,
         )
 
+    def doubts(self) -> dict[str, Doubt]:
+        """The open transactions of the ids of each resolver."""
+        found = dict.fromkeys(self.sources, Doubt(0, 0, None))
+        for case in self.cases.values():
+            if case.state is not State.LEAVING:
+                in_doubt, parked, oldest_ms = found[case.resolver]
+                started_ms = case.question.started_ms
+                found[case.resolver] = Doubt(
+                    in_doubt + 1,
+                    parked + (case.state is State.PARKED),
+                    started_ms if oldest_ms is None else min(oldest_ms, started_ms),
+                )
+        return found
+
     # Steps
 
     def _apply(self, case: Case, event: Event, now_ms: int) -> Case | None:
@@ -298,32 +320,9 @@ class Schedule:
         return [ended_entry(case, outcome, by, now_ms), case_tombstone(case.key)]
 
 
-class Doubt(NamedTuple):
-    """What is in doubt at one resolver. oldest_started_ms: None without any."""
-
-    in_doubt: int
-    parked: int
-    oldest_started_ms: int | None
-
-
-def doubts(schedule: Schedule) -> dict[str, Doubt]:
-    """The open transactions of the ids of each resolver."""
-    found = dict.fromkeys(schedule.sources, Doubt(0, 0, None))
-    for case in schedule.cases.values():
-        if case.state is not State.LEAVING:
-            in_doubt, parked, oldest_ms = found[case.resolver]
-            started_ms = case.question.started_ms
-            found[case.resolver] = Doubt(
-                in_doubt + 1,
-                parked + (case.state is State.PARKED),
-                started_ms if oldest_ms is None else min(oldest_ms, started_ms),
-            )
-    return found
-
-
 def figures_of(schedule: Schedule, now_ms: int) -> dict[str, Any]:
     """All figures, for one log line."""
-    found = doubts(schedule)
+    found = schedule.doubts()
     starts = [one.oldest_started_ms for one in found.values() if one.oldest_started_ms is not None]
     return {
         "in_doubt": {name: one.in_doubt for name, one in found.items()},

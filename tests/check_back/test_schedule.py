@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fencepost.check_back.case import Case, CaseKey, Decider, State
 from fencepost.check_back.question import Answer, Question
 from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Command, Entry, read_journal
-from fencepost.check_back.schedule import Schedule, doubts
+from fencepost.check_back.schedule import Schedule
 from fencepost.check_back.settings import Exhausted, ResolverSettings
 from fencepost.two_phase.tokens import Token
 
@@ -65,7 +65,7 @@ def test_the_first_resolver_whose_globs_match_is_asked() -> None:
     schedule = Schedule([ORDERS, SHOP])
     schedule.listed([question("order-1"), question("shop-1"), question("other")], 10)
     assert {case.resolver for case in schedule.cases.values()} == {"orders", "shop"}
-    assert doubts(schedule) == {"orders": (1, 0, 0), "shop": (1, 0, 0)}
+    assert schedule.doubts() == {"orders": (1, 0, 0), "shop": (1, 0, 0)}
 
 
 def test_a_source_is_asked_up_to_its_concurrency_and_one_question_at_a_time_while_it_is_down() -> None:
