@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 ROWS_PER_CHUNK = 4096
@@ -94,17 +94,17 @@ class Layout:
             columns.get("headers"),
         )
 
-    def records(self, chunk: Chunk) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The topic and the arguments of `Producer.produce`, for each row. Raises ValueError for a null topic."""
-        for index, value in enumerate(chunk.values):
-            record: dict[str, Any] = {"value": value}
-            if chunk.keys is not None:
-                record["key"] = chunk.keys[index]
-            if chunk.partitions is not None and chunk.partitions[index] is not None:
-                record["partition"] = chunk.partitions[index]
-            if chunk.headers is not None and chunk.headers[index] is not None:
-                record["headers"] = [_header(header) for header in chunk.headers[index]]
-            yield self._topic(chunk, index), record
+    def records(self, chunk: Chunk) -> Iterator[tuple[str, Any, Any, dict[str, Any]]]:
+        """Topic, value, key and the other arguments of `Producer.produce`, for each row.
+
+        Raises ValueError for a null topic. Most rows have nothing but keys and values, and a task may write millions.
+        """
+        keys = repeat(None) if chunk.keys is None else chunk.keys
+        if chunk.partitions is None and chunk.headers is None and self.topic is not None:
+            return zip(repeat(self.topic), chunk.values, keys, repeat({}))  # the values are bounded
+        topics = (self._topic(chunk, index) for index in range(len(chunk.values)))
+        more = (_more(chunk, index) for index in range(len(chunk.values)))
+        return zip(topics, chunk.values, keys, more)  # noqa: B905  # as above
 
     def first_topic(self, chunk: Chunk) -> str:
         """The topic of a chunk's first record. Raises ValueError for a null topic."""
@@ -115,6 +115,16 @@ class Layout:
         if topic is None:
             raise ValueError("null topic present in the data. Use the topic option for setting a topic.")
         return topic
+
+
+def _more(chunk: Chunk, index: int) -> dict[str, Any]:
+    """Partition and headers of a row, where they are not null."""
+    more: dict[str, Any] = {}
+    if chunk.partitions is not None and chunk.partitions[index] is not None:
+        more["partition"] = chunk.partitions[index]
+    if chunk.headers is not None and chunk.headers[index] is not None:
+        more["headers"] = [_header(header) for header in chunk.headers[index]]
+    return more
 
 
 def _header(header: Any) -> tuple[str, bytes | None]:

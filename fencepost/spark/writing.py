@@ -94,18 +94,23 @@ def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
 
     rows = 0
     for chunk in chunks:
-        for topic, record in layout.records(chunk):
-            while True:
-                try:
-                    producer.produce(topic, **record)
-                    break
-                except BufferError:
-                    producer.poll(FULL_PAUSE_S)
-                except confluent_kafka.KafkaException as error:
-                    raise RecordRefused(f"a record was refused: {error.args[0].str()} (topic {topic})") from error
+        try:
+            _send(producer, layout, chunk)
+        except confluent_kafka.KafkaException as error:
+            raise RecordRefused(f"a record was refused: {error.args[0].str()}") from error
         rows += len(chunk.values)
         producer.poll(0)
     return rows
+
+
+def _send(producer: Any, layout: Layout, chunk: Chunk) -> None:
+    for topic, value, key, more in layout.records(chunk):
+        while True:
+            try:
+                producer.produce(topic, value, key, **more)
+                break
+            except BufferError:
+                producer.poll(FULL_PAUSE_S)
 
 
 class RecordRefused(Exception):  # noqa: N818  # what a caller meets and deals with

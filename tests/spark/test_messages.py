@@ -12,7 +12,7 @@ from fencepost.spark.messages import HEADERS_TYPE, Layout
 ALL = [("key", "string"), ("value", "binary"), ("topic", "string"), ("partition", "int"), ("headers", HEADERS_TYPE)]
 
 
-def records(layout: Layout, batch: pa.RecordBatch) -> list[tuple[str, dict[str, Any]]]:
+def records(layout: Layout, batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
     return [record for chunk in layout.chunks_of_arrow([batch]) for record in layout.records(chunk)]
 
 
@@ -26,8 +26,8 @@ def test_each_column_has_its_place_in_the_record() -> None:
         names=[name for name, _ in ALL],
     )
     assert records(Layout.of(ALL, None), batch) == [
-        ("a", {"key": b"k", "value": b"v", "partition": 3, "headers": [("h", b"1"), ("h", None)]}),
-        ("b", {"key": None, "value": None}),
+        ("a", b"v", b"k", {"partition": 3, "headers": [("h", b"1"), ("h", None)]}),
+        ("b", None, None, {}),
     ]
 
 
@@ -36,24 +36,24 @@ def test_rows_give_the_same_records_as_arrow() -> None:
     rows = [("k", bytearray(b"v"), "a", 3, [("h", bytearray(b"1"))]), (None, None, "b", None, None)]
     (chunk,) = layout.chunks_of_rows(rows)
     assert list(layout.records(chunk)) == [
-        ("a", {"key": "k", "value": b"v", "partition": 3, "headers": [("h", b"1")]}),
-        ("b", {"key": None, "value": None}),
+        ("a", b"v", "k", {"partition": 3, "headers": [("h", b"1")]}),
+        ("b", None, None, {}),
     ]
 
 
 def test_strings_are_taken_as_utf_8() -> None:
     batch = pa.record_batch([pa.array(["ä€"])], names=["value"])
-    assert records(Layout.of([("value", "string")], "t"), batch) == [("t", {"value": "ä€".encode()})]
+    assert records(Layout.of([("value", "string")], "t"), batch) == [("t", "ä€".encode(), None, {})]
 
 
 def test_the_topic_option_counts_more_than_the_column() -> None:
     batch = pa.record_batch([pa.array([7]), pa.array(["v"])], names=["topic", "value"])
-    assert records(Layout.of([("topic", "int"), ("value", "string")], "t"), batch) == [("t", {"value": b"v"})]
+    assert records(Layout.of([("topic", "int"), ("value", "string")], "t"), batch) == [("t", b"v", None, {})]
 
 
 def test_columns_that_are_no_part_of_a_record_are_left_out() -> None:
     batch = pa.record_batch([pa.array([1.5]), pa.array(["v"])], names=["weight", "value"])
-    assert records(Layout.of([("weight", "double"), ("value", "string")], "t"), batch) == [("t", {"value": b"v"})]
+    assert records(Layout.of([("weight", "double"), ("value", "string")], "t"), batch) == [("t", b"v", None, {})]
 
 
 def test_an_empty_batch_is_no_chunk() -> None:
