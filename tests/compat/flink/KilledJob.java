@@ -52,7 +52,7 @@ final class KilledJob {
     public static void main(String[] arguments) throws Exception {
         NumbersJob job = new NumbersJob(arguments[0], arguments[1], arguments[2],
                 TransactionNamingStrategy.valueOf(arguments[3]), Path.of(arguments[4]), Integer.parseInt(arguments[5]),
-                Integer.parseInt(arguments[6]), Map.of());
+                Integer.parseInt(arguments[6]), null, Map.of());
         Point dies = Point.valueOf(arguments[8]);
         int passes = Integer.parseInt(arguments[9]);
         new StoppingPoints() {

@@ -33,7 +33,8 @@ final class Main {
             checks.add("job-fails-half-way" + suffix, check -> failsHalfWay(check, naming))
                     .add("job-fails-after-pre-commit" + suffix, check -> failsAfterPreCommit(check, naming))
                     .add("job-fails-in-checkpoint" + suffix, check -> failsInCheckpoint(check, naming))
-                    .add("broker-killed-after-pre-commit" + suffix, check -> brokerKilled(check, naming));
+                    .add("broker-killed-after-pre-commit" + suffix, check -> brokerKilled(check, naming))
+                    .add("copies-a-topic" + suffix, check -> copiesTopic(check, naming));
         }
         Recoveries.addTo(checks);
         InternalProducers.addTo(checks);
@@ -45,7 +46,7 @@ final class Main {
         // The harness removes what is made here, in its own folder for temporary files.
         Path checkpoints = Files.createTempDirectory("fencepost-flink-");
         return new NumbersJob(check.bootstrap, Clients.createTopic(check, "numbers", PARTITIONS), check.name(prefix), naming,
-                checkpoints, timeoutMs, NumbersJob.COUNT, Map.of());
+                checkpoints, timeoutMs, NumbersJob.COUNT, null, Map.of());
     }
 
     static void runToItsEnd(NumbersJob job, int parallelism, Path from) throws Exception {
@@ -184,5 +185,53 @@ final class Main {
         running.getJobExecutionResult().get(Check.LIMIT_MS, TimeUnit.MILLISECONDS);
         check.isTrue("transactions were resumed", !stops.resumed.isEmpty());
         checkNumbers(check, job);
+    }
+
+    /** Both ends are topics, with aborted records in the first one; the broker is killed, and then the job fails. */
+    static void copiesTopic(Check check, TransactionNamingStrategy naming) throws Exception {
+        NumbersJob job = job(check, "flink", naming, LONG_TIMEOUT_MS).withCount(4 * NumbersJob.COUNT)
+                .withSource(Clients.createTopic(check, "source", PARTITIONS));
+        try (var producer = Clients.producer(check, "transactional.id", check.name("source"))) {
+            producer.initTransactions();
+            for (int first = 0; first < job.count(); first += 100) {
+                producer.beginTransaction();
+                Clients.sendNumbers(producer, job.source(), PARTITIONS, first, first + 100);
+                producer.commitTransaction();
+                producer.beginTransaction();
+                Clients.sendNumbers(producer, job.source(), PARTITIONS, first, first + 10);
+                producer.abortTransaction();
+            }
+        }
+        Semaphore arrivals = new Semaphore(0);
+        Semaphore departures = new Semaphore(0);
+        AtomicInteger events = new AtomicInteger();
+        new StoppingPoints() {
+            @Override
+            void afterSource() throws InterruptedException {
+                Thread.sleep(2); // some checkpoints before all is copied
+            }
+
+            @Override
+            void beforeCommit(int times, Collection<KafkaCommittable> committables) throws InterruptedException {
+                if (times == 2) {
+                    events.incrementAndGet();
+                    arrivals.release();
+                    departures.acquire();
+                } else if (times > 4 && events.compareAndSet(1, 2)) {
+                    throw new PlannedException("before the commit of " + committables);
+                }
+            }
+        }.watch(job.prefix());
+        var running = job.start(2, null);
+        check.isTrue("the job comes to a commit", arrivals.tryAcquire(Check.LIMIT_MS / 2, TimeUnit.MILLISECONDS));
+        check.restart("kill");
+        departures.release();
+        running.getJobExecutionResult().get(Check.LIMIT_MS, TimeUnit.MILLISECONDS);
+        check.equal("what was planned", events.get(), 2);
+        checkNumbers(check, job);
+        try (Admin admin = Clients.admin(check)) {
+            var offsets = admin.listConsumerGroupOffsets(job.prefix()).partitionsToOffsetAndMetadata().get();
+            check.equal("partitions with committed offsets", offsets.size(), PARTITIONS);
+        }
     }
 }

@@ -8,6 +8,7 @@ import java.util.Properties;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.serialization.SerializationSchema;
+import org.apache.flink.api.common.serialization.SimpleStringSchema;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.connector.source.util.ratelimit.RateLimiterStrategy;
 import org.apache.flink.configuration.Configuration;
@@ -16,13 +17,18 @@ import org.apache.flink.connector.datagen.source.DataGeneratorSource;
 import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
 import org.apache.flink.connector.kafka.sink.KafkaSink;
 import org.apache.flink.connector.kafka.sink.TransactionNamingStrategy;
+import org.apache.flink.connector.kafka.source.KafkaSource;
+import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.core.execution.JobClient;
+import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 
 /**
  * A job that writes the numbers from 0 to `count` (exclusive) to a topic, each once: a source that goes back with its checkpoints, and Flink's
- * Kafka sink with DeliveryGuarantee.EXACTLY_ONCE. Each start of it is a Flink cluster in this process. login: settings with
- * which the sink's clients connect, beside the address.
+ * Kafka sink with DeliveryGuarantee.EXACTLY_ONCE. Each start of it is a Flink cluster in this process.
+ *
+ * <p>source: the topic that the numbers come from; null if they are generated. login: settings with which the sink's clients
+ * connect, beside the address.
  */
 record NumbersJob(
         String bootstrap,
@@ -32,6 +38,7 @@ record NumbersJob(
         Path checkpoints,
         int transactionTimeoutMs,
         int count,
+        String source,
         Map<String, String> login) {
     /** Ten checkpoints of a job. */
     static final int COUNT = 1_200;
@@ -51,16 +58,38 @@ record NumbersJob(
             configuration.setString("execution.state-recovery.path", from.toUri().toString());
         }
         var environment = StreamExecutionEnvironment.createLocalEnvironment(parallelism, configuration);
-        environment.fromSource(numbers(), WatermarkStrategy.noWatermarks(), "numbers").uid("numbers")
+        numbers(environment)
                 .rebalance()
                 .sinkTo(new StoppingSink(sink(), prefix)).name("sink").uid("sink");
         return environment.executeAsync();
     }
 
-    /** A source that waits for the next checkpoint after some numbers: each checkpoint has something to commit. */
-    private DataGeneratorSource<Long> numbers() {
-        return new DataGeneratorSource<>(
+    private DataStream<Long> numbers(StreamExecutionEnvironment environment) {
+        if (source != null) {
+            String jobs = prefix;
+            return environment.fromSource(topicSource(), WatermarkStrategy.noWatermarks(), "topic").uid("topic")
+                    .map(text -> {
+                        StoppingPoints.of(jobs).afterSource();
+                        return Long.valueOf(text);
+                    }).uid("numbers");
+        }
+        // It waits for the next checkpoint after some numbers: each checkpoint has something to commit.
+        var generated = new DataGeneratorSource<Long>(
                 number -> number, count, RateLimiterStrategy.perCheckpoint(EACH_CHECKPOINT), Types.LONG);
+        return environment.fromSource(generated, WatermarkStrategy.noWatermarks(), "numbers").uid("numbers");
+    }
+
+    /** The committed records of the source, up to the end that it has when the job starts. */
+    private KafkaSource<String> topicSource() {
+        return KafkaSource.<String>builder()
+                .setBootstrapServers(bootstrap)
+                .setTopics(source)
+                .setGroupId(prefix)
+                .setStartingOffsets(OffsetsInitializer.earliest())
+                .setBounded(OffsetsInitializer.latest())
+                .setProperty("isolation.level", "read_committed")
+                .setValueOnlyDeserializer(new SimpleStringSchema())
+                .build();
     }
 
     private KafkaSink<Long> sink() {
@@ -82,7 +111,12 @@ record NumbersJob(
 
     /** The same with more numbers. */
     NumbersJob withCount(int more) {
-        return new NumbersJob(bootstrap, topic, prefix, naming, checkpoints, transactionTimeoutMs, more, login);
+        return new NumbersJob(bootstrap, topic, prefix, naming, checkpoints, transactionTimeoutMs, more, source, login);
+    }
+
+    /** The same with numbers that come from a topic. */
+    NumbersJob withSource(String other) {
+        return new NumbersJob(bootstrap, topic, prefix, naming, checkpoints, transactionTimeoutMs, count, other, login);
     }
 
     /** The latest checkpoint that is complete and was kept; null if there is none. */

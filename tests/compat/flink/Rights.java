@@ -32,7 +32,7 @@ final class Rights {
         Map<String, String> login = ALICE.settings().entrySet().stream()
                 .collect(Collectors.toMap(Map.Entry::getKey, one -> String.valueOf(one.getValue())));
         return new NumbersJob(check.bootstrap, topic, check.name(prefix), naming,
-                Files.createTempDirectory("fencepost-flink-"), Main.LONG_TIMEOUT_MS, NumbersJob.COUNT, login);
+                Files.createTempDirectory("fencepost-flink-"), Main.LONG_TIMEOUT_MS, NumbersJob.COUNT, null, login);
     }
 
     private static void allow(Check check, String operation, String kind, String resource) throws Exception {

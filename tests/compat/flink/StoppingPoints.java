@@ -43,6 +43,9 @@ class StoppingPoints {
         }
     }
 
+    /** After a record has come from a topic, before it is in a buffer. */
+    void afterSource() throws InterruptedException {}
+
     /** Before a record is given to the sink. */
     void beforeRecord(long number) {}
 
