@@ -16,6 +16,7 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures" / "con
 PICTURES: Final[dict[str, tuple[str, Scheme, int]]] = {
     "overview": ("/", "light", 900),
     "stuck": ("/stuck/orders/0", "light", 760),
+    "in-doubt": ("/in-doubt", "light", 560),
     "messages": ("/topics/orders/messages?partition=0&from=36", "light", 720),
     "time-travel": ("/topics/orders/0/time-travel?at=53", "dark", 760),
     "group": ("/group?id=billing", "dark", 640),

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.check_back.case import Case, Decider, State
+from fencepost.check_back.question import Answer, Question
+from fencepost.check_back.records import TOPIC_CONFIGS, asked_entry, case_entry, decided_entry, resolver_entry
+from fencepost.check_back.settings import ResolverSettings
+from fencepost.console.in_doubt import token_of
+from fencepost.console.kafka.cluster import Cluster
+from fencepost.console.kafka.connection import Security
+from fencepost.console.reading.transactions import describe_transaction
+from fencepost.console.stuck import CoordinatorView
 from fencepost.soak.free_port import free_port
 from tests.support.broker_process import BrokerProcess
 
 STUCK_ID = "checkout-7"
+DOUBTFUL_ID = "receipt-writer-3"
 HOSTILE = "<script>alert('1')</script>\u202egnp.\n\"&"
 TOPICS = {"orders": 3, "payments": 6, "page-views": 3, "shipments": 1, "archive": 1}
 TRANSACTIONS = 24
@@ -100,13 +113,66 @@ def leave_open(bootstrap: str, topic: str, transactional_id: str = STUCK_ID, *, 
     return stuck
 
 
+def leave_in_doubt(bootstrap: str) -> list[Producer]:
+    """Transactions in doubt, and what a check-back has written: one waits for its first question, one for its second,
+    one is parked.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = [NewTopic(name, 1, 1, config=dict(configs)) for name, configs in TOPIC_CONFIGS.items()]
+    for future in admin.create_topics([*topics, NewTopic("receipts", 3, 1)]).values():
+        future.result(30)
+    producers = []
+    for number in range(1, 4):
+        producer = _producer(bootstrap, f"receipt-writer-{number}", 900_000)
+        producer.begin_transaction()
+        for receipt in range(number):
+            producer.produce("receipts", json.dumps({"receipt": receipt}), "c1", partition=number - 1)
+        producer.flush(30)
+        producers.append(producer)
+    # In a thread: the browser's driver has an event loop in this one.
+    with ThreadPoolExecutor(1) as thread:
+        views = thread.submit(asyncio.run, _described(bootstrap, ["receipt-writer-2", DOUBTFUL_ID])).result()
+    now_ms = int(time.time() * 1000)
+    settings = ResolverSettings("receipts", ("receipt-writer-*",), "http", checks_max=3)
+    entries = [resolver_entry(settings, up=True, reason=None, since_ms=now_ms)]
+    for name, checks, is_parked in (("receipt-writer-2", 1, False), (DOUBTFUL_ID, 3, True)):
+        question = Question(token_of(views[name]), views[name].started_ms, views[name].partitions)
+        case = Case(question, "receipts", State.WAITING, now_ms + 570_000, checks, 0, Answer.UNKNOWN, now_ms)
+        entries += [
+            asked_entry(replace(case, checks=check), Answer.UNKNOWN, None, latency_ms=7 + check, now_ms=now_ms + check)
+            for check in range(1, checks + 1)
+        ]
+        if is_parked:
+            entries.append(decided_entry(case, "park", Decider.EXHAUSTED, now_ms + 4))
+        entries.append(case_entry(replace(case, is_parked=is_parked)))
+    writer = Producer({"bootstrap.servers": bootstrap})
+    for entry in entries:
+        writer.produce(entry.topic, entry.encoded_value(), entry.key)
+    writer.flush(30)
+    return producers
+
+
+async def _described(bootstrap: str, ids: list[str]) -> dict[str, CoordinatorView]:
+    host, _, port = bootstrap.rpartition(":")
+    cluster = Cluster([(host, int(port))], Security())
+    try:
+        return {name: await describe_transaction(cluster, name) for name in ids}
+    finally:
+        cluster.close()
+
+
 @contextmanager
 def broken_broker(directory: Path) -> Iterator[tuple[BrokerProcess, str, Producer]]:
     """A filled broker with a partition that cannot be opened and a transaction that stays open; the address of its HTTP
     listener, and the producer.
     """
     http = f"127.0.0.1:{free_port()}"
-    broker = BrokerProcess(directory / "data", settings={"fencepost.http.listener": http})
+    settings = {
+        "fencepost.http.listener": http,
+        "transaction.two.phase.commit.enable": "true",
+        "fencepost.two.phase.transactional.ids": "receipt-writer-*",
+    }
+    broker = BrokerProcess(directory / "data", settings=settings)
     broker.start()
     try:
         fill(broker.bootstrap)
@@ -115,6 +181,9 @@ def broken_broker(directory: Path) -> Iterator[tuple[BrokerProcess, str, Produce
         archive.rename(directory / "kept")
         archive.write_text("a file")
         broker.start()
-        yield broker, f"http://{http}", leave_open(broker.bootstrap, "orders")
+        stuck = leave_open(broker.bootstrap, "orders")
+        waiting = leave_in_doubt(broker.bootstrap)
+        yield broker, f"http://{http}", stuck
+        del waiting
     finally:
         broker.kill()

@@ -105,6 +105,13 @@ def _state_of(topic: Topic) -> TopicState:
     return state
 
 
+def partition_states(view: ClusterView, places: Iterable[Place]) -> list[PartitionState]:
+    """Those of some partitions that a view has, without offsets."""
+    wanted = set(places)
+    found = (partition for topic in view.topics.values() for partition in _state_of(topic).partitions)
+    return [one for one in found if (one.topic, one.index) in wanted]
+
+
 async def fill_offsets(cluster: Cluster, partitions: Sequence[PartitionState]) -> None:
     """Read start, high watermark and last stable offset, of each from its leader."""
     by_leader: dict[int, list[PartitionState]] = defaultdict(list)

@@ -12,6 +12,7 @@ from fencepost.console.web.visit import path, with_query
 
 MENU: Final = (
     ("stuck", "/stuck", "Stuck partitions", "s"),
+    ("in-doubt", "/in-doubt", "In doubt", "d"),
     ("transactions", "/transactions", "Transactions", "x"),
     ("topics", "/topics", "Topics", "t"),
     ("groups", "/groups", "Groups", "g"),

@@ -30,8 +30,12 @@ class OpenTransactionRow:
     age_ms: int
 
     @property
+    def has_timeout(self) -> bool:
+        return self.view.timeout_ms < UNLIMITED_TIMEOUT_MS
+
+    @property
     def is_overdue(self) -> bool:
-        return self.view.timeout_ms < UNLIMITED_TIMEOUT_MS and self.age_ms > self.view.timeout_ms
+        return self.has_timeout and self.age_ms > self.view.timeout_ms
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from fencepost.console import words
-from fencepost.console.kafka.errors import ClusterError, check
+from fencepost.console.kafka.errors import ClusterError
+from fencepost.console.kafka.producing import produce
 from fencepost.console.reading.internal_records import decoded
 from fencepost.console.reading.records import offset_at_time, read_page
 from fencepost.console.reading.topics import fill_offsets
@@ -17,8 +17,6 @@ from fencepost.console.record_marks import Gap, ShownRecord
 from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.pages.topics import read_topic
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number, with_query
-from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from fencepost.protocol.record_batch import Record, build_batch
 
 ROWS: Final = 50
 LONGEST_SHOWN: Final = 20_000
@@ -150,17 +148,10 @@ async def produce_record(visit: Visit, form: Form) -> Change:
         raise BadFormError(f"a value may have at most {LARGEST_VALUE:,} bytes here")
 
     async def perform() -> str:
-        record = Record(0, int(time.time() * 1000), None if key is None else key.encode(), content)
-        batch = bytes(build_batch([record]))
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=10_000,
-            topic_data=[TopicProduceData(name=name, partition_data=[PartitionProduceData(index=index, records=batch)])],
+        offset = await produce(
+            visit.cluster, name, index, partition.leader, None if key is None else key.encode(), content
         )
-        reply: Any = await visit.cluster.send(request, partition.leader)
-        result = reply.responses[0].partition_responses[0]
-        check(result.error_code, result.error_message)
-        return f"The record is at offset {result.base_offset:,} of {partition.name}."
+        return f"The record is at offset {offset:,} of {partition.name}."
 
     shown = "null" if value is None else (value if len(value) <= 300 else value[:300] + "…")
     effects = [

@@ -1,0 +1,200 @@
+"""In doubt: transactions that wait for a decision, what the check-back does about each, and how a person decides."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from fencepost.check_back.question import Question
+from fencepost.check_back.records import ASK_AGAIN, Command, Entry, administrator_entry, command_entry
+from fencepost.console import words
+from fencepost.console.in_doubt import STILL_OPEN, Doubt, doubts, token_of
+from fencepost.console.kafka.cluster import Cluster, CoordinatorKind
+from fencepost.console.kafka.errors import ClusterError, RefusedError, check
+from fencepost.console.reading.in_doubt import (
+    InDoubt,
+    read_audit,
+    read_check_back_journal,
+    read_in_doubt,
+    write_entry,
+)
+from fencepost.console.reading.transactions import describe_transaction
+from fencepost.console.stuck import CoordinatorView
+from fencepost.console.web.changes import Change, Form, change, field_of
+from fencepost.console.web.listing import Listing
+from fencepost.console.web.visit import BadFormError, Page, Visit, whole_number, with_query
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import EndTxnRequest
+
+Perform = Callable[[], Awaitable[str]]
+
+ENDS_WITHIN_S = 10.0
+PAUSE_S = 0.05
+AGAIN = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+DECIDED = {"commit": "committed", "abort": "aborted"}
+
+
+@dataclass(frozen=True)
+class DoubtRow:
+    """A transaction in doubt. held: the offsets that it keeps from readers; None if that is not known."""
+
+    doubt: Doubt
+    held: int | None
+
+
+async def in_doubt_list(visit: Visit) -> Page:
+    found = await read_in_doubt(visit.cluster)
+    rows = [DoubtRow(one, found.held.get(one.transactional_id)) for one in found.doubts]
+    listing = Listing(
+        rows,
+        visit.parameters,
+        text_of=lambda row: f"{row.doubt.transactional_id} {row.doubt.resolver or ''}",
+        orders={
+            "id": lambda row: row.doubt.transactional_id,
+            "resolver": lambda row: row.doubt.resolver or "",
+            "age": lambda row: row.doubt.age_ms,
+            "checks": lambda row: row.doubt.checks,
+            "held": lambda row: row.held,
+        },
+        first_order="-age",
+    )
+    data = {
+        "listing": listing,
+        "parked": sum(row.doubt.is_parked for row in rows),
+        "has_check_back": found.has_check_back,
+        "missing": found.missing,
+        "silent": {row.doubt.resolver: row.doubt.resolver_error for row in rows if row.doubt.resolver_error},
+    }
+    return Page("in_doubt_list.html", "In doubt", data, menu="in-doubt", refreshes=True)
+
+
+async def in_doubt(visit: Visit) -> Page:
+    transactional_id = visit.parameter("id")
+    view = await describe_transaction(visit.cluster, transactional_id)
+    found = InDoubt()
+    journal, history = await asyncio.gather(
+        read_check_back_journal(visit.cluster, found), read_audit(visit.cluster, transactional_id, view.started_ms)
+    )
+    chosen = doubts([view], journal, int(time.time() * 1000))
+    data = {
+        "transaction": view,
+        "doubt": chosen[0] if chosen else None,
+        "history": history,
+        "has_check_back": found.has_check_back,
+        "missing": found.missing,
+    }
+    return Page("in_doubt.html", "In doubt", data, menu="in-doubt", refreshes=True)
+
+
+@change("decide-in-doubt")
+async def decide(visit: Visit, form: Form) -> Change:
+    outcome = form.get("outcome", "")
+    if outcome not in DECIDED:
+        raise BadFormError("the outcome must be commit or abort")
+    view = await _meant(visit.cluster, form)
+    readers = "read_committed readers get its records." if outcome == "commit" else "Readers skip its records."
+    effects = [
+        f"The transaction is {DECIDED[outcome]} on {words.counted(len(view.partitions), 'partition')}. {readers}",
+        f"Look first what its source did: nothing can turn {outcome} around, and nobody is asked any more.",
+        f"Its client, if it still runs, gets an error unless it wants to {outcome}, too.",
+    ]
+
+    async def perform() -> str:
+        now_ms = int(time.time() * 1000)
+        token = token_of(view)
+        # Before the end, so that the check-back knows from where it came.
+        unwritten = await _note(
+            visit.cluster, [command_entry(Command(view.transactional_id, outcome, str(token), now_ms))]
+        )
+        await _end(visit.cluster, view, commits=outcome == "commit")
+        question = Question(token, view.started_ms, view.partitions)
+        unwritten += await _note(visit.cluster, [administrator_entry(question, outcome, now_ms)])
+        missing = f" The check-back's topics do not have it: {unwritten[0]}." if unwritten else ""
+        return f"The transaction of {view.transactional_id} was {DECIDED[outcome]}.{missing}"
+
+    return _change(f"{outcome.capitalize()} transaction", view, effects, perform, is_dangerous=True)
+
+
+@change("ask-again")
+async def ask_again(visit: Visit, form: Form) -> Change:
+    view = await _meant(visit.cluster, form)
+    effects = [
+        "Its source is asked at once, also if the transaction was parked.",
+        "Nothing else changes: an answer decides, as always.",
+    ]
+
+    async def perform() -> str:
+        command = Command(view.transactional_id, ASK_AGAIN, str(token_of(view)), int(time.time() * 1000))
+        if not await write_entry(visit.cluster, command_entry(command)):
+            raise ClusterError("no check-back runs on this cluster, so nobody can be asked")
+        return f"The source of {view.transactional_id} is asked again."
+
+    return _change("Ask again", view, effects, perform, is_dangerous=False)
+
+
+def _change(
+    title: str, view: CoordinatorView, effects: Sequence[str], perform: Perform, *, is_dangerous: bool
+) -> Change:
+    address = with_query("/in-doubt/transaction", id=view.transactional_id)
+    return Change(
+        title,
+        view.transactional_id,
+        effects,
+        perform,
+        address,
+        address,
+        is_dangerous=is_dangerous,
+        details=f"token {token_of(view)}, begun at {view.started_ms}",
+    )
+
+
+async def _meant(cluster: Cluster, form: Form) -> CoordinatorView:
+    """The transaction that a person has looked at. Raises BadFormError if it is not open any more."""
+    transactional_id = field_of(form, "id", "the transactional id")
+    started_ms = whole_number(form.get("started_ms", ""), "the start", 0)
+    view = await describe_transaction(cluster, transactional_id)
+    if view.state != STILL_OPEN:
+        raise BadFormError(f"{transactional_id} is not in doubt any more: its state is {view.state}")
+    # A client may use its pair again, so the start says which of its transactions this is.
+    if (str(token_of(view)), view.started_ms) != (form.get("token"), started_ms):
+        raise BadFormError(f"{transactional_id} has another transaction than the one you saw: open its page again")
+    return view
+
+
+async def _note(cluster: Cluster, entries: Sequence[Entry]) -> list[str]:
+    """Write records of the check-back's topics, where these exist; returns what went wrong."""
+    failures = []
+    for entry in entries:
+        try:
+            await write_entry(cluster, entry)
+        except ClusterError as error:
+            failures.append(str(error))
+    return failures
+
+
+async def _end(cluster: Cluster, view: CoordinatorView, *, commits: bool) -> None:
+    """End a transaction by its pair. Raises ClusterError."""
+    request = EndTxnRequest(
+        transactional_id=view.transactional_id,
+        producer_id=view.producer_id,
+        producer_epoch=view.producer_epoch,
+        committed=commits,
+    )
+    deadline_s = time.monotonic() + ENDS_WITHIN_S
+    while True:
+        reply = await cluster.send_to_coordinator(CoordinatorKind.TRANSACTION, view.transactional_id, request)
+        if reply.error_code not in AGAIN or time.monotonic() > deadline_s:
+            break
+        await asyncio.sleep(PAUSE_S)
+    if reply.error_code == ErrorCode.INVALID_TXN_STATE:
+        raise RefusedError(reply.error_code, "it has been ended the other way meanwhile, so both sides may differ")
+    check(reply.error_code)
