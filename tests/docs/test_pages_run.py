@@ -26,6 +26,7 @@ PYTHON_PAGES = (
     "clients/confluent-kafka",
     "clients/aiokafka",
     "monitoring",
+    "check-back",
     "console",
     "security",
 )
