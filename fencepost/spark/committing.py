@@ -44,13 +44,17 @@ LOOK_AGAIN_S = 0.5
 class Session:
     """A driver's session: no earlier one of the sink can decide anything any more.
 
-    It may be kept for many batches: if a later session takes over, the next decision of this one is refused.
+    It may be kept for many batches: if a later session takes over, the next record of this one is refused. Until then
+    nobody else writes to the decision topic about the sink, so it is read once.
     """
 
     def __init__(self, options: SinkOptions, sink: str) -> None:
         import confluent_kafka
 
+        self._options = options
+        self._sink = sink
         self._topic = options.decision_topic(sink)
+        self._latest: Latest | None = None
         ensure_topic(options, self._topic)
         self.refused = Refused()
         self.producer = confluent_kafka.Producer(
@@ -58,13 +62,26 @@ class Session:
         )
         connect(self.producer, self._topic)
         self.producer.init_transactions(FENCE_TIMEOUT_S)
-        self.reader = DecisionReader(options)
         self.coordinator = Coordinator(options.bootstrap_servers, **options.coordinator_options())
 
     def close(self) -> None:
-        self.reader.close()
         self.coordinator.close()
         del self.producer
+
+    @property
+    def latest(self) -> Latest:
+        """What the sink has decided last."""
+        if self._latest is None:
+            reader = DecisionReader(self._options)
+            try:
+                self._latest = reader.latest(self._sink, must_exist=True)
+            finally:
+                reader.close()
+        return self._latest
+
+    @latest.setter
+    def latest(self, latest: Latest) -> None:
+        self._latest = latest
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -80,7 +97,25 @@ class Session:
             self.refused.raise_from(error)
             raise
 
-    def write(self, key: str, value: bytes | None) -> None:
+    def decide(self, decision: Decision) -> None:
+        """Commit a batch."""
+        self._write(decision_key(self._sink), decision.value())
+        self.latest = self.latest._replace(decision=decision)
+
+    def mark_done(self, decision: Decision, *, complete_ms: int, swept: int) -> None:
+        """Say that nothing of a decision is left to be completed."""
+        if self._options.is_one_off:  # nobody repeats the job
+            self._write(decision_key(self._sink), None)
+        else:
+            self._write(done_key(self._sink), done_value(decision, complete_ms=complete_ms, swept=swept))
+        self.latest = self.latest._replace(done=decision.id)
+
+    def mark_aborted(self, until_ms: int) -> None:
+        """Let no later driver decide what began up to then."""
+        self.latest = self.latest._replace(aborted_until_ms=max(self.latest.aborted_until_ms, until_ms))
+        self._write(aborted_key(self._sink), aborted_value(self.latest.aborted_until_ms))
+
+    def _write(self, key: str, value: bytes | None) -> None:
         """Commit one record to the decision topic; None removes what was under its key."""
         with self.transaction() as producer:
             producer.produce(self._topic, key=key, value=value, partition=0)
@@ -101,14 +136,16 @@ class Committer:
         """
         tokens = tuple(report.token for report in reports if report.token is not None)
         with self._session() as session:
-            latest = Latest() if self._options.is_one_off else session.reader.latest(self._sink, must_exist=True)
+            if self._options.is_one_off:
+                session.latest = Latest()
+            latest = session.latest
             state = standing(latest, self._sink, batch, reset=self._options.reset)
             if state is Standing.DECIDED:
-                self._complete(session, latest)
+                self._complete(session)
                 abort_all(session.coordinator, set(tokens) - set(_decided(latest)))
                 return
             if batch.query is None or (latest.decision is not None and latest.decision.id == self._options.reset):
-                self._complete(session, latest)  # the job before may have died before it had done so
+                self._complete(session)  # the job before may have died before it had done so
             decision = Decision(
                 draw_nonce(),
                 batch,
@@ -119,18 +156,18 @@ class Committer:
             if self._options.mode is Mode.DRIVER:
                 self._write_all(session, decision, reports, layout)
             elif tokens:
-                self._decide(session, decision, latest.aborted_until_ms)
+                self._decide(session, decision)
 
-    def _decide(self, session: Session, decision: Decision, aborted_until_ms: int) -> None:
+    def _decide(self, session: Session, decision: Decision) -> None:
         """Commit prepared transactions, and abort what dead tasks have left."""
         in_doubt = session.coordinator.in_doubt(task_ids_pattern(self._sink))
         try:
-            require_prepared(decision.tokens, in_doubt, aborted_until_ms)
+            require_prepared(decision.tokens, in_doubt, session.latest.aborted_until_ms)
         except NotPreparedAnyMore:
             abort_all(session.coordinator, decision.tokens)
             raise
-        session.write(decision_key(self._sink), decision.value())
-        self._complete(session, Latest(decision), leftovers(decision.tokens, in_doubt))
+        session.decide(decision)
+        self._complete(session, leftovers(decision.tokens, in_doubt))
 
     def _write_all(self, session: Session, decision: Decision, reports: Sequence[TaskReport], layout: Layout) -> None:
         """Write the rows of all tasks and the decision in one transaction."""
@@ -145,6 +182,7 @@ class Committer:
                 value=decision.value(),
                 partition=0,
             )
+        session.latest = session.latest._replace(decision=decision)
 
     def abort(self, tokens: Sequence[Token], *, is_complete: bool) -> None:
         """Abort the transactions of a batch, unless it is decided: then its next run completes them.
@@ -155,11 +193,10 @@ class Committer:
         if self._options.mode is Mode.DRIVER:
             return
         with self._session() as session:
-            latest = session.reader.latest(self._sink, must_exist=True)
-            abort_all(session.coordinator, set(tokens) - set(_decided(latest)))
+            abort_all(session.coordinator, set(tokens) - set(_decided(session.latest)))
             give_up_at_s = time.monotonic() + STOPPING_TASKS_S
             while not is_complete:
-                latest, _ = self._abort_open(session, latest)
+                self._abort_open(session)
                 if time.monotonic() > give_up_at_s:
                     return
                 time.sleep(LOOK_AGAIN_S)
@@ -167,34 +204,29 @@ class Committer:
     def sweep(self) -> int:
         """Abort all that is open and not decided, complete what is; returns how many were aborted."""
         with self._session(is_kept=False) as session:
-            latest = session.reader.latest(self._sink, must_exist=True)
-            self._complete(session, latest)
-            return self._abort_open(session, latest)[1]
+            self._complete(session)
+            return self._abort_open(session)
 
-    def _abort_open(self, session: Session, latest: Latest) -> tuple[Latest, int]:
-        """Abort all open transactions of the sink that are not decided; returns the new mark, and how many."""
-        decided = set(_decided(latest))
-        found = [
-            open_ for open_ in session.coordinator.in_doubt(task_ids_pattern(self._sink)) if open_.token not in decided
-        ]
+    def _abort_open(self, session: Session) -> int:
+        """Abort all open transactions of the sink that are not decided; returns how many."""
+        decided = set(_decided(session.latest))
+        in_doubt = session.coordinator.in_doubt(task_ids_pattern(self._sink))
+        found = [open_ for open_ in in_doubt if open_.token not in decided]
         if found:
             # A driver that comes now must not decide them: it reads this after it has fenced this one.
-            latest = latest._replace(
-                aborted_until_ms=max(latest.aborted_until_ms, *(open_.start_ms for open_ in found))
-            )
-            session.write(aborted_key(self._sink), aborted_value(latest.aborted_until_ms))
+            session.mark_aborted(max(open_.start_ms for open_ in found))
             abort_all(session.coordinator, [open_.token for open_ in found])
-        return latest, len(found)
+        return len(found)
 
     def _session(self, *, is_kept: bool = True) -> AbstractContextManager[Session]:
         key = ("driver", self._sink, identity(self._options))
         is_kept = is_kept and not self._options.is_one_off
         return kept(key, lambda: Session(self._options, self._sink), is_kept=is_kept)
 
-    def _complete(self, session: Session, latest: Latest, swept: Sequence[Token] = ()) -> None:
+    def _complete(self, session: Session, swept: Sequence[Token] = ()) -> None:
         """Complete the transactions of the latest decision, abort what is swept, and mark the decision as done."""
-        decision = latest.decision
-        if decision is None or latest.is_done or not decision.tokens:
+        decision = session.latest.decision
+        if decision is None or session.latest.is_done or not decision.tokens:
             return
         began_s = time.monotonic()
         failures = end_all(session.coordinator, decision.tokens, commit=True)
@@ -209,11 +241,7 @@ class Committer:
             )
         complete_ms = round(1000 * (time.monotonic() - began_s))
         abort_all(session.coordinator, swept)
-        # If the mark is lost, a repeated commit asks all coordinators again. A one-off job is not repeated.
-        if self._options.is_one_off:
-            session.write(decision_key(self._sink), None)
-        else:
-            session.write(done_key(self._sink), done_value(decision, complete_ms=complete_ms, swept=len(swept)))
+        session.mark_done(decision, complete_ms=complete_ms, swept=len(swept))
         say(
             f"committed {decision.batch} of {self._sink}: rows={decision.rows} transactions={len(decision.tokens)} "
             f"prepare_ms={decision.prepare_ms} complete_ms={complete_ms} swept={len(swept)}"

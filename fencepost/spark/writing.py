@@ -25,6 +25,9 @@ ABORT_TIMEOUT_S = 10.0
 FULL_PAUSE_S = 0.05
 PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # what an abort does to records; it is not why
 
+_written: dict[str, Batch] = {}
+"""The last batch of each sink that this process has written."""
+
 
 class Task(NamedTuple):
     """One attempt of one task. attempt: never the same twice in a run of Spark."""
@@ -63,11 +66,8 @@ def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Ite
     """Write all rows in a transaction and prepare it. Any error aborts it and is raised."""
     began_s = time.monotonic()
     nothing = TaskReport(task.sink, task.batch)
-    if not options.is_one_off:
-        with kept(("decisions", identity(options)), lambda: DecisionReader(options)) as reader:
-            latest = reader.latest(task.sink, must_exist=False)
-        if standing(latest, task.sink, task.batch, reset=options.reset) is Standing.DECIDED:
-            return nothing
+    if _is_decided(options, task):
+        return nothing
     first = next(chunks, None)
     if first is None:
         return nothing
@@ -85,7 +85,29 @@ def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Ite
             producer.abort_transaction(ABORT_TIMEOUT_S)
         refused.raise_from(error)
         raise
+    _written[task.sink] = task.batch
     return nothing._replace(token=token, rows=rows, prepare_ms=round(1000 * (time.monotonic() - began_s)))
+
+
+def _is_decided(options: SinkOptions, task: Task) -> bool:
+    """Whether the batch need not be written. The driver finds out for certain: this saves writing in vain.
+
+    Not asked for the batch that follows the one that this process has written: a batch is repeated after a start.
+    """
+    if options.is_one_off or _is_next(_written.get(task.sink), task.batch):
+        return False
+    with kept(("decisions", identity(options)), lambda: DecisionReader(options)) as reader:
+        latest = reader.latest(task.sink, must_exist=False)
+    return standing(latest, task.sink, task.batch, reset=options.reset) is Standing.DECIDED
+
+
+def _is_next(written: Batch | None, batch: Batch) -> bool:
+    return (
+        written is not None
+        and written.query == batch.query is not None
+        and isinstance(written.number, int)
+        and written.number + 1 == batch.number
+    )
 
 
 def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
