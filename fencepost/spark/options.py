@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from fencepost.spark.decisions import Batch
 from fencepost.spark.names import ONE_OFF, default_decision_topic, require_sink_name
 
 PREFIX = "kafka."
@@ -49,6 +50,7 @@ class SinkOptions:
     topic: of all records; None if the rows name theirs. sink: None for the default, the id of the query.
     client: properties of librdkafka. checkpoint: where the query keeps its id. reset, accept: ids of decisions.
     is_one_off: whether the sink's name is that of one batch job, and nothing was ever decided for it.
+    batch: which one of a query's `foreachBatch` a batch job writes; None if it is a job of its own.
     """
 
     topic: str | None
@@ -60,6 +62,7 @@ class SinkOptions:
     reset: str | None = None
     accept: str | None = None
     is_one_off: bool = False
+    batch: Batch | None = None
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -82,6 +85,7 @@ class SinkOptions:
             checkpoint=options.get("checkpointlocation"),
             reset=options.get("sink.reset"),
             accept=options.get("sink.accept"),
+            batch=_batch(options.get("batch"), sink),
         )
 
     def one_off(self) -> SinkOptions:
@@ -108,6 +112,17 @@ class SinkOptions:
     def coordinator_options(self) -> dict[str, Any]:
         """The same connection, in words of kafka-python."""
         return kafka_python_options(self.client)
+
+
+def _batch(number: str | None, sink: str | None) -> Batch | None:
+    """The batch of a `foreachBatch`: Spark gives its number, and the sink's name stands for the query."""
+    if number is None:
+        return None
+    if sink is None:
+        raise ValueError("option 'batch' needs option 'sink': a name that the query keeps when it is started again")
+    if not number.isdecimal():
+        raise ValueError(f"option 'batch' is the number that foreachBatch gives; got {number!r}")
+    return Batch(sink, int(number))
 
 
 def client_properties(given: Mapping[str, str]) -> dict[str, str]:

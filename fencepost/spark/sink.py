@@ -89,13 +89,15 @@ class StreamWriter(StreamWriterBase):  # type: ignore[misc]  # as above
 
 
 class BatchWriter(BatchWriterBase):  # type: ignore[misc]  # as above
-    """Writes a batch job. The same object commits it, so its number is that of the job."""
+    """Writes a batch job. The same object commits it, so its number is that of the job; for a batch of a query's
+    `foreachBatch`, which Spark may run again, it is the one that the options give.
+    """
 
     def __init__(self, options: SinkOptions, layout: Layout) -> None:
         self.layout = layout
         self.nonce = draw_nonce()
         job = str(uuid.uuid4())
-        self.batch = Batch(None, job)
+        self.batch = Batch(None, job) if options.batch is None else options.batch
         self.options = options.one_off() if options.sink is None else options
         self.sink = options.sink or one_off_sink(job)
 

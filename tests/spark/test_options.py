@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.spark.decisions import Batch
 from fencepost.spark.options import Mode, SinkOptions, client_properties, kafka_python_options
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -111,3 +112,16 @@ def test_what_only_java_reads_is_refused_with_the_way_out(given: dict[str, str],
 def test_a_mechanism_that_cannot_end_transactions_is_refused() -> None:
     with pytest.raises(ValueError, match="got 'GSSAPI'"):
         kafka_python_options({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"})
+
+
+def test_a_batch_of_foreach_batch_is_named_by_its_number_and_the_sink() -> None:
+    given = {"kafka.bootstrap.servers": "localhost:9092", "sink": "orders", "batch": "7"}
+    assert SinkOptions.read(given).batch == Batch("orders", 7)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"), [({"batch": "7"}, "needs option 'sink'"), ({"batch": "x", "sink": "orders"}, "got 'x'")]
+)
+def test_a_batch_needs_a_number_and_a_sink(wrong: dict[str, str], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        SinkOptions.read({"kafka.bootstrap.servers": "localhost:9092", **wrong})
