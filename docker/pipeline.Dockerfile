@@ -12,13 +12,14 @@ COPY requirements requirements
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --require-hashes --requirement requirements/pipeline-image.lock
 RUN groupadd --system --gid 10002 pipeline \
     && useradd --system --uid 10002 --gid pipeline --home-dir /pipeline --no-create-home pipeline \
-    && install --directory --owner=pipeline --group=pipeline .cache /output
+    && install --directory --owner=pipeline --group=pipeline .cache /checkpoint
 COPY fencepost/__init__.py fencepost/__init__.py
 COPY fencepost/spark fencepost/spark
+COPY fencepost/two_phase fencepost/two_phase
 COPY scripts/pipeline scripts/pipeline
 ENV PYTHONPATH=/pipeline PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10002:10002
 # Spark's Kafka connector is resolved once, here, and not at every start.
 RUN python -c 'from scripts.pipeline.flights_summary import spark_session; spark_session("connector").stop()'
-VOLUME /output
+VOLUME /checkpoint
 CMD ["python", "-m", "scripts.pipeline.flights", "--help"]

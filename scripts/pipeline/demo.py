@@ -2,11 +2,11 @@
 
     ./scripts/demo [--limit N] [--bootstrap HOST:PORT] [--output DIR] [--picture FILE]
 
-The broker and the application run as their own processes. Once a third of the flights is through, the application
-is killed with kill -9, in the middle of a transaction, and started again; at two thirds the broker is. Then Spark reads
-what was committed. Everything stays in ./demo-output/flights until the next run: the broker's data, the logs, Spark's
-figures, picture.svg and report.html. The exit code is 1 on any difference. `./scripts/demo --picture docs/demo.svg`
-renews the picture in the documentation.
+The broker, the application and the Spark job run as their own processes. With kill -9 the application is ended in the
+middle of a transaction, the broker under load, and Spark in the middle of a batch; each is started again. Then what
+was committed is compared with the file. Everything stays in ./demo-output/flights until the next run: the broker's
+data, the logs, picture.svg and report.html. The exit code is 1 on any difference. `./scripts/demo --picture
+docs/demo.svg` renews the picture in the documentation.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fencepost.two_phase import Coordinator
 from scripts.pipeline import verdict
 from scripts.pipeline.flights import (
     DEPARTURES_TOPIC,
@@ -44,18 +46,25 @@ from scripts.pipeline.flights import (
     reference_figures,
 )
 from scripts.pipeline.flights_application import FLIGHTS_PER_TRANSACTION, TRANSACTIONAL_ID
+from scripts.pipeline.flights_summary import FOLLOWING, SINK
 from scripts.pipeline.readers import CountingReader
 from scripts.pipeline.report import PICTURE, Report, write_report
 from scripts.pipeline.timeline import Timeline
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
-KILL_APPLICATION_AT, KILL_BROKER_AT = 1 / 3, 2 / 3
+KILL_APPLICATION_AT, KILL_BROKER_AT, KILL_SPARK_AT = 1 / 4, 1 / 2, 3 / 4
+# Time never ends what Spark has decided to commit.
+BROKER_SETTINGS = {
+    "transaction.two.phase.commit.enable": "true",
+    "fencepost.two.phase.transactional.ids": f"{SINK}-*",
+}
 RESTARTS_LIMIT = 5
 DOWN_TIME_S = 0.5
 MOMENTS_LIMIT = 200  # looks at the application, until one finds it in the middle of a transaction
 APPLICATION_TIMEOUT_S = 300.0
-SPARK_TIMEOUT_S = 600.0
+SPARK_MOMENTS_S = 60.0  # how long Spark is looked at after the application, until it is in the middle of a batch
+SPARK_END_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_MS = 2_000
 
 
@@ -123,6 +132,70 @@ class Application:
                 self._on_step(step["step"], step["at_s"])
 
 
+class SparkJob:
+    """The Spark job as its own process, which follows the application until `finish`."""
+
+    def __init__(self, bootstrap_servers: str, output: Path) -> None:
+        self.log_path = output / "spark.log"
+        self._command = [
+            *(sys.executable, str(ROOT / "scripts" / "pipeline" / "flights_summary.py")),
+            *("--bootstrap", bootstrap_servers, "--checkpoint", str(output / "checkpoint"), "--follow", "--count"),
+        ]
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        with self.log_path.open("a") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def wait_until_it_follows(self) -> None:
+        """Raises DemonstrationError."""
+        if self._said().get("step") != FOLLOWING:
+            raise DemonstrationError(f"the Spark job did not start; see {self.log_path}")
+
+    def kill(self) -> None:
+        """kill -9 of the job, its virtual machine, and their Python workers."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        job = psutil.Process(self._process.pid)
+        processes = [job, *job.children(recursive=True)]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
+        psutil.wait_procs(processes, timeout=SPARK_END_TIMEOUT_S)
+        self._close_pipes()
+
+    def finish(self) -> dict[str, Any]:
+        """Have it read what is there, and end; returns what it has counted. Raises DemonstrationError."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        counted = self._said()
+        exit_code = self._process.wait()
+        self._close_pipes()
+        if exit_code != 0 or "counts" not in counted:
+            raise DemonstrationError(f"the Spark job failed; see {self.log_path}")
+        return counted
+
+    def _close_pipes(self) -> None:
+        assert self._process is not None
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _said(self) -> dict[str, Any]:
+        """The next line of JSON that it prints; nothing if it ends."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                said: dict[str, Any] = json.loads(line)
+                return said
+        return {}
+
+
 @contextmanager
 def connected(bootstrap_servers: str) -> Iterator[Any]:
     """An administration client that gives up soon. Raises KafkaError when no broker answers."""
@@ -164,6 +237,8 @@ class Demonstration:
             flights_per_transaction=flights_per_transaction,
             on_step=self._application_stepped,
         )
+        self._spark = SparkJob(bootstrap_servers, output)
+        self._coordinator = Coordinator(bootstrap_servers)
         self._source_count = 0
         self._uncommitted = CountingReader(bootstrap_servers, DEPARTURES_TOPIC, "read_uncommitted")
         self._committed = CountingReader(bootstrap_servers, DEPARTURES_TOPIC, "read_committed")
@@ -181,15 +256,18 @@ class Demonstration:
         try:
             with self._progress:
                 self.load()
+                self.start_spark()
                 self.run_application()
-                spark = self._run_spark()
+                counted = self.finish_spark()
         finally:
             self.stop()
-        return self._judge(spark)
+        return self._judge(counted)
 
     def stop(self) -> None:
         """Ends what still runs of it; the broker is the caller's."""
         self._application.kill()
+        self._spark.kill()
+        self._coordinator.close()
         self.timeline.stop()
         self._uncommitted.stop()
         self._committed.stop()
@@ -217,11 +295,14 @@ class Demonstration:
             self._source_count += not flight.is_cancelled
 
     def run_application(self) -> None:
-        """Runs the application until it is through, killing it once and the broker once. Raises DemonstrationError."""
+        """Runs the application until it is through; it, the broker and Spark are killed once. Raises
+        DemonstrationError.
+        """
         task = self._progress.add_task("consume, transform, produce", total=self._flight_count)
         began_at_s = time.monotonic()
         self._start_application("application started")
         is_application_killed, is_broker_killed = False, self._broker is None
+        is_spark_killed = False
         restarts_count = 0
         while self._application.exit_code != 0:
             if time.monotonic() - began_at_s > APPLICATION_TIMEOUT_S:
@@ -240,6 +321,8 @@ class Demonstration:
             elif not is_broker_killed and share >= KILL_BROKER_AT:
                 self._kill_broker()
                 is_broker_killed = True
+            elif not is_spark_killed and share >= KILL_SPARK_AT:
+                is_spark_killed = self._kill_spark_in_a_batch()
             time.sleep(0.02)
         self._application.kill()  # it has ended: this reads its last words
         self._progress.update(task, completed=self._application.flights)
@@ -250,7 +333,11 @@ class Demonstration:
         self.timeline.stop()
         self._say(f"the application has committed its way through {self._application.flights:,} flights")
         if not (is_application_killed and is_broker_killed):
-            raise DemonstrationError("the application was through before anything could be killed")
+            raise DemonstrationError("the application was through before everything could be killed")
+        give_up_at_s = time.monotonic() + SPARK_MOMENTS_S
+        while not is_spark_killed:
+            is_spark_killed = self._kill_spark_in_a_batch(or_now=time.monotonic() > give_up_at_s)
+            time.sleep(0.005)
 
     def _start_application(self, label: str) -> None:
         self.timeline.began("application")
@@ -305,45 +392,51 @@ class Demonstration:
             f"{time.monotonic() - killed_at_s:.2f} s after the kill"
         )
 
-    def _run_spark(self) -> dict[str, Any]:
+    def start_spark(self) -> None:
+        """Starts the Spark job, which follows the application. Raises DemonstrationError."""
+        self._start_spark("Spark started")
+        self._spark.wait_until_it_follows()
+        self._say("Spark follows what will be committed")
+
+    def _start_spark(self, label: str) -> None:
+        self.timeline.began("Spark")
+        self._spark.start()
+        self._say(label)
+
+    def _kill_spark_in_a_batch(self, *, or_now: bool = False) -> bool:
+        """Kills the Spark job and starts it again, if it is in the middle of a batch or `or_now`; returns whether."""
+        if not (self._coordinator.in_doubt(f"{SINK}-.*") or or_now):
+            return False
+        self._spark.kill()
+        self.timeline.ended("Spark", is_killed=True)
+        open_count = len(self._coordinator.in_doubt(f"{SINK}-.*"))
+        self._say(f"[red]Spark: kill -9[/red]; {open_count} of its transactions are left open")
+        self._start_spark("Spark restarted")
+        return True
+
+    def finish_spark(self) -> dict[str, Any]:
+        """Has the Spark job read to the end; returns what it counted. Raises DemonstrationError."""
         self._progress.add_task("PySpark", total=None)
         began_at_s = time.monotonic()
-        self.timeline.began("Spark")
-        log_path = self._output / "spark.log"
-        command = [
-            *(sys.executable, str(ROOT / "scripts" / "pipeline" / "flights_summary.py")),
-            *("--bootstrap", self._bootstrap_servers, "--output", str(self._output / "spark"), "--count"),
-        ]
-        with log_path.open("w") as log:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
-            try:
-                printed, _ = process.communicate(timeout=SPARK_TIMEOUT_S)
-            finally:
-                if process.poll() is None:
-                    process.kill()  # the JVM ends when its parent's end of the pipe is gone
-                    process.wait()
-            log.write(printed)
-        if process.returncode != 0:
-            raise DemonstrationError(f"the Spark job failed; see {log_path}")
+        self._spark.wait_until_it_follows()
+        counted = self._spark.finish()
         self.timeline.ended("Spark")
-        self.durations_s["PySpark"] = time.monotonic() - began_at_s
-        self._say("Spark has read the output and written its figures")
-        result: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
-        return result
+        self.durations_s["PySpark, after the application"] = time.monotonic() - began_at_s
+        self._say("Spark has read everything and written its figures")
+        return counted
 
-    def _judge(self, spark: dict[str, Any]) -> bool:
+    def _judge(self, counted: dict[str, Any]) -> bool:
         flights = list(read_flights(self._limit))
         expected = reference_figures(flights)
-        parquet = verdict.read_parquet(Path(spark["figures"]))
+        written = verdict.read_topic(self._bootstrap_servers)
         found = verdict.check(
             expected=expected,
-            parquet=parquet,
-            topic=verdict.read_topic(self._bootstrap_servers),
-            counts=spark["counts"],
+            written=written,
+            counts=counted["counts"],
             cancelled_count=sum(flight.is_cancelled for flight in flights),
         )
         self.timeline.ended("broker")
-        self._console.print(verdict.carrier_table(expected, parquet))
+        self._console.print(verdict.carrier_table(expected, written.figures))
         for one in found.checks:
             sign = "[green]ok[/green]   " if one.holds else "[red]WRONG[/red]"
             self._console.print(f"{sign} {one.statement}: {one.found}", highlight=False, soft_wrap=True)
@@ -406,7 +499,7 @@ def main() -> int:
         with ExitStack() as stack:
             broker = None
             if options.bootstrap is None:
-                broker = stack.enter_context(BrokerProcess(output / "broker"))
+                broker = stack.enter_context(BrokerProcess(output / "broker", settings=BROKER_SETTINGS))
                 console.print(f"broker ready at {broker.bootstrap}, process {broker.process_id}", highlight=False)
             demonstration = Demonstration(
                 console,

@@ -1,15 +1,14 @@
-"""A PySpark job over what the flights application writes: flights and mean departure delay per carrier and day.
+"""A pipeline with Spark that is exactly once from end to end: departures in, flights and mean delays per carrier and
+day out.
 
-    python scripts/pipeline/flights_summary.py --bootstrap HOST:PORT --output DIR
-    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION scripts/pipeline/flights_summary.py ...
+    python scripts/pipeline/flights_summary.py --bootstrap HOST:PORT --checkpoint DIR [--follow]
 
-It streams what is there (Trigger.AvailableNow), reading committed transactions only, and can be killed and started
-again: the checkpoint holds the offsets read and the sums so far, and writing a result again changes nothing.
-DIR/figures/batch=N holds all figures as of micro-batch N as Parquet, and a batch that runs again overwrites its own
-folder; the topic `carrier-days` gets one record per carrier and day, keyed by them, with totals and not increments.
+The source reads committed transactions only. The checkpoint holds the offsets read and the sums so far. The sink,
+`format("fencepost")`, writes each micro-batch once: the topic `carrier-days` gets one record for each carrier and day
+that changed, keyed by them, with totals. Killed at any moment and started again, the job goes on where it was.
 
-Under spark-submit the job needs nothing but pyspark. The last line that it prints is one JSON object: where the figures
-are, what was counted.
+It ends when it has read what is there; with --follow it goes on until its standard input ends, too. It needs pyspark,
+pyarrow and fencepost. The last line that it prints is one JSON object with what was counted, if that was asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import argparse
 import fcntl
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -27,14 +25,19 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from fencepost.spark import IVY_SETTINGS, kafka_connector, register
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 EVENT_SCHEMA = "identifier LONG, day STRING, carrier STRING, number INT, airport STRING, time INT, delay_minutes LONG"
-OFFSETS_PER_TRIGGER = 400_000
+OFFSETS_PER_TRIGGER = 50_000
+SINK = "flights-summary"
+FOLLOWING = "following"
 
 
-def spark_session(name: str, *, driver_memory: str = "1g", cores: int = 2) -> SparkSession:
+def spark_session(name: str, *, driver_memory: str = "1g", cores: int = 2, master: str | None = None) -> SparkSession:
     """A small local session with the Kafka connector of exactly the installed Spark.
 
+    master: Spark's name of where it runs; None for this process's JVM, with `cores` threads.
     The connector is resolved by its coordinates into .cache/ivy, which is the checkout's own. Under spark-submit the
     JVM is there already: then its master, memory and packages count, and only the job's own settings are added.
     """
@@ -45,14 +48,12 @@ def spark_session(name: str, *, driver_memory: str = "1g", cores: int = 2) -> Sp
     )
     resolving: AbstractContextManager[None] = nullcontext()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        from fencepost.spark import IVY_SETTINGS, kafka_connector
-
         resolving = _alone_in_ivy()
         # Spark binds to the machine's host name otherwise, which need not resolve.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = (
-            builder.master(f"local[{cores}]")
+            builder.master(master or f"local[{cores}]")
             .config("spark.driver.memory", driver_memory)
             .config("spark.jars.packages", kafka_connector())
             .config("spark.jars.ivy", str(ROOT / ".cache" / "ivy"))
@@ -77,67 +78,50 @@ def _alone_in_ivy() -> Iterator[None]:
         yield
 
 
-def summarize(session: SparkSession, bootstrap_servers: str, output: Path) -> Path:
-    """Runs the streaming query over everything committed so far; returns the folder with the newest figures."""
-    events = (
+def summarize(session: SparkSession, bootstrap_servers: str, checkpoint: Path, *, follow: bool = False) -> None:
+    """Run the streaming query over everything committed so far; to follow, until standard input ends."""
+    departures = (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", "departures")
         .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", "true")
         .option("maxOffsetsPerTrigger", OFFSETS_PER_TRIGGER)
         .load()
+        .select(F.from_json(F.col("value").cast("string"), EVENT_SCHEMA).alias("departure"))
+        .select("departure.*")
     )
     figures = (
-        events.select(F.from_json(F.col("value").cast("string"), EVENT_SCHEMA).alias("departure"))
-        .select("departure.*")
-        .groupBy("carrier", "day")
+        departures.groupBy("carrier", "day")
         .agg(F.count("*").alias("flights"), F.sum("delay_minutes").alias("departure_delay_minutes"))
         .withColumn("mean_departure_delay_minutes", F.col("departure_delay_minutes") / F.col("flights"))
     )
-    folder = output / "figures"
+    updates = figures.select(
+        F.concat_ws(" ", "carrier", "day").alias("key"),
+        F.to_json(F.struct("flights", "departure_delay_minutes", "mean_departure_delay_minutes")).alias("value"),
+    )
 
-    def write(batch: DataFrame, batch_id: int) -> None:
-        batch.persist()
-        batch.coalesce(1).write.mode("overwrite").parquet(str(folder / f"batch={batch_id}"))
+    def write(batch: DataFrame, number: int) -> None:
         (
-            batch.select(
-                F.concat_ws(" ", "carrier", "day").alias("key"),
-                F.to_json(F.struct("flights", "departure_delay_minutes", "mean_departure_delay_minutes")).alias(
-                    "value"
-                ),
-            )
-            .write.format("kafka")
+            batch.write.format("fencepost")
+            .mode("append")
             .option("kafka.bootstrap.servers", bootstrap_servers)
             .option("topic", "carrier-days")
+            .option("sink", SINK)
+            .option("batch", number)
             .save()
         )
-        batch.unpersist()
-        _delete_older_figures(folder, batch_id)
 
-    query = (
-        figures.writeStream.outputMode("complete")
-        .foreachBatch(write)
-        .option("checkpointLocation", str(output / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return newest_figures(folder)
-
-
-def _delete_older_figures(folder: Path, batch_id: int) -> None:
-    """Keeps the batch before the newest: a reader may still be at it."""
-    for batch in folder.glob("batch=*"):
-        if int(batch.name.removeprefix("batch=")) < batch_id - 1:
-            shutil.rmtree(batch)
-
-
-def newest_figures(folder: Path) -> Path:
-    """The folder of the newest micro-batch whose figures were written completely."""
-    complete = [batch for batch in folder.glob("batch=*") if (batch / "_SUCCESS").exists()]
-    return max(complete, key=lambda batch: int(batch.name.removeprefix("batch=")))
+    # Without an aggregation, it would be writeStream.format("fencepost"); Spark has no such sinks for updates.
+    writer = updates.writeStream.outputMode("update").foreachBatch(write).option("checkpointLocation", str(checkpoint))
+    if follow:
+        query = writer.trigger(processingTime="200 milliseconds").start()
+        print(json.dumps({"step": FOLLOWING}), flush=True)
+        sys.stdin.read()
+        query.processAllAvailable()
+        query.stop()
+    else:
+        writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def count_events(session: SparkSession, bootstrap_servers: str, isolation_level: str) -> dict[str, int]:
@@ -186,20 +170,19 @@ def count_events(session: SparkSession, bootstrap_servers: str, isolation_level:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Flights and mean departure delay per carrier and day, by Spark.")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT")
-    parser.add_argument("--output", required=True, type=Path, help="folder for figures and checkpoint")
+    parser.add_argument("--checkpoint", required=True, type=Path, help="folder for what the job remembers")
+    parser.add_argument("--follow", action="store_true", help="go on until standard input ends")
     parser.add_argument("--count", action="store_true", help="also count the events at both isolation levels")
     options = parser.parse_args()
     session = spark_session("flights-summary")
+    register(session)
     try:
-        result: dict[str, object] = {"figures": str(summarize(session, options.bootstrap, options.output.resolve()))}
-        if options.count:
-            result["counts"] = {
-                level: count_events(session, options.bootstrap, level)
-                for level in ("read_committed", "read_uncommitted")
-            }
+        summarize(session, options.bootstrap, options.checkpoint.resolve(), follow=options.follow)
+        levels = ("read_committed", "read_uncommitted") if options.count else ()
+        counts = {level: count_events(session, options.bootstrap, level) for level in levels}
     finally:
         session.stop()
-    print(json.dumps(result), flush=True)
+    print(json.dumps({"counts": counts}), flush=True)
     return 0
 
 

@@ -124,8 +124,9 @@ def _draw_verdict(figure: Figure, record: Record, verdict: Verdict) -> None:
 
 def _circumstances(record: Record) -> str:
     killed = [actor for actor in ACTORS if any(life.is_killed for life in record.lives_of(actor))]
-    kills = f"kill -9 ended {' and '.join(killed)} on the way; " if killed else ""
-    return f"{kills}Spark read what was committed, and every figure was compared with the data set"
+    named = " and ".join(filter(None, [", ".join(killed[:-1]), *killed[-1:]]))
+    kills = f"kill -9 ended {named} on the way; " if killed else ""
+    return f"{kills}Spark wrote each batch once, and every figure was compared with the data set"
 
 
 def _absences(record: Record, actor: str) -> Iterator[tuple[Life, Life | None]]:
@@ -153,6 +154,11 @@ def _draw_actors(axes: Any, record: Record) -> None:
     axes.set_ylim(-0.45, len(ACTORS) - 0.2)
     axes.spines["left"].set_visible(False)
     _draw_lives(axes, record)
+    _place(axes, _labels(record))
+
+
+def _labels(record: Record) -> list[Label]:
+    """What is said about lives: why each ended, and when the next one began."""
     labels = []
     for actor in ACTORS:
         for life, following in _absences(record, actor):
@@ -162,15 +168,12 @@ def _draw_actors(axes: Any, record: Record) -> None:
             rest = f", {back} again after {following.start_s - end_s:.2f} s" if following is not None else ""
             labels.append(Label(end_s, _lane(actor), cause + rest))
     starts = record.lives_of("application")[:1]
-    labels += [Label(life.start_s, _lane("application"), "starts") for life in starts]
-    _place(axes, labels)
+    return labels + [Label(life.start_s, _lane("application"), "starts") for life in starts]
 
 
-def _draw_lives(axes: Any, record: Record, actors: Sequence[str] = ACTORS) -> None:
+def _draw_lives(axes: Any, record: Record) -> None:
     left_s, right_s = axes.get_xlim()
     for life in record.lives:
-        if life.actor not in actors:
-            continue
         begin_s, end_s = max(life.start_s, left_s), min(math.inf if life.end_s is None else life.end_s, right_s)
         if begin_s < end_s:
             lane = _lane(life.actor)
@@ -200,21 +203,22 @@ def _place(axes: Any, labels: Sequence[Label]) -> None:
 
 
 def _draw_spark(axes: Any, record: Record) -> None:
+    """What comes after the application: Spark catches up."""
     axes.set_ylim(-0.45, len(ACTORS) - 0.2)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    lives = record.lives_of("Spark")
-    if not lives:
+    start_s = _end_of_application_s(record)
+    end_s = max((life.end_s or 0.0 for life in record.lives_of("Spark")), default=0.0)
+    if end_s <= start_s:
         axes.set_axis_off()
         return
-    start_s = lives[0].start_s
-    end_s = lives[-1].end_s or start_s + 1.0
-    margin_s = (end_s - start_s) * 0.04
-    axes.set_xlim(start_s - margin_s, end_s + margin_s)
+    axes.set_xlim(start_s, end_s + (end_s - start_s) * 0.04)
     axes.set_xticks([start_s, end_s], [f"{start_s:.0f}", f"{end_s:.0f}"])
     axes.set_xlabel("seconds, another scale", fontsize=8, labelpad=1)
-    _draw_lives(axes, record, ("broker", "Spark"))
-    _place(axes, [Label((start_s + end_s) / 2, _lane("Spark"), "reads what is committed")])
+    _shade_absences(axes, record)
+    _draw_lives(axes, record)
+    catches_up = Label((start_s + end_s) / 2, _lane("Spark"), "catches up")
+    _place(axes, [*(label for label in _labels(record) if label.at_s > start_s), catches_up])
 
 
 def _draw_transactions(axes: Any, record: Record) -> None:

@@ -1,4 +1,4 @@
-"""The verdict on a run: what Spark read of the application's output against what the data set says."""
+"""The verdict on a run: what Spark read and wrote, against what the data set says."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 import confluent_kafka
 from rich.table import Table
 
 from scripts.pipeline.flights import ARRIVALS_TOPIC, DEPARTURES_TOPIC, FIGURES_TOPIC, CarrierDay
+
+TIMEOUT_S = 30.0
 
 Figures = dict[tuple[str, str], CarrierDay]  # by carrier and day
 
@@ -31,7 +33,7 @@ class Verdict:
 
     expected: flights that left, by the data set.
     lost:     not there, neither departure nor arrival.
-    doubled:  events that are there once more than once.
+    doubled:  events, and figures of Spark, that are there once more than once.
     torn:     with a departure or an arrival only, though a transaction writes both.
     dirty:   cancelled flights that are visible, though only aborted transactions wrote them.
     checks:   everything that must hold.
@@ -61,41 +63,52 @@ class Verdict:
         )
 
 
-def read_parquet(folder: Path) -> Figures:
-    """The figures in a folder that the Spark job wrote."""
-    import pyarrow.parquet
+class Written(NamedTuple):
+    """What the Spark job wrote into its topic.
 
-    rows = pyarrow.parquet.read_table(folder).to_pylist()
-    return {
-        (row["carrier"], row["day"]): _carrier_day(
-            row["flights"], row["departure_delay_minutes"], row["mean_departure_delay_minutes"]
-        )
-        for row in rows
-    }
+    figures: the last record of each key. records: how many there are.
+    repeated: records with no more flights than the record of their key before: the same figure, once more.
+    """
+
+    figures: Figures
+    records: int
+    repeated: int
 
 
-def read_topic(bootstrap_servers: str) -> Figures:
-    """The figures in the topic that the Spark job wrote: the last record of each key counts."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "verdict", "log_level": 3})
+def read_topic(bootstrap_servers: str) -> Written:
+    """Read what is committed in the topic of the Spark job."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "verdict",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "log_level": 3,
+        }
+    )
     figures: Figures = {}
+    records = repeated = 0
     try:
-        partition = confluent_kafka.TopicPartition(FIGURES_TOPIC, 0, confluent_kafka.OFFSET_BEGINNING)
-        _, end_offset = consumer.get_watermark_offsets(partition, timeout=30)
-        consumer.assign([partition])
-        next_offset = 0
-        while next_offset < end_offset:
-            for message in consumer.consume(10_000, timeout=1):
-                if message.error() is not None:
-                    raise confluent_kafka.KafkaException(message.error())
-                carrier, day = message.key().decode().split(" ")
-                value = json.loads(message.value())
-                figures[carrier, day] = _carrier_day(
-                    value["flights"], value["departure_delay_minutes"], value["mean_departure_delay_minutes"]
-                )
-                next_offset = message.offset() + 1
+        consumer.assign([confluent_kafka.TopicPartition(FIGURES_TOPIC, 0, confluent_kafka.OFFSET_BEGINNING)])
+        while True:
+            message = consumer.poll(TIMEOUT_S)
+            if message is None:
+                raise TimeoutError(f"the topic {FIGURES_TOPIC} cannot be read")
+            if message.error() is not None:
+                if message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
+                    return Written(figures, records, repeated)
+                raise confluent_kafka.KafkaException(message.error())
+            carrier, day = message.key().decode().split(" ")
+            value = json.loads(message.value())
+            figure = _carrier_day(
+                value["flights"], value["departure_delay_minutes"], value["mean_departure_delay_minutes"]
+            )
+            before = figures.get((carrier, day), CarrierDay())
+            records += 1
+            repeated += figure.flights <= before.flights
+            figures[carrier, day] = figure
     finally:
         consumer.close()
-    return figures
 
 
 def _carrier_day(flights: int, departure_delay_minutes: int, mean_departure_delay_minutes: float) -> CarrierDay:
@@ -113,8 +126,7 @@ def differences(expected: Figures, found: Figures) -> list[tuple[str, str]]:
 def check(
     *,
     expected: Figures,
-    parquet: Figures,
-    topic: Figures,
+    written: Written,
     counts: Mapping[str, Mapping[str, int]],
     cancelled_count: int,
 ) -> Verdict:
@@ -124,15 +136,21 @@ def check(
     """
     departed = sum(carrier_day.flights for carrier_day in expected.values())
     checks = []
-    for name, found in (("Parquet files", parquet), (f"topic {FIGURES_TOPIC}", topic)):
-        different = differences(expected, found)
-        checks.append(
-            Check(
-                f"{len(expected):,} figures by carrier and day in the {name} equal the data set's",
-                not different,
-                f"{len(different)} differ" + "".join(f", {carrier} on {day}" for carrier, day in different[:3]),
-            )
+    different = differences(expected, written.figures)
+    checks.append(
+        Check(
+            f"{FIGURES_TOPIC}: {len(expected):,} figures by carrier and day equal the data set's",
+            not different,
+            f"{len(different)} differ" + "".join(f", {carrier} on {day}" for carrier, day in different[:3]),
         )
+    )
+    checks.append(
+        Check(
+            f"{FIGURES_TOPIC}: Spark wrote each of its {written.records:,} updates once",
+            written.repeated == 0,
+            f"{written.repeated:,} are there twice",
+        )
+    )
     committed, uncommitted = counts["read_committed"], counts["read_uncommitted"]
     for name in (DEPARTURES_TOPIC, ARRIVALS_TOPIC):
         events, flights = committed[name], committed[f"{name}_flights"]
@@ -152,7 +170,9 @@ def check(
             )
         )
     lost = max(0, departed - committed["flights"])
-    doubled = sum(committed[name] - committed[f"{name}_flights"] for name in (DEPARTURES_TOPIC, ARRIVALS_TOPIC))
+    doubled = written.repeated + sum(
+        committed[name] - committed[f"{name}_flights"] for name in (DEPARTURES_TOPIC, ARRIVALS_TOPIC)
+    )
     torn, dirty = committed["torn"], committed["cancelled"]
     checks.append(
         Check(

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fencepost.spark import register
 from scripts.pipeline import verdict
 from scripts.pipeline.demo import Demonstration
 from scripts.pipeline.flights import create_topics, load, read_flights, reference_figures
-from scripts.pipeline.flights_summary import count_events, newest_figures, summarize
+from scripts.pipeline.flights_summary import summarize
 from scripts.pipeline.timeline import COMMITTED, CUT_OFF
 from tests.support.broker_process import ROOT, BrokerProcess
 
@@ -43,24 +44,26 @@ def run_application(bootstrap: str) -> None:
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=60)
 
 
-def test_spark_counts_every_flight_once_though_application_and_broker_were_killed(
-    broker: BrokerProcess, demonstration: Demonstration, spark: Any, tmp_path: Path
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_every_flight_and_figure_is_there_once_though_application_broker_and_spark_were_killed(
+    broker: BrokerProcess, demonstration: Demonstration
 ) -> None:
     demonstration.load()
+    demonstration.start_spark()
     demonstration.run_application()
+    counts = demonstration.finish_spark()["counts"]
     flights = list(read_flights(FLIGHTS))
-    counts = {level: count_events(spark, broker.bootstrap, level) for level in ("read_committed", "read_uncommitted")}
     found = verdict.check(
         expected=reference_figures(flights),
-        parquet=verdict.read_parquet(summarize(spark, broker.bootstrap, tmp_path / "spark")),
-        topic=verdict.read_topic(broker.bootstrap),
+        written=verdict.read_topic(broker.bootstrap),
         counts=counts,
         cancelled_count=sum(flight.is_cancelled for flight in flights),
     )
     assert [one for one in found.checks if not one.holds] == []
     assert found.holds
     record = demonstration.timeline.record
-    assert [life.is_killed for life in record.lives if life.actor in ("application", "broker")].count(True) == 2
+    assert sorted(life.actor for life in record.lives if life.is_killed) == ["Spark", "application", "broker"]
     assert record.count(COMMITTED) > 0
     assert all(one.fenced_s is not None for one in record.transactions if one.outcome == CUT_OFF)
     # The two readers saw what Spark saw.
@@ -68,28 +71,32 @@ def test_spark_counts_every_flight_once_though_application_and_broker_were_kille
     assert record.samples[-1].uncommitted == counts["read_uncommitted"]["departures"]
 
 
-def test_figures_grow_from_the_checkpoint_and_a_micro_batch_run_again_changes_nothing(
+def test_figures_grow_from_the_checkpoint_and_a_micro_batch_run_again_writes_nothing(
     spark: Any, tmp_path: Path
 ) -> None:
+    register(spark)
+    checkpoint = tmp_path / "checkpoint"
     with BrokerProcess(tmp_path / "data") as broker:
         create_topics(broker.bootstrap)
         flights = list(read_flights(2_000))
         load(broker.bootstrap, flights[:1_200])
         run_application(broker.bootstrap)
-        first = verdict.read_parquet(summarize(spark, broker.bootstrap, tmp_path / "spark"))
-        assert first == reference_figures(flights[:1_200])
+        summarize(spark, broker.bootstrap, checkpoint)
+        first = verdict.read_topic(broker.bootstrap)
+        assert first.figures == reference_figures(flights[:1_200])
 
         load(broker.bootstrap, flights[1_200:])
         run_application(broker.bootstrap)
-        second = verdict.read_parquet(summarize(spark, broker.bootstrap, tmp_path / "spark"))
-        assert second == reference_figures(flights)
+        summarize(spark, broker.bootstrap, checkpoint)
+        second = verdict.read_topic(broker.bootstrap)
+        assert second.figures == reference_figures(flights)
+        assert second.repeated == 0
 
         # As if the job had been killed after writing its results and before noting that the micro-batch was done.
-        newest = newest_figures(tmp_path / "spark" / "figures")
-        batch_id = newest.name.removeprefix("batch=")
-        (tmp_path / "spark" / "checkpoint" / "commits" / batch_id).unlink()
-        (tmp_path / "spark" / "checkpoint" / "commits" / f".{batch_id}.crc").unlink()
-        again = summarize(spark, broker.bootstrap, tmp_path / "spark")
-        assert again == newest
-        assert verdict.read_parquet(again) == second
+        newest = max(
+            (one for one in (checkpoint / "commits").iterdir() if one.name.isdecimal()), key=lambda one: int(one.name)
+        )
+        newest.unlink()
+        newest.with_name(f".{newest.name}.crc").unlink()
+        summarize(spark, broker.bootstrap, checkpoint)
         assert verdict.read_topic(broker.bootstrap) == second

@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from scripts.pipeline.picture import compose, draw
 from scripts.pipeline.report import Report, write_report
 from scripts.pipeline.timeline import ABORTED, COMMITTED, CUT_OFF, Life, Record, Sample, Timeline, Transaction
-from scripts.pipeline.verdict import Verdict
+from scripts.pipeline.verdict import Verdict, Written
 from tests.pipeline.test_verdict import COUNTS, judged
 
 RIGHT = judged()
@@ -23,11 +23,19 @@ RIGHT = judged()
 def wrong(**figures: int) -> Verdict:
     counts = copy.deepcopy(COUNTS)
     counts["read_committed"].update(figures)
-    return judged(counts=counts, parquet={}, topic={})
+    return judged(counts=counts, written=Written({}, records=0, repeated=0))
 
 
-def recorded(*, application_killed_s: float, broker_killed_s: float, end_s: float = 15.0, restarts: int = 0) -> Record:
+def recorded(
+    *,
+    application_killed_s: float,
+    broker_killed_s: float,
+    spark_killed_s: float | None = None,
+    end_s: float = 15.0,
+    restarts: int = 0,
+) -> Record:
     """A run in which all that may be shown happens; `restarts` times the application also ended by itself."""
+    spark_killed_s = 0.8 * end_s if spark_killed_s is None else spark_killed_s
     record = Record()
     back_s = broker_killed_s + min(0.9, end_s / 16)
     record.lives = [Life("broker", 0.0, broker_killed_s, True), Life("broker", back_s, 2 * end_s)]
@@ -37,7 +45,8 @@ def recorded(*, application_killed_s: float, broker_killed_s: float, end_s: floa
         ended_s = next_s + (end_s - next_s) * (restart + 1) / (restarts + 1)
         record.lives.append(Life("application", next_s, ended_s))
         next_s = ended_s + end_s / 100
-    record.lives += [Life("application", min(next_s, end_s), end_s), Life("Spark", 1.1 * end_s, 2 * end_s)]
+    record.lives += [Life("application", min(next_s, end_s), end_s), Life("Spark", end_s / 15, spark_killed_s, True)]
+    record.lives.append(Life("Spark", spark_killed_s + end_s / 50, 2 * end_s))
     moments = [end_s / 5 + end_s * 0.8 * number / 300 for number in range(300)]
     record.transactions = [Transaction(ABORTED if number % 2 else COMMITTED, at) for number, at in enumerate(moments)]
     record.transactions.append(Transaction(CUT_OFF, application_killed_s, application_killed_s + end_s / 25))
@@ -49,6 +58,7 @@ RUNS = {
     "as usual": recorded(application_killed_s=6, broker_killed_s=10),
     "killed at once": recorded(application_killed_s=3.1, broker_killed_s=3.2),
     "killed at the end": recorded(application_killed_s=14.8, broker_killed_s=14.9),
+    "Spark killed after the application": recorded(application_killed_s=6, broker_killed_s=10, spark_killed_s=18),
     "killed in the other order": recorded(application_killed_s=9, broker_killed_s=4),
     "a short run": recorded(application_killed_s=0.5, broker_killed_s=0.7, end_s=1.2),
     "a long run": recorded(application_killed_s=900, broker_killed_s=1_800, end_s=3_000),
@@ -107,11 +117,13 @@ def texts_of(record: Record, verdict: Verdict) -> list[str]:
     return [text.get_text() for text in shown_texts(compose(record, verdict))]
 
 
-def test_both_kills_the_ends_of_transactions_and_the_counts_are_shown() -> None:
+def test_all_kills_the_ends_of_transactions_and_the_counts_are_shown() -> None:
     texts = texts_of(RUNS["as usual"], RIGHT)
     for expected in (
         "kill -9, serves again after 0.90 s",
         "kill -9, starts again after 0.50 s",
+        "kill -9, starts again after 0.30 s",
+        "catches up",
         "150 committed",
         "150 aborted",
         "1 cut off",
