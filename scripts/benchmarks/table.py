@@ -17,6 +17,7 @@ from scripts.benchmarks import (
     quotas,
     recovery,
     spark_reading,
+    spark_writing,
     throughput,
     transactions,
     with_java,
@@ -36,6 +37,7 @@ FAMILIES = (
     growth,
     recovery,
     # This broker alone:
+    spark_writing,
     produce_limit,
     coordinator_load,
     producer_ids,

@@ -24,4 +24,5 @@ PROGRAMS: dict[str, Callable[..., Program]] = {
     "bare-idempotent-produce": bare.idempotent_produce,
     "bare-one-at-a-time": bare.one_at_a_time,
     "spark": spark.read,
+    "spark-sinks": spark.write,
 }
