@@ -141,8 +141,9 @@ def test_readme_does_with_spark_what_it_says(reader: Callable[[Sequence[Block]],
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_the_page_about_spark_does_what_it_says(reader: Callable[[Sequence[Block]], None]) -> None:
-    reader(blocks_of(DOCS / "clients" / "spark.md"))
+@pytest.mark.parametrize("name", ["clients/spark", "spark"])
+def test_a_page_about_spark_does_what_it_says(name: str, reader: Callable[[Sequence[Block]], None]) -> None:
+    reader(blocks_of(DOCS / f"{name}.md"))
 
 
 @pytest.mark.integration
@@ -188,6 +189,7 @@ RUN_ELSEWHERE = {
 RUN_HERE = {
     "README.md",
     "docs/clients/spark.md",
+    "docs/spark.md",
     *(f"docs/{name}.md" for name in PYTHON_PAGES),
     *(f"docs/clients/{name}.md" for name in OTHER_LANGUAGES),
 }
