@@ -61,7 +61,6 @@ class BrokerCheckBack:
             now_ms=clock.now_ms,
             poll_s=POLL_S,
         )
-        transactions.two_phase_ids = tuple(glob for one in settings.check_back for glob in one.ids)
 
     def start(self) -> None:
         self._task = CHECK_BACK.start_retrying(self._run)

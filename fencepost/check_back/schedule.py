@@ -88,6 +88,7 @@ class Schedule:
         self._ended_by_administrator: set[CaseKey] = set()
         self._looked_up: set[CaseKey] = set()
         self._ended: set[CaseKey] = set()  # a listing that began before the end may still show them
+        self._open_keys: set[CaseKey] = set()  # of the listing that is coming in
         self._is_listed = False
 
     def resolver_of(self, transactional_id: str) -> ResolverSettings | None:
@@ -116,10 +117,14 @@ class Schedule:
 
     def listed(self, questions: Iterable[Question], now_ms: int) -> list[Entry]:
         """Take note of all open transactions of the resolvers' ids. Listings come in the order in which they began."""
-        open_keys = set()
+        self.listed_part(questions, now_ms)
+        return self.listing_ended(now_ms)
+
+    def listed_part(self, questions: Iterable[Question], _now_ms: int) -> list[Entry]:
+        """Take note of some of the open transactions: `listing_ended` follows the last part."""
         for question in questions:
             key = CaseKey(question.token, question.started_ms)
-            open_keys.add(key)
+            self._open_keys.add(key)
             if key in self._ended:
                 continue
             case = self.cases.get(key) or self._restored.pop(key, None)
@@ -131,6 +136,11 @@ class Schedule:
                 self.cases[key] = case
             else:  # partitions have been added
                 self.cases[key] = dataclasses.replace(case, question=question)
+        return []
+
+    def listing_ended(self, now_ms: int) -> list[Entry]:
+        """All open transactions have been listed: what is missing has ended."""
+        open_keys, self._open_keys = self._open_keys, set()
         # Recorded by an earlier run, and ended since.
         self.cases.update(self._restored)
         self._restored.clear()
@@ -308,7 +318,8 @@ class Schedule:
     def _case_of(self, command: Command) -> Case | None:
         for case in self.cases.values():
             token = case.question.token
-            if token.transactional_id == command.transactional_id and command.token in (None, str(token)):
+            is_meant = token.transactional_id == command.transactional_id and command.token in (None, str(token))
+            if is_meant and case.state is not State.LEAVING:
                 return case
         return None
 

@@ -27,6 +27,8 @@ Happened = Callable[[int], list[Entry]]
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
 """Pauses while the cluster cannot be asked: doubled each time."""
+LISTED_AT_ONCE = 1_000
+"""Transactions that are taken note of in one step of the event loop."""
 
 
 class CheckBack:
@@ -78,6 +80,7 @@ class CheckBack:
         entries: list[Entry] = []
         for one in happened:
             entries += one(now_ms)
+            await asyncio.sleep(0)
         await self._record(entries)
         work = self.schedule.take_work(self._now_ms())
         for case in work.to_ask:
@@ -128,7 +131,10 @@ class CheckBack:
                 self._happened.put_nowait(partial(self.schedule.commanded, commands))
             list_open = partial(self._transactions.all_open, self.schedule.is_wanted)
             questions = await self._patiently("list the open transactions", list_open)
-            self._happened.put_nowait(partial(self.schedule.listed, questions))
+            for first in range(0, len(questions), LISTED_AT_ONCE):
+                part = questions[first : first + LISTED_AT_ONCE]
+                self._happened.put_nowait(partial(self.schedule.listed_part, part))
+            self._happened.put_nowait(self.schedule.listing_ended)
             await asyncio.sleep(self._poll_s)
 
     async def _ask(self, case: Case) -> None:

@@ -88,3 +88,34 @@ def _state(found: TransactionMetadata | ErrorCode) -> str:
 def _found(found: TransactionMetadata | ErrorCode) -> TransactionMetadata:
     assert isinstance(found, TransactionMetadata)
     return found
+
+
+@pytest.mark.parametrize("client_commits", [True, False], ids=["client commits", "client aborts"])
+@pytest.mark.parametrize("source_commits", [True, False], ids=["source says commit", "source says abort"])
+@pytest.mark.parametrize("is_client_first", [True, False], ids=["client first", "source first"])
+async def test_a_race_with_the_client_has_one_outcome_and_both_learn_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    client_commits: bool,
+    source_commits: bool,
+    is_client_first: bool,
+) -> None:
+    async with running_check_back(tmp_path, ScriptedSource(), monkeypatch) as node:
+        transactions = node.services.transactions
+        producer = await begin(node, "other-1")  # of no resolver: the two ends are this test's
+        start_ms = _found(transactions.find("other-1")).start_ms
+
+        async def client_ends() -> ErrorCode:
+            reply = await transactions.end_transaction(
+                "other-1", producer, committed=client_commits, version=TransactionVersion.V2
+            )
+            return reply.error
+
+        source_ends = transactions.end_by_check_back("other-1", producer, start_ms, committed=source_commits)
+        both = [client_ends(), source_ends] if is_client_first else [source_ends, client_ends()]
+        first, second = await asyncio.gather(*both)
+        commits = client_commits if is_client_first else source_commits
+        assert first is ErrorCode.NONE
+        assert second is (ErrorCode.NONE if client_commits is source_commits else ErrorCode.INVALID_TXN_STATE)
+        await until(lambda: _state(transactions.find("other-1")).startswith("Complete"))
+        assert _state(transactions.find("other-1")) == ("CompleteCommit" if commits else "CompleteAbort")
