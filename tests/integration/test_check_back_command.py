@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from fencepost.broker.cli.commands import fencepost
 from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Command, command_entry, read_journal
 from fencepost.soak.free_port import free_port
 from fencepost.two_phase import Coordinator, Token, confluent_producer, prepare
@@ -24,6 +26,7 @@ from scripts.apache_kafka import ApacheKafka
 from tests.support.answering_source import AnsweringSource
 from tests.support.broker_process import ROOT, BrokerProcess
 from tests.support.missing_tools import require_apache_kafka
+from tests.support.secured_broker import STANDARD_AUTHORIZER
 
 pytestmark = pytest.mark.integration
 
@@ -43,10 +46,11 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 class CheckBackProcess:
     """`fencepost check-back` as a process of its own. lines: what it has written, as JSON."""
 
-    def __init__(self, directory: Path, bootstrap: str, properties: dict[str, str]) -> None:
+    def __init__(self, directory: Path, bootstrap: str, properties: dict[str, str], client: Path | None = None) -> None:
         self.bootstrap = bootstrap
         self.config = directory / "check-back.properties"
         self.config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        self._client = client
         self._output = directory / "check-back.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -60,6 +64,8 @@ class CheckBackProcess:
     def start(self) -> None:
         command = [sys.executable, "-m", "fencepost", "check-back", "--bootstrap", self.bootstrap]
         command += ["--config", str(self.config), "--json"]
+        if self._client is not None:
+            command += ["--command-config", str(self._client)]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
         started = len(self.events("check_back_started"))
@@ -231,3 +237,61 @@ def test_settings_without_a_resolver_are_refused_in_words(tmp_path: Path, bootst
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "fencepost.check.back.resolvers names no resolver" in done.stderr
+
+
+RIGHTS = (
+    ("prefixed", "--transactional-id", "order-", ("describe", "write")),
+    ("literal", "--topic", "out", ("describe",)),
+    ("literal", "--topic", STATE_TOPIC, ("create", "describe", "read", "write")),
+    ("literal", "--topic", AUDIT_TOPIC, ("create", "describe", "write")),
+)
+"""What the user of a check-back needs, for transactions that write to `out`."""
+
+
+def test_a_user_with_these_rights_and_no_others_can_check_back(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any]
+) -> None:
+    source.answer = "commit"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    broker = BrokerProcess(
+        tmp_path / "data",
+        settings={
+            "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.jaas.config": f'{module} required user_admin="admin-secret" user_asker="asker-secret";',
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": "User:admin",
+        },
+    )
+    clients = {}
+    for user in ("admin", "asker"):
+        clients[user] = tmp_path / f"{user}.properties"
+        clients[user].write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f'sasl.jaas.config={module} required username="{user}" password="{user}-secret";\n'
+        )
+    as_admin = {"FENCEPOST_BOOTSTRAP": broker.bootstrap, "FENCEPOST_COMMAND_CONFIG": str(clients["admin"])}
+    log_in = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    log_in |= {"sasl.username": "admin", "sasl.password": "admin-secret"}
+    with broker:
+        for pattern, kind, resource, operations in RIGHTS:
+            command = ["acls", "add", "--allow-principal", "User:asker", "--resource-pattern-type", pattern]
+            command += [kind, resource, *(part for one in operations for part in ("--operation", one))]
+            done = CliRunner().invoke(fencepost, command, env=as_admin)
+            assert done.exit_code == 0, done.output
+        producer = confluent_producer(
+            {"bootstrap.servers": broker.bootstrap, "transactional.id": "order-1", "log_level": 0, **log_in}
+        )
+        producers.append(producer)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("out", b"order-1", partition=0)
+        prepare(producer)
+        settings = properties(source, "order")
+        with CheckBackProcess(tmp_path, broker.bootstrap, settings, clients["asker"]) as process:
+            (ended,) = until(lambda: process.events("transaction_in_doubt_ended"))
+            assert (ended["id"], ended["outcome"]) == ("order-1", "commit")
+        shown = CliRunner().invoke(
+            fencepost, ["consume", AUDIT_TOPIC, "--from-beginning", "--idle-seconds", "0.3"], env=as_admin
+        )
+        assert '"partitions":["out-0"]' in shown.stdout
