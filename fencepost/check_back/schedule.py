@@ -214,7 +214,12 @@ class Schedule:
             self._apply(current, still_open(current), now_ms)
             return []
         self._apply(current, Event.SEEN, now_ms)
-        return self._forgotten(current, outcome, self._other_decider(current.key, by), now_ms)
+        decision = current.decision
+        if decision is not None and decision.outcome.value == outcome:
+            by = decision.by  # ended before a crash, which came before the record of it
+        else:
+            by = self._other_decider(current.key, by)
+        return self._forgotten(current, outcome, by, now_ms)
 
     def commanded(self, commands: Iterable[Command], now_ms: int) -> list[Entry]:
         """Take what administrators want. Until the transactions are listed for the first time, it waits."""
