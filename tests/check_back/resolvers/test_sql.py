@@ -200,14 +200,21 @@ def claimed(uri: str) -> tuple[Any, PostgresLog, int]:
     """A connection of a session that has claimed its id, with its log and its generation."""
     connection, log = psycopg.connect(uri), PostgresLog()
     log.create(connection)
+    connection.commit()
     generation, _ = log.claim(connection, TOKEN.transactional_id)
     connection.commit()
     return connection, log, generation
 
 
+def record(connection: Any, log: PostgresLog, generation: int, token: Token) -> None:
+    """What a session does in its local transaction; the commit is still to come."""
+    log.begin(connection, generation, token.transactional_id)
+    log.record(connection, generation, token)
+
+
 async def test_the_token_of_a_session_says_commit_and_the_session_can_go_no_further(shop: Shop) -> None:
     connection, log, generation = claimed(shop.uri)
-    log.record(connection, generation, TOKEN)
+    record(connection, log, generation, TOKEN)
     connection.commit()
     asked = shop.resolver(claim="session")
     assert await asked.ask(QUESTION) is Answer.COMMIT
@@ -222,9 +229,10 @@ async def test_a_session_without_the_token_says_abort_and_cannot_record_it_any_m
     connection, log, generation = claimed(shop.uri)
     connection.execute("CREATE TABLE orders (name text)")
     connection.commit()
+    log.begin(connection, generation, TOKEN.transactional_id)
     connection.execute("INSERT INTO orders VALUES ('tea')")
     assert await shop.resolver(claim="session").ask(QUESTION) is Answer.ABORT
-    with pytest.raises(Fenced, match="another session has claimed order-1: this one must not commit"):
+    with pytest.raises(Fenced, match="another session has claimed order-1"):
         log.record(connection, generation, TOKEN)
     connection.rollback()
     connection.close()
@@ -233,7 +241,7 @@ async def test_a_session_without_the_token_says_abort_and_cannot_record_it_any_m
 
 async def test_a_token_of_another_transaction_says_abort(shop: Shop) -> None:
     connection, log, generation = claimed(shop.uri)
-    log.record(connection, generation, Token(7, 1, "order-1"))
+    record(connection, log, generation, Token(7, 1, "order-1"))
     connection.commit()
     connection.close()
     assert await shop.resolver(claim="session").ask(QUESTION) is Answer.ABORT
@@ -241,7 +249,7 @@ async def test_a_token_of_another_transaction_says_abort(shop: Shop) -> None:
 
 async def test_a_session_that_is_recording_is_unknown_until_it_has_committed(shop: Shop) -> None:
     connection, log, generation = claimed(shop.uri)
-    log.record(connection, generation, TOKEN)
+    record(connection, log, generation, TOKEN)
     asked = shop.resolver(claim="session", timeout_ms=1000)
     assert await asked.ask(QUESTION) is Answer.UNKNOWN
     connection.commit()
@@ -262,7 +270,7 @@ async def test_races_of_sessions_and_claims_never_differ(shop: Shop) -> None:
 
     def write(generation: int) -> bool:
         try:
-            log.record(connection, generation, TOKEN)
+            record(connection, log, generation, TOKEN)
             connection.commit()
         except Fenced:
             connection.rollback()
@@ -275,7 +283,8 @@ async def test_races_of_sessions_and_claims_never_differ(shop: Shop) -> None:
 
     for _ in range(100):
         generation, _ = log.claim(connection, TOKEN.transactional_id)
-        log.record(connection, generation, Token(1, 1, TOKEN.transactional_id))
+        connection.commit()
+        log.clear(connection, generation, TOKEN.transactional_id)
         connection.commit()
         asking = asyncio.create_task(claim(chance.random() * 0.003))
         await asyncio.sleep(chance.random() * 0.003)
