@@ -82,7 +82,7 @@ def transaction(
         commit_by_client(producer, timeout_s)
     except Exception as error:
         try:
-            coordinator.complete(token, commit=True)
+            coordinator.complete(token, commit=True, timeout_s=timeout_s)
         except (TimeoutError, Superseded) as left:
             raise _left_to_recovery(token, left) from error
         raise _needs_recovery(token) from error
@@ -144,7 +144,7 @@ async def transaction_async(
         await commit_by_client_async(producer, timeout_s)
     except Exception as error:
         try:
-            await coordinator.complete(token, commit=True)
+            await coordinator.complete(token, commit=True, timeout_s=timeout_s)
         except (TimeoutError, Superseded) as left:
             raise _left_to_recovery(token, left) from error
         raise _needs_recovery(token) from error

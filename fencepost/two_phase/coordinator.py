@@ -6,7 +6,6 @@ SASL are those of kafka-python, whose options every constructor takes.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 import time
@@ -250,16 +249,22 @@ class AsyncCoordinator:
         await self.close()
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._coordinator.close)
+        await _on_a_thread(self._coordinator.close)
 
     async def complete(self, token: Token, *, commit: bool, timeout_s: float = 60) -> None:
-        await asyncio.to_thread(self._coordinator.complete, token, commit=commit, timeout_s=timeout_s)
+        await _on_a_thread(self._coordinator.complete, token, commit=commit, timeout_s=timeout_s)
 
     async def outcome(self, token: Token, *, timeout_s: float = 60) -> Outcome:
-        return await asyncio.to_thread(self._coordinator.outcome, token, timeout_s=timeout_s)
+        return await _on_a_thread(self._coordinator.outcome, token, timeout_s=timeout_s)
 
     async def in_doubt(self, pattern: str = ".*", *, timeout_s: float = 60) -> list[InDoubt]:
-        return await asyncio.to_thread(self._coordinator.in_doubt, pattern, timeout_s=timeout_s)
+        return await _on_a_thread(self._coordinator.in_doubt, pattern, timeout_s=timeout_s)
+
+
+async def _on_a_thread(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    import asyncio  # who does not use it, does not import it
+
+    return await asyncio.to_thread(function, *arguments, **options)
 
 
 def _admin_client(options: dict[str, Any]) -> Any:

@@ -41,7 +41,7 @@ class Orders:
     def __init__(self, broker: Any, name: str) -> None:
         self.broker = broker
         self.servers: str = broker.bootstrap_servers
-        self.topic: str = broker.topic(name, partitions=2)
+        self.topic: str = broker.topic(name, partitions=2, configs={"retention.ms": -1})
         self.transactional_id = name
 
     def values(self) -> list[str]:

@@ -58,6 +58,9 @@ class Database:
         cursor.execute(statement)
         rows = cursor.fetchall()
         used.rollback()
+        if connection is None:
+            used.close()
+            self._connections.remove(used)
         return list(rows)
 
     def orders(self) -> list[str]:
