@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
@@ -17,6 +17,7 @@ from fencepost.spark.decision_topic import DecisionReader, ensure_topic
 from fencepost.spark.decisions import (
     Batch,
     Decision,
+    DriverReplaced,
     Latest,
     NotPreparedAnyMore,
     Standing,
@@ -30,7 +31,7 @@ from fencepost.spark.messages import Layout
 from fencepost.spark.names import aborted_key, decision_key, done_key, draw_nonce, driver_id, task_ids_pattern
 from fencepost.spark.options import Mode, SinkOptions
 from fencepost.spark.writing import Refused, TaskReport, send_all
-from fencepost.two_phase import Coordinator, HeuristicOutcome, Superseded, Token, TwoPhaseError
+from fencepost.two_phase import Coordinator, HeuristicOutcome, InDoubt, Superseded, Token, TwoPhaseError
 
 FENCE_TIMEOUT_S = 60.0
 DECIDE_TIMEOUT_S = 60.0
@@ -94,12 +95,19 @@ class Session:
         except BaseException as error:
             with suppress(Exception):  # the next session aborts it
                 self.producer.abort_transaction(ABORT_TIMEOUT_S)
+            if self.refused.is_fenced(error):
+                raise DriverReplaced(
+                    f"another driver of the sink {self._sink!r} has taken over: is the query running twice?"
+                ) from error
             self.refused.raise_from(error)
             raise
 
-    def decide(self, decision: Decision) -> None:
-        """Commit a batch."""
-        self._write(decision_key(self._sink), decision.value())
+    def decide(self, decision: Decision, *, check: Callable[[], None]) -> None:
+        """Commit a batch, unless the check raises. The record travels meanwhile: it counts from its commit on."""
+        with ThreadPoolExecutor(1) as thread, self.transaction() as producer:
+            checked = thread.submit(check)
+            self._produce(producer, decision_key(self._sink), decision.value())
+            checked.result()
         self.latest = self.latest._replace(decision=decision)
 
     def mark_done(self, decision: Decision, *, complete_ms: int, swept: int) -> None:
@@ -118,7 +126,10 @@ class Session:
     def _write(self, key: str, value: bytes | None) -> None:
         """Commit one record to the decision topic; None removes what was under its key."""
         with self.transaction() as producer:
-            producer.produce(self._topic, key=key, value=value, partition=0)
+            self._produce(producer, key, value)
+
+    def _produce(self, producer: Any, key: str, value: bytes | None) -> None:
+        producer.produce(self._topic, key=key, value=value, partition=0)
 
 
 class Committer:
@@ -160,13 +171,17 @@ class Committer:
 
     def _decide(self, session: Session, decision: Decision) -> None:
         """Commit prepared transactions, and abort what dead tasks have left."""
-        in_doubt = session.coordinator.in_doubt(task_ids_pattern(self._sink))
-        try:
+        in_doubt: list[InDoubt] = []
+
+        def check() -> None:
+            in_doubt.extend(session.coordinator.in_doubt(task_ids_pattern(self._sink)))
             require_prepared(decision.tokens, in_doubt, session.latest.aborted_until_ms)
+
+        try:
+            session.decide(decision, check=check)
         except NotPreparedAnyMore:
             abort_all(session.coordinator, decision.tokens)
             raise
-        session.decide(decision)
         self._complete(session, leftovers(decision.tokens, in_doubt))
 
     def _write_all(self, session: Session, decision: Decision, reports: Sequence[TaskReport], layout: Layout) -> None:

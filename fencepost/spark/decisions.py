@@ -94,6 +94,10 @@ class SinkInUse(Exception):  # noqa: N818  # what a caller meets and deals with
     """The sink's decision is not of this query, or of a later batch."""
 
 
+class DriverReplaced(Exception):  # noqa: N818  # as above
+    """A later driver of the sink has taken over: this one can decide nothing any more."""
+
+
 class NotPreparedAnyMore(Exception):  # noqa: N818  # as above
     """A transaction of the batch was ended before it was decided: Spark has to run the batch again."""
 

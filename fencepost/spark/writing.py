@@ -18,11 +18,14 @@ from fencepost.spark.decisions import Batch, Standing, standing
 from fencepost.spark.messages import Chunk, Layout
 from fencepost.spark.names import task_id
 from fencepost.spark.options import Mode, SinkOptions
-from fencepost.two_phase import Token, confluent_producer, prepare
+from fencepost.two_phase import NotPrepared, Token, confluent_producer
+from fencepost.two_phase.preparing import IN_TRANSACTION
 
 INIT_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 10.0
 FULL_PAUSE_S = 0.05
+FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+STATISTICS_PAUSE_S = 0.02
 PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # what an abort does to records; it is not why
 
 _written: dict[str, Batch] = {}
@@ -79,7 +82,7 @@ def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Ite
     producer.begin_transaction()
     try:
         rows = send_all(producer, layout, chain([first], chunks))
-        token = prepare(producer, timeout_s=options.delivery_timeout_s + 1)
+        token = prepare_first(producer, refused, timeout_s=options.delivery_timeout_s + 1)
     except BaseException as error:
         with suppress(Exception):  # the driver's sweep, or time, ends it
             producer.abort_transaction(ABORT_TIMEOUT_S)
@@ -125,6 +128,26 @@ def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
     return rows
 
 
+def prepare_first(producer: Any, refused: Refused, *, timeout_s: float) -> Token:
+    """As `fencepost.two_phase.prepare`, for the first transaction of a producer, and without waiting for statistics.
+
+    Any statistics that show it in its transaction have the right pair. Later errors show in a record's refusal, or to
+    the driver, which asks the coordinator before it decides. Raises NotPrepared, RecordRefused.
+    """
+    give_up_at_s = time.monotonic() + timeout_s
+    remaining = producer.flush(timeout_s)
+    if remaining:
+        raise NotPrepared(f"{remaining} records were not acknowledged within {timeout_s:g} s")
+    while True:
+        seen = producer.fencepost_statistics
+        if seen is not None and seen["txn_state"] == IN_TRANSACTION and seen["producer_id"] >= 0:
+            refused.raise_from(NotPrepared("the transaction has failed"))
+            return Token(seen["producer_id"], seen["producer_epoch"], producer.fencepost_transactional_id)
+        if time.monotonic() > give_up_at_s:
+            raise NotPrepared(f"librdkafka gave no statistics of the transaction within {timeout_s:g} s: {seen}")
+        producer.poll(STATISTICS_PAUSE_S)
+
+
 def _send(producer: Any, layout: Layout, chunk: Chunk) -> None:
     for topic, value, key, more in layout.records(chunk):
         while True:
@@ -144,14 +167,32 @@ class Refused:
 
     def __init__(self) -> None:
         self._reason: str | None = None
-        self.configuration = {"delivery.report.only.error": True, "on_delivery": self}
+        self._code = ""
+        self.configuration = {"delivery.report.only.error": True, "on_delivery": self, "error_cb": self._failed}
 
     def __call__(self, error: Any, message: Any) -> None:
-        if error is not None and self._reason is None and error.name() not in PURGED:
-            self._reason = f"{error.str()} (topic {message.topic()})"
+        if error is not None and error.name() not in PURGED:
+            self._note(error, f" (topic {message.topic()})")
+
+    def _failed(self, error: Any) -> None:
+        """Without this callback, confluent-kafka raises fatal errors from `flush`, as no exception at all."""
+        if error.fatal():
+            self._note(error, "")
+
+    def _note(self, error: Any, where: str) -> None:
+        if self._reason is None:
+            self._reason = f"{error.str()}{where}"
+            self._code = error.name()
 
     def forget(self) -> None:
-        self._reason = None
+        self._reason, self._code = None, ""
+
+    def is_fenced(self, error: BaseException) -> bool:
+        """Whether a later session with the same transactional id may be the reason of an error."""
+        import confluent_kafka
+
+        code = error.args[0].name() if isinstance(error, confluent_kafka.KafkaException) else self._code
+        return code in FENCED
 
     def raise_from(self, error: BaseException) -> None:
         """Raise RecordRefused if a record's refusal may be the reason of an error."""
