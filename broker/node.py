@@ -25,6 +25,7 @@ from fencepost.broker.handlers import Services
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
 from fencepost.broker.hosting.features import TRANSACTION_VERSION, Features
 from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.hosting.membership import Membership
 from fencepost.broker.hosting.peers import Connect, Peers, TcpPeers
 from fencepost.broker.hosting.placement import NodeAddress, Placement, SingleNodePlacement
 from fencepost.broker.hosting.scram_credentials import ScramCredentials
@@ -89,6 +90,7 @@ class Node:
     bind:        binds the address of a listener: a socket of this machine, unless given.
     randomness:  the source of unguessable ids: the machine's, unless given.
     placement:   the leaders of all partitions: this node leads them, unless given.
+    membership:  in a cluster whose directories of partitions move between nodes, in place of the placement.
     connect:     with a placement, opens connections to other nodes: over TCP, unless given.
     peers:       with a placement, the channel to the other nodes: connections opened by `connect`, unless given.
     watch:       puts something before the dispatcher of each listener, such as the faults of a test; nothing, unless
@@ -112,6 +114,7 @@ class Node:
         bind: Callable[[Listener, Settings], BoundListener] = SocketListener,
         randomness: random.Random | None = None,
         placement: Placement | None = None,
+        membership: Membership | None = None,
         connect: Connect | None = None,
         peers: Peers | None = None,
         loggers: Loggers | None = None,
@@ -129,7 +132,8 @@ class Node:
         self._store = sqlite_store(self.data_directory, self._disk) if store is None else store
         self._bind = bind
         self._randomness = randomness
-        self._placement = placement
+        self._placement = placement if membership is None else membership.placement
+        self._membership = membership
         self._peers = peers
         self._loggers = Loggers() if loggers is None else loggers
         self._watch = watch
@@ -243,7 +247,8 @@ class Node:
 
         if self._is_disk_local:
             make_data_directory(self.data_directory)
-        logs = LogDirectory(self.data_directory, disk=self._disk, clock=clock)
+        membership = self._membership
+        logs = LogDirectory(self.data_directory, disk=self._disk, clock=clock, files_move=membership is not None)
         cleanup.push_async_callback(self._store.close)
         await self._store.open()
         self.cluster_id = await self._store.cluster_id()
@@ -263,11 +268,17 @@ class Node:
         advertised = bound_listeners[0].advertised
         to_nodes = bound_listeners[listeners.index(between_brokers)].advertised
         here = NodeAddress(settings.node_id, to_nodes.host, to_nodes.port)
+        if membership is not None:
+            advertised_at = ((bound.listener.name, bound.advertised) for bound in bound_listeners)
+            endpoints = {name: (address.host, address.port) for name, address in advertised_at}
+            await membership.join(endpoints, between_nodes=between_brokers.name)
+            cleanup.push_async_callback(membership.leave)
         topics = Topics(
             self._store,
             logs,
             settings,
             placement=self._placement or SingleNodePlacement(here),
+            arrivals=None if membership is None else membership.arrivals(self._disk),
             new_topic_id=RandomIds(self._randomness).uuid,
         )
         cleanup.push_async_callback(logs.close)
@@ -346,7 +357,8 @@ class Node:
         of_listeners = [services]
         for bound in bound_listeners:
             # A client gets the advertised address of the listener that it has connected to.
-            seen = dataclasses.replace(services, host=bound.advertised.host, port=bound.advertised.port)
+            address = bound.advertised
+            seen = dataclasses.replace(services, host=address.host, port=address.port, listener=bound.listener.name)
             of_listeners.append(seen)
             dispatcher: RequestDispatcher = Dispatcher(seen, loop=loop, quotas=client_quotas)
             if self._watch is not None:
@@ -382,6 +394,9 @@ class Node:
             self._follow_documents(services)
         if check_back is not None:
             check_back.start()
+        if membership is not None:
+            membership.keep(topics)
+            cleanup.push_async_callback(membership.rest)
         cleanup.callback(_log_requests(self._loggers, of_listeners))
 
     def _check_back(self, topics: Topics, transactions: TransactionService) -> BrokerCheckBack | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from fencepost.broker.cluster.lease_store import Endpoints, LeaseStore, LeftOff, StoredLeases
+from fencepost.broker.cluster.lease_store import Endpoints, LeaseStore, StoredLeases
 from fencepost.broker.cluster.leases import Move, NodeId, NodeState, PartitionLease, due_moves
 from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.left_off import LeftOff
 
 NO_EPOCH = 0
 """Of a partition that is not placed yet."""
@@ -21,11 +22,11 @@ class LeasePlacement:
     on_changed:    see `Placement`; called for partitions that are lost before those that are gained.
     """
 
-    def __init__(self, store: LeaseStore, node_id: NodeId, *, between_nodes: str) -> None:
+    def __init__(self, store: LeaseStore, node_id: NodeId, *, between_nodes: str = "") -> None:
         self.on_changed: list[Callable[[TopicPartition], None]] = []
         self.node_id = node_id
         self._store = store
-        self._between_nodes = between_nodes
+        self.between_nodes = between_nodes
         self._known = StoredLeases()
         self._addresses: dict[NodeId, NodeAddress] = {}
         self._handing_over: set[TopicPartition] = set()
@@ -73,7 +74,7 @@ class LeasePlacement:
 
     def left_off(self, topic_partition: TopicPartition) -> LeftOff:
         """How the last leader left the log."""
-        return self._known.left_off.get(topic_partition, LeftOff(0, 0))
+        return self._known.left_off.get(topic_partition, LeftOff())
 
     def due_moves(self) -> list[Move]:
         """The next moves of partitions that this node leads and is not handing over already."""
@@ -85,11 +86,9 @@ class LeasePlacement:
 
     # Changing
 
-    def resign(self, names: Iterable[TopicPartition]) -> None:
-        """Stop leading partitions, in one step, to move them: their logs are closed when this returns."""
-        for name in names:
-            self._handing_over.add(name)
-            self._notify(name)
+    def begin_handing_over(self, names: Iterable[TopicPartition]) -> None:
+        """Stop leading partitions, to move them. The caller stops serving them in the same step: `Topics.hand_over`."""
+        self._handing_over.update(names)
 
     def end_handing_over(self, names: Iterable[TopicPartition]) -> None:
         """Lead again what has not moved: what is led elsewhere by now, `refresh` has told before."""
@@ -118,7 +117,7 @@ class LeasePlacement:
             callback(topic_partition)
 
     def _address(self, node_id: NodeId, endpoints: Endpoints) -> NodeAddress:
-        host, port = endpoints.get(self._between_nodes, ("", -1))
+        host, port = endpoints.get(self.between_nodes, ("", -1))
         listeners = tuple((name, *address) for name, address in sorted(endpoints.items()))
         return NodeAddress(node_id, host, port, listeners)
 

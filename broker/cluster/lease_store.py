@@ -10,7 +10,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from fencepost.broker.cluster.leases import (
     LeaseTable,
@@ -25,18 +24,11 @@ from fencepost.broker.cluster.leases import (
     decide_move,
 )
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.metadata.shared_sqlite import SharedSqliteMetadataStore
 
 Endpoints = Mapping[str, tuple[str, int]]
 """Host and port that a node advertises, by the name of the listener."""
-
-
-class LeftOff(NamedTuple):
-    """How a leader left a log. recovery_point: below it all is durable and undamaged. log_start_offset: below it all is
-    deleted."""
-
-    recovery_point: int
-    log_start_offset: int
 
 
 @dataclass(frozen=True)
@@ -138,13 +130,24 @@ def read_leases(database: sqlite3.Connection) -> StoredLeases:
         table.nodes[node_id] = NodeState(state)
         endpoints[node_id] = {name: (host, port) for name, (host, port) in json.loads(listeners).items()}
     left_off = {}
-    for name, topic_id, partition, leader, epoch, is_created, wanted, *offsets in database.execute(
-        "SELECT name, topic_id, partition, leader, leader_epoch, is_created, wanted, recovery_point, log_start_offset "
-        "FROM partitions JOIN topics USING (topic_id)"
+    for (
+        name,
+        topic_id,
+        partition,
+        leader,
+        epoch,
+        is_created,
+        wanted,
+        recovery_point,
+        log_start,
+        was_closed,
+    ) in database.execute(
+        "SELECT name, topic_id, partition, leader, leader_epoch, is_created, wanted, recovery_point, "
+        "log_start_offset, was_closed FROM partitions JOIN topics USING (topic_id)"
     ):
         topic_partition = TopicPartition(name, partition)
         table.partitions[topic_partition] = PartitionLease(bytes(topic_id), leader, epoch, bool(is_created), wanted)
-        left_off[topic_partition] = LeftOff(*offsets)
+        left_off[topic_partition] = LeftOff(recovery_point, log_start, bool(was_closed))
     return StoredLeases(table, endpoints, left_off)
 
 
@@ -172,7 +175,11 @@ def store_event(
             None if endpoints is None else json.dumps(dict(endpoints)),
         ),
     )
-    _write_left_off(database, table, {name: offsets for name, offsets in left_off.items() if name in led})
+    if event is NodeEvent.LOST:
+        # What was closed for this node may have been opened by it.
+        _write_left_off(
+            database, table, {name: left_off.get(name, LeftOff())._replace(was_closed=False) for name in led}
+        )
     _write_placed(database, table, change.placed)
     return True
 
@@ -190,10 +197,10 @@ def _write_placed(database: sqlite3.Connection, table: LeaseTable, placed: Itera
 def _write_left_off(
     database: sqlite3.Connection, table: LeaseTable, left_off: Mapping[TopicPartition, LeftOff]
 ) -> None:
-    """Only upwards: what was durable or deleted under an earlier leader still is."""
+    """Offsets only rise: what was durable or deleted under an earlier leader still is."""
     database.executemany(
-        "UPDATE partitions SET recovery_point = max(recovery_point, ?), log_start_offset = max(log_start_offset, ?) "
-        "WHERE topic_id = ? AND partition = ?",
+        "UPDATE partitions SET recovery_point = max(recovery_point, ?), log_start_offset = max(log_start_offset, ?), "
+        "was_closed = ? WHERE topic_id = ? AND partition = ?",
         [(*offsets, table.partitions[name].topic_id, name.partition) for name, offsets in left_off.items()],
     )
 

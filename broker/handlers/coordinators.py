@@ -108,13 +108,13 @@ def _coordinator(services: Services, topic: str, key: str) -> Coordinator:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     placement = services.topics.placement
     partition = TopicPartition(topic, partition_for_key(key, metadata.partition_count))
-    # A client gets the address of the listener that it connected to; the placement knows those of other nodes.
+    # A client gets the address of the listener that it connected to.
     node = NodeAddress(services.node_id, services.host, services.port)
     if not placement.is_local(partition):
         leader = placement.leader(partition)
         if leader is None:
             return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Its partition has no leader")
-        node = leader
+        node = leader.at(services.listener)
     return Coordinator(
         key=key,
         node_id=node.node_id,

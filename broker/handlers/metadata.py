@@ -182,7 +182,10 @@ async def _create(services: Services, name: str) -> ErrorCode:
 
 def nodes_alive(services: Services) -> list[tuple[int, str, int, str | None]]:
     """Id, host, port and rack of the nodes that are alive, this one first."""
-    others = [(node.node_id, node.host, node.port, None) for node in services.topics.placement.other_nodes()]
+    others = [
+        (node.node_id, node.host, node.port, None)
+        for node in (each.at(services.listener) for each in services.topics.placement.other_nodes())
+    ]
     return [(services.node_id, services.host, services.port, services.settings.broker_rack), *others]
 
 

@@ -437,6 +437,7 @@ def _leader(services: Services, partition: TopicIdPartition) -> tuple[int, int]:
 
 def _endpoints(services: Services, node_ids: Iterable[int]) -> list[NodeEndpoint]:
     """The known endpoints of these nodes."""
-    nodes: list[Services | NodeAddress] = [services, *services.topics.placement.other_nodes()]
+    others = (node.at(services.listener) for node in services.topics.placement.other_nodes())
+    nodes: list[Services | NodeAddress] = [services, *others]
     endpoints = {node.node_id: NodeEndpoint(node.node_id, node.host, node.port) for node in nodes}
     return [endpoints[node_id] for node_id in node_ids if node_id in endpoints]

@@ -6,21 +6,29 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from fencepost.broker.config import Settings, readable_configs
+from fencepost.broker.hosting.arrivals import Arrival, Arrivals, Found
 from fencepost.broker.hosting.placement import Placement
 from fencepost.broker.hosting.topic_rules import log_config
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID
+from fencepost.broker.log.left_off import ArrivingLog, LeftOff
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.log_opening import OWN_LEADER_EPOCH
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
 
 CHANGED_PER_TURN = 4
 """Logs that are created or deleted without a pause for other requests; one takes up to 1 ms."""
+
+
+def report_not_admitted(name: TopicPartition, error: StorageError) -> None:
+    """Log that a partition which this node leads cannot be served."""
+    log.error("partition_admission_failed", topic=name.topic, partition=name.partition, reason=str(error))
 
 
 class HostedLogs:
@@ -29,11 +37,14 @@ class HostedLogs:
     by_partition: the logs that are served here.
     """
 
-    def __init__(self, logs: LogDirectory, placement: Placement, settings: Settings) -> None:
+    def __init__(
+        self, logs: LogDirectory, placement: Placement, settings: Settings, arrivals: Arrivals | None = None
+    ) -> None:
         self.by_partition: dict[TopicPartition, PartitionLog] = {}
         self._logs = logs
         self._placement = placement
         self._settings = settings
+        self._arrivals = arrivals
         self._configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int | None:
@@ -66,20 +77,21 @@ class HostedLogs:
     async def host(self, topic: TopicMetadata) -> None:
         """Serve a log for each partition of a topic that this node leads, except deferred ones.
 
-        Other requests are served meanwhile. Raises StorageError.
+        Other requests are served meanwhile. Raises StorageError where this node is alone; in a cluster a log that
+        cannot be served is reported.
         """
-        config: LogConfig | None = None
         unopened = self._logs.unopened
-        led_count = 0
-        for topic_partition in topic.partitions():
-            if topic_partition in self.by_partition or topic_partition in unopened:
-                continue
-            if self._placement.is_local(topic_partition):
-                config = config or self.config(topic.name, topic.configs)
-                await self.lead(topic_partition, topic, config)
-                led_count += 1
-                if led_count % CHANGED_PER_TURN == 0:
-                    await asyncio.sleep(0)
+        names = [
+            name
+            for name in topic.partitions()
+            if name not in self.by_partition and name not in unopened and self._placement.is_local(name)
+        ]
+        if names:
+            errors = await self.lead([(name, topic) for name in names])
+            if errors and self._arrivals is None:
+                raise next(iter(errors.values()))
+            for name, error in errors.items():  # the others are served
+                report_not_admitted(name, error)
 
     async def create_logs(self, topic: TopicMetadata) -> list[PartitionLog]:
         """Create a log for each partition of a new topic that this node leads; `serve_created` serves them.
@@ -94,6 +106,8 @@ class HostedLogs:
                 made.append(self._create(topic_partition, topic, config))
                 if len(made) % CHANGED_PER_TURN == 0:
                     await asyncio.sleep(0)
+        if self._arrivals is not None:
+            await self._arrivals.created([partition_log.topic_partition for partition_log in made])
         return made
 
     def serve_created(self, made: Sequence[PartitionLog], topic: TopicMetadata) -> None:
@@ -104,31 +118,70 @@ class HostedLogs:
                 partition_log.config = config  # the broker's defaults may have changed meanwhile
                 self._serve(partition_log)
 
-    async def lead(
-        self, topic_partition: TopicPartition, topic: TopicMetadata, config: LogConfig
-    ) -> PartitionLog | None:
-        """Serve the log of one partition: one that is open, one whose directory is found now, or a new one.
+    async def lead(self, wanted: Sequence[tuple[TopicPartition, TopicMetadata]]) -> dict[TopicPartition, StorageError]:
+        """Serve logs of partitions with their topics: those that are open, those whose directories are found now, and
+        new ones. Returns the errors of those that cannot be served.
 
-        None if it is another topic's, or has moved to another node meanwhile. Raises StorageError.
+        Not served either are logs of another topic, and those that have moved to another node meanwhile. Directories
+        are brought and logs are synced together, so that many do not wait for each other.
         """
-        partition_log = self._logs.get(topic_partition)
-        if partition_log is None:
-            leader_epoch = self._placement.leader_epoch(topic_partition)
-            partition_log = await self._logs.serve(topic_partition, config, leader_epoch=leader_epoch)
-            if self.leader_epoch(topic_partition) != leader_epoch:
+        topics = {name: topic for name, topic in wanted if self._logs.get(name) is None}
+        epochs = {name: self._placement.leader_epoch(name) for name in topics}
+        arrivals = await self._arrive(list(topics))
+        errors = {name: arrival.error for name, arrival in arrivals.items() if arrival.error is not None}
+        errors |= await self._logs.serve(
+            ArrivingLog(name, self.config(topic.name, topic.configs), epochs[name], arrivals[name].left_off)
+            for name, topic in topics.items()
+            if arrivals[name].found is Found.HERE
+        )
+        created: list[TopicPartition] = []
+        for count, (name, topic) in enumerate(wanted, 1):
+            if count % CHANGED_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if name in errors:
+                continue
+            if name in epochs and self.leader_epoch(name) != epochs[name]:
                 # It moved while its files were read; if it came back, they may be different now.
-                self._logs.release(topic_partition)
-                return None
-        if partition_log is None:
-            if self._placement.leader_epoch(topic_partition) > OWN_LEADER_EPOCH:
-                log.warning(
-                    "partition_directory_missing",
-                    topic=topic_partition.topic,
-                    partition=topic_partition.partition,
-                    reason="it has been led before, but there are no files of it here; it begins anew, empty",
-                )
-            return self._serve(self._create(topic_partition, topic, config))
-        return self._serve_found(partition_log, topic)
+                self._logs.release(name)
+                continue
+            try:
+                if self._lead_one(name, topic, arrivals.get(name)):
+                    created.append(name)
+            except StorageError as error:
+                errors[name] = error
+        if created and self._arrivals is not None:
+            await self._arrivals.created(created)
+        return errors
+
+    async def _arrive(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
+        if self._arrivals is not None:
+            return await self._arrivals.bring(names)
+        return {name: Arrival(Found.HERE if self._logs.has_directory(name) else Found.NOWHERE) for name in names}
+
+    def _lead_one(self, name: TopicPartition, topic: TopicMetadata, arrival: Arrival | None) -> bool:
+        """Serve one log that is open or new; return whether it was created. Raises StorageError."""
+        partition_log = self._logs.get(name)
+        if partition_log is not None:
+            self._serve_found(partition_log, topic)
+            return False
+        if arrival is not None and arrival.found is Found.MISSING:
+            log.error(
+                "partition_directory_missing",
+                topic=name.topic,
+                partition=name.partition,
+                reason="it has been created, and is in the directory of no node; it is not served, and not begun anew",
+                remedy="put it back into the directory of any node, and restart the broker",
+            )
+            return False
+        if self._arrivals is None and self._placement.leader_epoch(name) > OWN_LEADER_EPOCH:
+            log.warning(
+                "partition_directory_missing",
+                topic=name.topic,
+                partition=name.partition,
+                reason="it has been led before, but there are no files of it here; it begins anew, empty",
+            )
+        self._serve(self._create(name, topic, self.config(topic.name, topic.configs)))
+        return True
 
     def serve_opened(self, topic_partition: TopicPartition, topic: TopicMetadata | None) -> PartitionLog | None:
         """Serve a log that was opened in the background; None if it belongs to no known topic. Raises StorageError."""
@@ -180,6 +233,12 @@ class HostedLogs:
         for topic_partition in topic.partitions():
             self.by_partition.pop(topic_partition, None)
 
+    async def close_to_move(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeftOff]:
+        """Stop serving partitions, and close their logs so that another node need not recover them."""
+        for name in names:
+            self.by_partition.pop(name, None)
+        return await self._logs.close_to_move(names)
+
     async def delete(self, topic: TopicMetadata) -> bool:
         """Delete the logs of a deleted topic; returns whether there were any. Other requests are served meanwhile.
 
@@ -226,6 +285,8 @@ class HostedLogs:
 
     def report_missing(self, topic: TopicMetadata) -> None:
         """Log the partitions that this start creates; they are normal after a crash during a topic's creation."""
+        if self._arrivals is not None:
+            return  # those of other nodes are brought when they are led
         missing = [
             name.partition
             for name in topic.partitions()

@@ -9,8 +9,7 @@ import asyncio
 import contextvars
 import dataclasses
 import os
-from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -21,16 +20,18 @@ from fencepost.broker.config import (
     check_topic_configs,
     describe_topic_configs,
 )
+from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.background_opening import BackgroundOpening
-from fencepost.broker.hosting.hosted_logs import HostedLogs
+from fencepost.broker.hosting.hosted_logs import HostedLogs, report_not_admitted
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
 from fencepost.broker.hosting.topic_rules import check_topic_name, collision_key, internal_topic
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.random_ids import random_uuid
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.log_directory import NONE_LEFT_OFF, LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.time_search import Searches
 from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
@@ -44,6 +45,8 @@ REFRESH = Place("refresh of the metadata", Policy.RETRY)
 ADMISSION = Place("admission of a partition", Policy.RETRY)
 CHANGE = Place("change of a topic", Policy.REPORT)
 
+ADMITTED_TOGETHER = 64
+"""Partitions that are opened, and whose recovered records are synced, before any of them is served."""
 DEFAULT_PARTITION_COUNT = -1
 """In place of a number of partitions: that of `num.partitions`."""
 
@@ -58,6 +61,7 @@ class Topics:
     has recorded. The store reports the changes of other nodes, the placement the moves of partitions. Changes run one
     at a time; reading is a look-up in memory.
     placement:              this node leads all partitions, unless given.
+    arrivals:               with a placement, brings the directories of partitions from other nodes.
     on_created, on_deleted: called in the step that makes the topic visible, or just before its logs are deleted.
     on_led:                 called when a partition of a known topic moved to this node, or is led in a new epoch.
     searches:               the searches by timestamp, in any log.
@@ -72,6 +76,7 @@ class Topics:
         settings: Settings,
         *,
         placement: Placement | None = None,
+        arrivals: Arrivals | None = None,
         new_topic_id: Callable[[], bytes] | None = None,
     ) -> None:
         self.metadata = MetadataImage()
@@ -85,9 +90,12 @@ class Topics:
         self._logs = logs
         self._settings = settings
         self._new_topic_id = new_topic_id or _random_topic_id
-        self._hosted = HostedLogs(logs, self.placement, settings)
+        self._arrivals = arrivals
+        self._hosted = HostedLogs(logs, self.placement, settings, arrivals)
         self._partition_logs = self._hosted.by_partition
-        self._arriving: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._arriving: set[TopicPartition] = set()
+        self._to_admit: dict[TopicPartition, None] = {}  # of these, those that no round has begun with
+        self._admission: asyncio.Task[None] | None = None
         self._collisions: dict[str, str] = {}
         self._changing = asyncio.Lock()
         self._background_opening = BackgroundOpening(logs, self._hosted, self.metadata, self._changing)
@@ -105,7 +113,12 @@ class Topics:
             topics = await self._store.load_topics()
             for topic in topics:
                 self.metadata.put(topic)
-            await self._logs.open(self.log_config, self._hosted.leader_epoch, patience_s=self._opening_time_s())
+            await self._logs.open(
+                self.log_config,
+                self._hosted.leader_epoch,
+                patience_s=self._opening_time_s(),
+                left_off=NONE_LEFT_OFF if self._arrivals is None else self._arrivals.all_left_off(),
+            )
             for topic in await self._store.load_deletions():
                 # The record of a deletion is removed only when startup finds no files of the topic. What the other
                 # nodes of a cluster have on their disks is not known here.
@@ -472,6 +485,9 @@ class Topics:
             if previous == topic:
                 continue
             self._collisions[collision_key(topic.name)] = topic.name
+            known_count = 0 if previous is None else previous.partition_count
+            if topic.partition_count > known_count:
+                await self._hosted.remove_leftovers(topic, known_count)
             await self._hosted.host(topic)
             self._set_configs(topic)
             if previous is None:
@@ -489,9 +505,12 @@ class Topics:
         partition_log = self._partition_logs.get(topic_partition)
         if partition_log is None:
             if is_local:
-                admit = ADMISSION.start_retrying(partial(self._admit, topic_partition), concerns=topic_partition)
-                self._arriving[topic_partition] = self._keep(admit)
+                self._arriving.add(topic_partition)
+                self._to_admit[topic_partition] = None
+                if self._admission is None or self._admission.done():
+                    self._admission = self._keep(ADMISSION.start_retrying(self._admit_arriving))
             else:
+                self._arriving.discard(topic_partition)
                 # Startup may have opened it and not served it yet: if it comes back, its files are different.
                 self._hosted.release(topic_partition)
             return
@@ -507,33 +526,66 @@ class Topics:
             self._hosted.release(topic_partition)
             log.info("partition_released", topic=topic_partition.topic, partition=topic_partition.partition)
 
-    async def _admit(self, topic_partition: TopicPartition) -> None:
-        """Begin to lead a partition that another node led until now. If its files are unusable, it stays arriving."""
-        try:
-            async with self._changing:
-                # A coordinator decides by the topics that it knows: they must be no older than its leadership.
-                await self._refresh()
-                topic = self.metadata.get(topic_partition.topic)
-                if (
-                    topic is not None
-                    and topic_partition.partition < topic.partition_count
-                    and topic_partition not in self._partition_logs
-                    and self.placement.is_local(topic_partition)
-                ):
-                    config = self._hosted.config(topic.name, topic.configs)
-                    partition_log = await self._hosted.lead(topic_partition, topic, config)
-                    if partition_log is not None:
-                        self._notify_led(partition_log)
-        except StorageError as error:
-            log.error(  # noqa: TRY400  # the reason says it all
-                "partition_admission_failed",
-                topic=topic_partition.topic,
-                partition=topic_partition.partition,
-                reason=str(error),
-            )
-            return
-        if self._arriving.get(topic_partition) is asyncio.current_task():
-            del self._arriving[topic_partition]
+    async def _admit_arriving(self) -> None:
+        """Begin to lead the partitions that have come to this node since the last round, all together.
+
+        A partition whose files are unusable stays arriving.
+        """
+        while self._to_admit:
+            names, self._to_admit = self._to_admit, {}
+            try:
+                async with self._changing:
+                    await self._admit(list(names))
+            except StorageError as error:
+                for name in names:
+                    report_not_admitted(name, error)
+            except BaseException:
+                self._to_admit = {**names, **self._to_admit}
+                raise
+
+    async def _admit(self, names: Sequence[TopicPartition]) -> None:
+        """Lead partitions that other nodes led until now. The caller holds `_changing`. Raises StorageError."""
+        # A coordinator decides by the topics that it knows: they must be no older than its leadership.
+        await self._refresh()
+        wanted = []
+        for name in names:
+            topic = self.metadata.get(name.topic)
+            if (
+                topic is not None
+                and name.partition < topic.partition_count
+                and name not in self._partition_logs
+                and self.placement.is_local(name)
+            ):
+                wanted.append((name, topic))
+            elif name not in self._to_admit:  # else it has come again meanwhile
+                self._arriving.discard(name)
+        wanted.sort(key=lambda one: one[0].topic not in INTERNAL_TOPICS)  # coordinators keep many clients waiting
+        for start in range(0, len(wanted), ADMITTED_TOGETHER):
+            await self._lead(wanted[start : start + ADMITTED_TOGETHER])
+
+    async def _lead(self, wanted: Sequence[tuple[TopicPartition, TopicMetadata]]) -> None:
+        errors = await self._hosted.lead(wanted)
+        for name, topic in wanted:
+            partition_log = self._partition_logs.get(name)
+            if name in errors:
+                report_not_admitted(name, errors[name])
+            elif partition_log is not None:
+                if name not in self._to_admit:
+                    self._arriving.discard(name)
+                self._notify_led(partition_log)
+            elif self.metadata.get(name.topic) is not topic or not self.placement.is_local(name):
+                self._arriving.discard(name)
+
+    async def hand_over(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeftOff]:
+        """Stop serving partitions that are about to move, and close their logs; returns how each was left.
+
+        The placement says by now that this node does not lead them.
+        """
+        for name in names:
+            if name in self._partition_logs:
+                for resigned in self.on_resigned:
+                    resigned(name)
+        return await self._hosted.close_to_move(names)
 
     def _notify_led(self, partition_log: PartitionLog) -> None:
         name = partition_log.topic_partition

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
@@ -22,6 +23,7 @@ from fencepost.broker.log.deferred_logs import DeferredLogs
 from fencepost.broker.log.durable_file import replace_durably
 from fencepost.broker.log.flusher import Flusher
 from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.left_off import ArrivingLog, LeftOff
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_opening import LOADS_PER_TURN, OWN_LEADER_EPOCH, WRITTEN_BACK_TOGETHER_COUNT, LogOpening
 from fencepost.broker.log.log_segments import LogSegments
@@ -59,6 +61,10 @@ MOVED_PER_TURN = 100
 """Logs per step whose start DeleteRecords moves."""
 FEWEST_SWEPT_LOGS = 1_000  # by one sweep, if there are that many
 LONGEST_NAME_BYTES = 255
+LONGEST_SYNC_TO_MOVE_S = 5.0
+"""How long a planned move waits for the disk; after that the next leader recovers what was not synced."""
+LED_ELSEWHERE = "is led by another node now"
+NONE_LEFT_OFF: Mapping[TopicPartition, LeftOff] = MappingProxyType({})
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 _DELETED_NAME = re.compile(r".+\.[0-9a-f]{32}-delete")
 
@@ -82,6 +88,8 @@ class LogDirectory:
 
     cleaner_backoff_ms: how long the cleaner rests between searches for compacted logs that are due; None switches it
         off. May change at any time.
+    files_move: whether a partition's directory is moved into that of the node that leads it. Then no other node has
+        written what is found here at the start; otherwise one may have.
     """
 
     def __init__(
@@ -92,6 +100,7 @@ class LogDirectory:
         clock: Clock,
         flusher: Flusher | None = None,
         cleaner_backoff_ms: int | None = 0,
+        files_move: bool = False,
     ) -> None:
         self._path = path
         self._disk = disk
@@ -108,6 +117,7 @@ class LogDirectory:
             recovery_points=self._recovery_points,
             log_starts=self._log_starts,
             opened=self._add,
+            files_move=files_move,
         )
         self._cleaner = Cleaner(self._join(CLEANER_FILE), disk=disk, clock=clock)
         self.cleaner_backoff_ms = cleaner_backoff_ms
@@ -172,12 +182,14 @@ class LogDirectory:
         leader_epoch_of: Callable[[TopicPartition], int | None] = _topic_ids_agree,
         *,
         patience_s: float | None = None,
+        left_off: Mapping[TopicPartition, LeftOff] = NONE_LEFT_OFF,
     ) -> None:
         """Lock the directory and open the logs in it; after an unclean stop, recover them.
 
         leader_epoch_of: the leader epoch of a partition from now on, unless its log has a higher one; None for a
             partition that another node leads, whose directory is left alone.
         patience_s:      after how long the rest is left `unopened`; internal topics never are. None: open all.
+        left_off:        how logs were left by other nodes, which may not be in this node's checkpoints yet.
         A partition that cannot be recovered is added offline. Raises StorageError when the directory itself cannot be
         used, also because another process has it.
         """
@@ -194,6 +206,13 @@ class LogDirectory:
         await self._disk.sync((), (self._path,))
         is_clean = self._recovery_points.read() and is_clean
         is_clean = self._log_starts.read() and is_clean
+        for name, (recovery_point, log_start_offset, _) in left_off.items():
+            for checkpoint, offset in (
+                (self._recovery_points, recovery_point),
+                (self._log_starts, log_start_offset),
+            ):
+                if offset > checkpoint.offsets.get(name, 0):
+                    checkpoint.offsets[name] = offset
         self._cleaner.load()
         found = self._partition_directories()
         if found and not is_clean:
@@ -355,20 +374,39 @@ class LogDirectory:
 
     # Partitions that move between nodes
 
-    async def serve(
-        self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int
-    ) -> PartitionLog | None:
-        """Open the log of a partition that this node leads from now on; None when it has no directory.
+    def has_directory(self, topic_partition: TopicPartition) -> bool:
+        """Whether there is a directory of a partition, open or not. Raises StorageError."""
+        return topic_partition in self._logs or self._disk.exists(self._join(str(topic_partition)))
 
-        It is read as after an unclean stop, as it is not known how its last leader left it. Raises StorageError.
+    async def serve(self, arriving: Iterable[ArrivingLog]) -> dict[TopicPartition, StorageError]:
+        """Open the logs of partitions that this node leads from now on, and that are not open; returns the errors of
+        those that cannot be opened."""
+        return await self._opening.open_arrived(one for one in arriving if one.topic_partition not in self._logs)
+
+    async def close_to_move(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, LeftOff]:
+        """Close logs as a clean stop would, so that another node need not recover them; returns how they were left.
+
+        A log that cannot be closed so is released as it is.
         """
-        if topic_partition in self._logs:
-            return self._logs[topic_partition]
-        if not self._disk.exists(self._join(str(topic_partition))):
-            return None
-        self._recovery_points.offsets.pop(topic_partition, None)
-        await self._opening.open_uncleanly(topic_partition, config, leader_epoch=leader_epoch)
-        return self._logs.get(topic_partition)
+        closing = {name: partition_log for name in names if (partition_log := self._logs.pop(name, None)) is not None}
+        for name, partition_log in closing.items():
+            self._cleaner.forget(name)
+            if await run_in_slices(partition_log.prepare_close(), SHORT_SLICE_S):
+                self._flusher.request(partition_log)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_SYNC_TO_MOVE_S):
+                await self._flusher.drain()
+        left_off = {}
+        for name, partition_log in closing.items():
+            durability = partition_log.durability
+            recovery_point = durability.recovery_point
+            is_synced = recovery_point == partition_log.log_end_offset and not durability.has_side_files
+            left_off[name] = LeftOff(
+                recovery_point, partition_log.log_start_offset, is_synced and not partition_log.is_offline
+            )
+            self._recovery_points.offsets.pop(name, None)
+            partition_log.mark_deleted(LED_ELSEWHERE)
+        return left_off
 
     def release(self, topic_partition: TopicPartition) -> None:
         """Release a log to another node: this one no longer reads or writes it. Its files stay."""
@@ -376,7 +414,7 @@ class LogDirectory:
         if partition_log is not None:
             self._cleaner.forget(topic_partition)
             self._recovery_points.offsets.pop(topic_partition, None)
-            partition_log.mark_deleted("is led by another node now")
+            partition_log.mark_deleted(LED_ELSEWHERE)
 
     def delete_renamed_directories(self, topic_partition: TopicPartition, topic_id: bytes) -> bool:
         """Delete the directory of a partition that another node led last; return whether there was one.

@@ -18,6 +18,7 @@ from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID
 from fencepost.broker.log.deferred_logs import DeferredLogs
 from fencepost.broker.log.flusher import Flusher
 from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.left_off import ArrivingLog
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_segments import LogSegments
 from fencepost.broker.log.offset_checkpoint import OffsetCheckpoint
@@ -63,6 +64,7 @@ class LogOpening:
     """The logs of a directory: which are open, and how the last stop left them.
 
     opened:    called with each opened log.
+    files_move: see `LogDirectory`.
     unopened:  the deferred logs, for `open_next` and `open_now`.
     was_clean: whether the last stop of the directory was clean.
     """
@@ -77,6 +79,7 @@ class LogOpening:
         recovery_points: OffsetCheckpoint,
         log_starts: OffsetCheckpoint,
         opened: Callable[[PartitionLog], None],
+        files_move: bool,
     ) -> None:
         self.unopened = DeferredLogs()
         self.was_clean = False
@@ -87,6 +90,7 @@ class LogOpening:
         self._recovery_points = recovery_points
         self._log_starts = log_starts
         self._opened = opened
+        self._files_move = files_move
         self._config_for_topic: Callable[[str], LogConfig] | None = None
         self._leader_epoch_of: Callable[[TopicPartition], int | None] | None = None
         self._unsynced: list[tuple[PartitionLog, LoadedLog]] = []
@@ -177,11 +181,25 @@ class LogOpening:
         offsets = files.numbered().get(".snapshot", [])
         return bool(offsets) and self._disk.size_bytes(files.snapshot_path(offsets[-1])) > READ_NOW_BYTES
 
-    async def open_uncleanly(self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int) -> None:
-        """Open a log that another node has written last: it is not known how that node left it. Raises StorageError."""
-        loading = self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=False)
-        await run_in_slices(loading, SLICE_S)
+    async def open_arrived(self, arrived: Iterable[ArrivingLog]) -> dict[TopicPartition, StorageError]:
+        """Open logs that other nodes have written last, one after another, and sync what had to be recovered together.
+
+        Returns the errors of those that could not be opened.
+        """
+        errors: dict[TopicPartition, StorageError] = {}
+        for name, config, leader_epoch, left_off in arrived:
+            self._recovery_points.offsets.pop(name, None)
+            if left_off.recovery_point:
+                self._recovery_points.offsets[name] = left_off.recovery_point
+            if left_off.log_start_offset > self._log_starts.offsets.get(name, 0):
+                self._log_starts.offsets[name] = left_off.log_start_offset
+            loading = self._load(name, config, leader_epoch=leader_epoch, is_clean=left_off.was_closed)
+            try:
+                await run_in_slices(loading, SLICE_S)
+            except StorageError as error:
+                errors[name] = error
         await self._sync_opened()
+        return errors
 
     def _failed(self, topic_partition: TopicPartition, error: BaseException) -> None:
         """Report a log that cannot be opened; others are served. It is tried again when a client asks for it."""
@@ -195,7 +213,12 @@ class LogOpening:
             return
         config = self._config_for_topic(topic_partition.topic)
         try:
-            yield from self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=self.was_clean)
+            is_clean = self.was_clean
+            if is_clean and not self._files_move and leader_epoch > OWN_LEADER_EPOCH:
+                files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
+                # Another node may have written here since this node's clean stop.
+                is_clean = leader_epoch <= files.read_epochs().latest
+            yield from self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=is_clean)
         except StorageError as error:
             if error.errno in OF_THE_WHOLE_DIRECTORY:
                 raise
@@ -231,8 +254,6 @@ class LogOpening:
     ) -> SlicedWork[None]:
         files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
         now_ms = self._clock.now_ms()
-        if is_clean and leader_epoch > OWN_LEADER_EPOCH and leader_epoch > files.read_epochs().latest:
-            is_clean = False  # another node may have written here since this node's clean stop
         loaded = yield from LogRecovery(
             files,
             config,

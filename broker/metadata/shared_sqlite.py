@@ -63,6 +63,7 @@ CREATE TABLE partitions (
     wanted INTEGER,
     recovery_point INTEGER NOT NULL DEFAULT 0,
     log_start_offset INTEGER NOT NULL DEFAULT 0,
+    was_closed INTEGER NOT NULL DEFAULT 0 CHECK (was_closed IN (0, 1)),
     PRIMARY KEY (topic_id, partition)
 ) WITHOUT ROWID;
 CREATE TABLE changes (kind TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;

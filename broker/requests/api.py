@@ -78,6 +78,7 @@ class Services:
     host: str  # as advertised to clients
     port: int
     cluster_id: str
+    listener: str = ""  # its name
     loggers: Loggers = field(default_factory=Loggers)
     long_polls: LongPolls = field(default_factory=LongPolls)
     # By producer id, resolved once the last Produce that waited for its verification has appended: keeps them in order.

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.cluster.lease_placement import LeasePlacement
-from fencepost.broker.cluster.lease_store import LeaseStore, LeftOff, place_all
+from fencepost.broker.cluster.lease_store import LeaseStore, place_all
 from fencepost.broker.cluster.leases import Move, NodeEvent, NodeState
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
@@ -112,14 +113,14 @@ async def test_what_a_lost_node_led_is_led_by_the_other_from_where_it_was_left(t
     await other.placement.refresh()
     assert other.led() == NAMES
     assert {other.placement.leader_epoch(name) for name in lost} == {1}
-    assert other.placement.left_off(lost[0]) == (70, 20)
+    assert other.placement.left_off(lost[0]) == (70, 20, False)
     assert other.placement.other_nodes() == []
     await until(lambda: not one.led())
     assert await other.store.node_event(1, NodeEvent.DRAINED) is False
     assert (await other.store.load_leases()).table.nodes[1] is NodeState.GONE
 
 
-async def test_a_partition_is_moved_by_its_leader_after_it_has_resigned(two: tuple[Member, Member]) -> None:
+async def test_a_partition_is_moved_by_its_leader_which_does_not_lead_it_meanwhile(two: tuple[Member, Member]) -> None:
     one, other = two
     await one.store.create_topic(ORDERS)
     name = one.led()[0]
@@ -127,19 +128,20 @@ async def test_a_partition_is_moved_by_its_leader_after_it_has_resigned(two: tup
     await until(lambda: one.placement.due_moves())
     (move,) = one.placement.due_moves()
     assert move == Move(name, 1, 0, 2)
-    one.notices.clear()
-    one.placement.resign([name])
-    assert one.notices == [name]
+    one.placement.begin_handing_over([name])
     assert not one.placement.is_local(name)
     assert one.placement.leader(name) is None
     assert one.placement.due_moves() == [], "it is on its way"
-    (placed,) = await one.store.move({move: LeftOff(10, 3)})
+    (placed,) = await one.store.move({move: LeftOff(10, 3, was_closed=True)})
     assert placed == (name, 2, 1)
     await one.placement.refresh()
     one.placement.end_handing_over([name])
     assert one.placement.leader(name) == one.placement.address(2)
     await until(lambda: other.placement.is_local(name))
-    assert other.placement.left_off(name) == (10, 3)
+    assert other.placement.left_off(name) == (10, 3, True)
+    assert await one.store.node_event(2, NodeEvent.LOST)
+    await one.placement.refresh()
+    assert one.placement.left_off(name) == (10, 3, False), "the lost node may have opened it"
     assert await one.store.move({move: LeftOff(11, 4)}) == [], "out of date by now"
     assert await other.store.choose(TopicPartition("unknown", 0), 2) is False
 
@@ -151,7 +153,7 @@ async def test_a_move_that_is_refused_leaves_the_partition_where_it_was(two: tup
     await one.store.choose(name, 2)
     await one.placement.refresh()
     moves = one.placement.due_moves()
-    one.placement.resign([name])
+    one.placement.begin_handing_over([name])
     await other.store.node_event(2, NodeEvent.DRAINED)
     assert await one.store.move({move: LeftOff(0, 0) for move in moves}) == []
     one.notices.clear()

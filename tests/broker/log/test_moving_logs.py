@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.left_off import ArrivingLog, LeftOff
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.log_types import Isolation
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.recovery import LogRecovery
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld, overwrite
+
+
+async def serve(world: LogWorld, *, leader_epoch: int, left_off: LeftOff = LeftOff()) -> PartitionLog | None:  # noqa: B008
+    if not world.logs.has_directory(ORDERS):
+        return None
+    errors = await world.logs.serve([ArrivingLog(ORDERS, world.config, leader_epoch, left_off)])
+    assert errors == {}
+    return world.logs.get(ORDERS)
 
 
 async def test_only_partitions_led_here_are_opened_in_their_leader_epochs(world: LogWorld) -> None:
@@ -62,18 +78,18 @@ async def test_a_log_comes_back_with_its_records_and_open_transactions(world: Lo
     world.append(b"c", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     await log.flushed()
     world.logs.release(ORDERS)
-    back = await world.logs.serve(ORDERS, world.config, leader_epoch=3)
+    back = await serve(world, leader_epoch=3)
     assert back is not None
     assert back is not log
     assert (back.log_end_offset, back.high_watermark, back.last_stable_offset) == (3, 3, 2)
     assert back.leader_epoch == 3
     assert world.append(b"c", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True).is_duplicate
     assert world.append(b"d", producer_id=7, producer_epoch=0, base_sequence=1, is_transactional=True).base_offset == 3
-    assert await world.logs.serve(ORDERS, world.config, leader_epoch=3) is back
+    assert await serve(world, leader_epoch=3) is back
 
 
 async def test_there_is_no_log_to_come_without_a_directory(world: LogWorld) -> None:
-    assert await world.logs.serve(ORDERS, world.config, leader_epoch=3) is None
+    assert await serve(world, leader_epoch=3) is None
 
 
 async def test_a_directory_lost_while_its_partition_was_elsewhere_does_not_come_back_as_an_offline_log(
@@ -86,7 +102,7 @@ async def test_a_directory_lost_while_its_partition_was_elsewhere_does_not_come_
     await world.checkpointed()
     world.logs.release(ORDERS)
     shutil.rmtree(log.files.directory)
-    assert await world.logs.serve(ORDERS, world.config, leader_epoch=1) is None
+    assert await serve(world, leader_epoch=1) is None
     made = world.logs.create(ORDERS, TOPIC_ID, world.config, leader_epoch=1)
     assert (made.is_offline, made.leader_epoch) == (False, 1)
 
@@ -129,3 +145,93 @@ async def test_a_new_epoch_on_the_same_node_requires_verification_again(world: L
     assert after is not before
     log.lead(1)
     assert log.leader_epoch == 2, "an epoch never falls"
+
+
+# Where the last leader left off
+
+
+@pytest.fixture
+def recovered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The directories whose logs were read as after a crash."""
+    found: list[str] = []
+    real = LogRecovery._recover
+
+    def recover(recovery: LogRecovery, segments: list[Segment]) -> SlicedWork[list[Segment]]:
+        found.append(recovery._files.directory)
+        return real(recovery, segments)
+
+    monkeypatch.setattr(LogRecovery, "_recover", recover)
+    return found
+
+
+async def test_a_log_closed_to_move_is_opened_elsewhere_without_reading_it(
+    world: LogWorld, tmp_path: Path, recovered: list[str]
+) -> None:
+    log = world.create()
+    for _ in range(5):
+        world.append(b"a", producer_id=7, producer_epoch=0, base_sequence=log.log_end_offset)
+    waiting = log.flushed()
+    left_off = (await world.logs.close_to_move([ORDERS, TopicPartition("unknown", 0)]))[ORDERS]
+    await waiting  # acknowledged by the leader that closes it
+    assert left_off == LeftOff(5, 0, was_closed=True)
+    assert log.is_deleted
+    other = LogWorld(str(tmp_path / "other"))
+    await other.start()
+    os.rename(log.files.directory, f"{other.path}/{ORDERS}")
+    back = await serve(other, leader_epoch=4, left_off=left_off)
+    assert back is not None
+    assert (back.log_end_offset, back.high_watermark, back.leader_epoch) == (5, 5, 4)
+    assert recovered == [], "its snapshot says what its producers have written"
+    assert other.append(b"a", producer_id=7, producer_epoch=0, base_sequence=4).is_duplicate
+    await other.stop()
+
+
+async def test_a_log_that_was_not_closed_is_recovered_from_where_it_was_durable(
+    world: LogWorld, tmp_path: Path, recovered: list[str]
+) -> None:
+    world.config = dataclasses.replace(world.config, segment_bytes=1_000)
+    log = world.create()
+    for _ in range(30):
+        world.append(b"x" * 100)
+        await log.flushed()
+    recovery_point = log.durability.recovery_point
+    assert recovery_point == 30
+    world.logs.release(ORDERS)
+    other = LogWorld(str(tmp_path / "other"))
+    other.config = world.config
+    await other.start()
+    os.rename(log.files.directory, f"{other.path}/{ORDERS}")
+    back = await serve(other, leader_epoch=4, left_off=LeftOff(recovery_point, 3))
+    assert back is not None
+    assert (back.log_start_offset, back.log_end_offset) == (3, 30)
+    assert recovered == [f"{other.path}/{ORDERS}"]
+    await other.stop()
+
+
+async def test_deleted_records_stay_deleted_after_the_next_leader_has_crashed(world: LogWorld) -> None:
+    """Its own checkpoint may not name the partition yet."""
+    log = world.create()
+    for _ in range(5):
+        world.append(b"a")
+    await log.flushed()
+    await world.logs.close()
+    world.disk.close()
+    world.disk = LocalDisk()
+    world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock, files_move=True)
+    await world.logs.open(lambda _: world.config, lambda _: 4, left_off={ORDERS: LeftOff(5, 3)})
+    assert world.orders.log_start_offset == 3
+
+
+async def test_where_directories_move_a_clean_stop_stays_clean_in_a_higher_epoch(
+    world: LogWorld, recovered: list[str]
+) -> None:
+    log = world.create()
+    world.append(b"a")
+    await log.flushed()
+    await world.stop()
+    world.disk.close()
+    world.disk = LocalDisk()
+    world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock, files_move=True)
+    await world.logs.open(lambda _: world.config, lambda _: 5)
+    assert world.orders.leader_epoch == 5
+    assert recovered == []

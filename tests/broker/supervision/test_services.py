@@ -285,7 +285,7 @@ async def test_a_partition_that_comes_from_another_node_is_led_after_a_failure(
     broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
     broker.topics._hosted.release(SECOND)
     monkeypatch.setattr(broker.topics, "_refresh", raising(error, times=2, then=broker.topics._refresh))
-    with logged(topics.ADMISSION, SECOND, times=2):
+    with logged(topics.ADMISSION, times=2):
         broker.topics._placement_changed(SECOND)
         await until(lambda: broker.topics.log(SECOND) is not None)
     assert not broker.topics._arriving

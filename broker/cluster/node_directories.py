@@ -1,0 +1,158 @@
+"""Directories of the nodes below one data directory, and the partitions' directories that move between them.
+
+A partition's directory moves by rename(2), as a whole, into the directory of the node that leads it by then. Only that
+node moves it. Its files are closed: see `leases`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from fencepost.broker.cluster.lease_placement import LeasePlacement
+from fencepost.broker.cluster.lease_store import LeaseStore
+from fencepost.broker.cluster.leases import NodeId
+from fencepost.broker.hosting.arrivals import Arrival, Found
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID, CorruptCheckpointError, decode_offsets
+from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.log_directory import RECOVERY_POINT_FILE
+from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.storage.disk import Disk, StorageError
+
+log = get_logger(__name__)
+
+LEASE_FILE: Final = ".lease"
+"""Locked by the node's process from its start to its end; the kernel unlocks it, however it ends."""
+_NODE_DIRECTORY = re.compile(r"node-([1-9][0-9]*)")
+_OWNER_ONLY = 0o600
+
+
+def node_directory(data_directory: str, node_id: NodeId) -> str:
+    """The directory of one node."""
+    return f"{data_directory}/node-{node_id}"
+
+
+def node_ids(data_directory: str) -> list[NodeId]:
+    """The nodes that have a directory. Raises OSError."""
+    found = (_NODE_DIRECTORY.fullmatch(name) for name in os.listdir(data_directory))
+    return sorted(int(match[1]) for match in found if match is not None)
+
+
+@contextlib.contextmanager
+def lease_lock(data_directory: str, node_id: NodeId) -> Iterator[bool]:
+    """Try to lock a node's lease; yield whether it is locked, until the block ends. Raises OSError."""
+    path = f"{node_directory(data_directory, node_id)}/{LEASE_FILE}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def checkpointed(directory: str) -> dict[TopicPartition, LeftOff]:
+    """How a node that has ended left its logs, by its checkpoints. What cannot be read is left out, and reported."""
+    recovery_points, log_starts = (
+        _read_checkpoint(f"{directory}/{name}") for name in (RECOVERY_POINT_FILE, LOG_START_FILE)
+    )
+    return {
+        name: LeftOff(recovery_points.get(name, 0), log_starts.get(name, 0))
+        for name in recovery_points.keys() | log_starts.keys()
+    }
+
+
+def _read_checkpoint(path: str) -> dict[TopicPartition, int]:
+    try:
+        with open(path, "rb") as file:
+            return decode_offsets(file.read())
+    except FileNotFoundError:
+        return {}
+    except (OSError, CorruptCheckpointError) as error:
+        log.error("checkpoint_corrupt", path=path, reason=str(error))  # noqa: TRY400  # says all
+        return {}
+
+
+class NodeDirectories:
+    """The directories as one node uses them, for `Arrivals`."""
+
+    def __init__(self, data_directory: str, placement: LeasePlacement, store: LeaseStore, disk: Disk) -> None:
+        self._data_directory = data_directory
+        self._own = node_directory(data_directory, placement.node_id)
+        self._placement = placement
+        self._store = store
+        self._disk = disk
+
+    async def bring(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
+        arrivals: dict[TopicPartition, Arrival] = {}
+        sources: set[str] = set()
+        for name in names:
+            try:
+                arrivals[name] = self._bring(name, sources)
+            except StorageError as error:
+                arrivals[name] = Arrival(Found.MISSING, error=error)
+        if sources:
+            try:
+                await self._disk.sync((), (self._own, *sorted(sources)))
+            except StorageError as error:
+                # After a loss of power they may be where they were, and are brought again.
+                log.warning("moved_directories_not_synced", path=self._own, reason=str(error))
+        return arrivals
+
+    def _bring(self, name: TopicPartition, sources: set[str]) -> Arrival:
+        """Raises StorageError."""
+        own = f"{self._own}/{name}"
+        left_off = self._placement.left_off(name)
+        if self._disk.exists(own):
+            return Arrival(Found.HERE, left_off._replace(was_closed=False))
+        for node_id in node_ids(self._data_directory):
+            source = node_directory(self._data_directory, node_id)
+            if not self._disk.exists(f"{source}/{name}") or not self._is_of_topic(f"{source}/{name}", name):
+                continue
+            try:
+                self._disk.rename(f"{source}/{name}", own)
+            except StorageError as error:
+                if error.errno == errno.ENOENT:
+                    continue  # moved meanwhile, as another node leads it by now
+                raise
+            sources.add(source)
+            log.info("partition_directory_brought", topic=name.topic, partition=name.partition, source=source)
+            return Arrival(Found.HERE, left_off)
+        return Arrival(Found.MISSING if self._placement.is_created(name) else Found.NOWHERE)
+
+    def _is_of_topic(self, directory: str, name: TopicPartition) -> bool:
+        """Whether a directory belongs to the topic that has this name now. Raises StorageError.
+
+        One of an earlier topic may be left on a node that was not there when that was deleted.
+        """
+        lease = self._placement.known.table.partitions.get(name)
+        topic_id = PartitionFiles(self._disk, directory).read_topic_id()
+        return lease is None or topic_id in (lease.topic_id, ZERO_TOPIC_ID)
+
+    async def created(self, names: Sequence[TopicPartition]) -> None:
+        try:
+            await self._disk.sync((), (self._own, *(f"{self._own}/{name}" for name in names)))
+            await self._store.mark_created(names)
+            await self._placement.refresh()
+        except StorageError as error:
+            log.error(  # noqa: TRY400  # the reason says it all
+                "created_directories_not_recorded",
+                path=self._own,
+                reason=f"{error}; if they were lost, they would be created again, empty",
+            )
+
+    def all_left_off(self) -> Mapping[TopicPartition, LeftOff]:
+        return {
+            name: self._placement.left_off(name) for name in self._placement.known.table.led_by(self._placement.node_id)
+        }

@@ -1,0 +1,175 @@
+"""A process of a broker of several: it holds its node's lease, takes over from nodes that are lost, and hands over what
+others should lead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+
+from fencepost.broker.cluster.lease_placement import LeasePlacement
+from fencepost.broker.cluster.lease_store import Endpoints, LeaseStore
+from fencepost.broker.cluster.leases import Move, NodeEvent, NodeId, NodeState
+from fencepost.broker.cluster.node_directories import (
+    LEASE_FILE,
+    NodeDirectories,
+    checkpointed,
+    lease_lock,
+    node_directory,
+)
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.storage.disk import Disk, StorageError
+
+log = get_logger(__name__)
+
+KEEPING = Place("take-overs and moves of partitions", Policy.RETRY)
+
+INTERVAL_S = 0.2
+"""How often a node looks for leases that are free and for moves that are due; a look at a lease is one system call."""
+GRACE_S = 5.0
+"""How long others wait for a node that has not been there yet: processes that start together take nothing over."""
+LONGEST_WAIT_FOR_LEASE_S = 10.0
+WAIT_FOR_LEASE_S = 0.02
+RETRY_PAUSE_S = 0.5
+
+
+class ProcessMember:
+    """The membership of one process, for `Membership`. data_directory: that of the whole broker."""
+
+    def __init__(self, data_directory: str, node_id: NodeId, store: LeaseStore) -> None:
+        self.placement = LeasePlacement(store, node_id)
+        self._data_directory = data_directory
+        self._node_id = node_id
+        self._store = store
+        self._lease = contextlib.ExitStack()
+        self._absent_since_s: dict[NodeId, float] = {}
+        self._keeping: asyncio.Task[None] | None = None
+
+    def arrivals(self, disk: Disk) -> NodeDirectories:
+        return NodeDirectories(self._data_directory, self.placement, self._store, disk)
+
+    async def join(self, endpoints: Endpoints, *, between_nodes: str) -> None:
+        await self._take_lease()
+        self.placement.between_nodes = between_nodes
+        self.placement.follow()
+        await self._store.node_event(self._node_id, NodeEvent.STARTED, endpoints=endpoints)
+        await self.placement.refresh()
+
+    async def _take_lease(self) -> None:
+        """Raises StorageError. Another node may have the lock for moments, while it takes over from this one."""
+        directory = node_directory(self._data_directory, self._node_id)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        deadline_s = asyncio.get_running_loop().time() + LONGEST_WAIT_FOR_LEASE_S
+        while True:
+            lock = contextlib.ExitStack()
+            if lock.enter_context(lease_lock(self._data_directory, self._node_id)):
+                self._lease = lock
+                return
+            lock.close()
+            if asyncio.get_running_loop().time() > deadline_s:
+                raise StorageError(
+                    f"{directory} is in use by another process, which holds a lock on {directory}/{LEASE_FILE}. "
+                    "Stop that one; a broker of several processes restarts its own"
+                )
+            await asyncio.sleep(WAIT_FOR_LEASE_S)
+
+    def keep(self, topics: Topics) -> None:
+        self._keeping = KEEPING.start_retrying(lambda: self._keep(topics))
+
+    async def rest(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+            self._keeping = None
+
+    async def leave(self) -> None:
+        self.placement.stop_following()
+        try:
+            await self._store.node_event(self._node_id, NodeEvent.STOPPED)
+        except StorageError as error:
+            # The next start, or another node, finds the lease free.
+            log.error("clean_stop_not_recorded", node=self._node_id, reason=str(error))  # noqa: TRY400
+        self._lease.close()
+
+    # While the node serves
+
+    async def _keep(self, topics: Topics) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            try:
+                for node_id in self._absent():
+                    await self._take_over(node_id)
+                moves = self.placement.due_moves()
+                if moves:
+                    await self._hand_over(topics, moves)
+            except StorageError as error:
+                log.error("leases_not_changed", reason=str(error))  # noqa: TRY400  # the reason says it all
+                await asyncio.sleep(RETRY_PAUSE_S)
+
+    def _absent(self) -> list[NodeId]:
+        """Nodes whose leases are free, after their grace, and that have something to be taken over."""
+        now_s = asyncio.get_running_loop().time()
+        table = self.placement.known.table
+        found = []
+        for node_id, state in table.nodes.items():
+            if node_id == self._node_id:
+                continue
+            if not self._is_lease_free(node_id):
+                self._absent_since_s[node_id] = -GRACE_S  # it was there: its grace is over when it ends
+            elif state is not NodeState.GONE or table.led_by(node_id):
+                since_s = self._absent_since_s.setdefault(node_id, now_s)
+                if now_s - since_s >= GRACE_S:
+                    found.append(node_id)
+        return found
+
+    def _is_lease_free(self, node_id: NodeId) -> bool:
+        try:
+            with lease_lock(self._data_directory, node_id) as is_locked:
+                return is_locked
+        except FileNotFoundError:
+            return True  # a node without a directory has no process
+        except OSError as error:
+            log.error("lease_not_looked_at", node=node_id, reason=str(error))  # noqa: TRY400  # says all
+            return False
+
+    async def _take_over(self, node_id: NodeId) -> None:
+        """Take over from a node whose process has ended; its lock keeps it from starting meanwhile.
+
+        Raises StorageError.
+        """
+        directory = node_directory(self._data_directory, node_id)
+        with contextlib.ExitStack() as cleanup:
+            with contextlib.suppress(FileNotFoundError):  # a node without a directory has no process
+                if not cleanup.enter_context(lease_lock(self._data_directory, node_id)):
+                    return
+            await self._store.node_event(node_id, NodeEvent.LOST, left_off=checkpointed(directory))
+        log.warning("node_taken_over", node=node_id)
+        await self.placement.refresh()
+
+    async def _hand_over(self, topics: Topics, moves: list[Move]) -> None:
+        """Move partitions to the nodes that should lead them. Raises StorageError, after which they are led here."""
+        names = [move.topic_partition for move in moves]
+        self.placement.begin_handing_over(names)
+        try:
+            left_off: Mapping[TopicPartition, LeftOff] = await topics.hand_over(names)
+            placed = await self._store.move({move: left_off.get(move.topic_partition, LeftOff()) for move in moves})
+            log.info("partitions_handed_over", partitions=[str(one.topic_partition) for one in placed])
+        finally:
+            await self._know_leaders()
+            self.placement.end_handing_over(names)
+
+    async def _know_leaders(self) -> None:
+        """Learn which moves are stored: without that nothing may be led again."""
+        while True:
+            try:
+                await self.placement.refresh()
+            except StorageError as error:
+                log.error("leases_not_read", reason=str(error))  # noqa: TRY400  # the reason says it all
+                await asyncio.sleep(RETRY_PAUSE_S)
+            else:
+                return

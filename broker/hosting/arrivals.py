@@ -1,0 +1,44 @@
+"""The seam through which directories of partitions come to the node that leads them from now on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.storage.disk import StorageError
+
+
+class Found(Enum):
+    """Where the directory of a partition is. HERE: in the log directory, by now. NOWHERE: it has never been created.
+    MISSING: it has been created, and cannot be found."""
+
+    HERE = auto()
+    NOWHERE = auto()
+    MISSING = auto()
+
+
+class Arrival(NamedTuple):
+    """How a partition's directory was found. error: why it could not be brought here, though it was found."""
+
+    found: Found
+    left_off: LeftOff = LeftOff()
+    error: StorageError | None = None
+
+
+class Arrivals(Protocol):
+    """Brings directories from other nodes. A node that is alone has none."""
+
+    async def bring(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
+        """Bring the directories of partitions that this node leads; one arrival for each. Raises nothing expected."""
+        ...
+
+    async def created(self, names: Sequence[TopicPartition]) -> None:
+        """Make new directories durable, and record that they exist. What fails is logged."""
+        ...
+
+    def all_left_off(self) -> Mapping[TopicPartition, LeftOff]:
+        """How the partitions that this node leads were left by other nodes, as far as that is known."""
+        ...

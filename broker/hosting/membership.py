@@ -1,0 +1,43 @@
+"""The seam through which a node takes part in a cluster: from before it opens its logs until they are closed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from fencepost.broker.hosting.arrivals import Arrivals
+from fencepost.broker.hosting.placement import Placement
+from fencepost.broker.storage.disk import Disk
+
+if TYPE_CHECKING:
+    from fencepost.broker.hosting.topics import Topics
+
+
+class Membership(Protocol):
+    """One node's part in the cluster. placement: its view of the leaders."""
+
+    @property
+    def placement(self) -> Placement: ...
+
+    def arrivals(self, disk: Disk) -> Arrivals:
+        """Make what brings directories of partitions to this node."""
+        ...
+
+    async def join(self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str) -> None:
+        """Take the lease; from now on other nodes know the addresses of the listeners. Raises StorageError.
+
+        between_nodes: the name of the listener on which nodes connect to each other.
+        """
+        ...
+
+    def keep(self, topics: Topics) -> None:
+        """Take over from nodes that are lost, and hand over what others should lead, until `rest`."""
+        ...
+
+    async def rest(self) -> None:
+        """Take nothing over any more, and hand nothing over: the node is about to stop."""
+        ...
+
+    async def leave(self) -> None:
+        """Give the lease back, after the logs are closed."""
+        ...

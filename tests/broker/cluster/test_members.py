@@ -1,0 +1,249 @@
+"""Nodes that share a data directory: directories of partitions follow their leaders, and nothing begins anew."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.broker.cluster import process_member
+from fencepost.broker.cluster.lease_store import LeaseStore
+from fencepost.broker.cluster.node_directories import node_directory
+from fencepost.broker.cluster.process_member import KEEPING, ProcessMember
+from fencepost.broker.config import Settings
+from fencepost.broker.hosting.peers import TcpPeers
+from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.kernel import supervision
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.shared_sqlite import prepare_shared
+from fencepost.broker.metadata.sqlite import FILE_NAME
+from fencepost.broker.node import Node
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+from tests.support.captured_events import capture_logs
+from tests.support.handler_context import NOW_MS, batch
+
+NAMES = [TopicPartition("orders", partition) for partition in range(8)]
+
+
+class Members:
+    """Nodes below one data directory, in one process."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = str(directory)
+        self.nodes: dict[int, Node] = {}
+        self.members: dict[int, ProcessMember] = {}
+
+    async def start(self, node_id: int) -> Node:
+        store = LeaseStore(f"{self.directory}/{FILE_NAME}")
+        member = ProcessMember(self.directory, node_id, store)
+        settings = Settings(
+            node_id=node_id,
+            log_dirs=node_directory(self.directory, node_id),
+            listeners=("PLAINTEXT://127.0.0.1:0", "OTHER://127.0.0.1:0"),
+            listener_security_protocol_map=("OTHER:PLAINTEXT",),
+            offsets_topic_num_partitions=2,
+            transaction_state_log_num_partitions=2,
+            fencepost_shutdown_drain_ms=100,
+        )
+        node = Node(settings, store=store, membership=member)
+        await node.start()
+        self.nodes[node_id], self.members[node_id] = node, member
+        return node
+
+    async def stop(self, node_id: int) -> None:
+        await self.nodes.pop(node_id).stop()
+        del self.members[node_id]
+
+    def has_directory(self, node_id: int, name: TopicPartition) -> bool:
+        return os.path.exists(f"{node_directory(self.directory, node_id)}/{name}")
+
+    def log(self, name: TopicPartition) -> PartitionLog | None:
+        """The log of a partition, where it is served."""
+        found = [log for node in self.nodes.values() if (log := node.services.topics.log(name)) is not None]
+        assert len(found) <= 1, "served twice"
+        return found[0] if found else None
+
+    def leader_id(self, name: TopicPartition) -> int | None:
+        return next((each for each, node in self.nodes.items() if node.services.topics.log(name) is not None), None)
+
+    async def all_served(self) -> None:
+        await until(lambda: all(self.log(name) is not None for name in NAMES))
+
+    async def write(self, value: bytes) -> None:
+        """Append a record to each partition, durably."""
+        for name in NAMES:
+            log = self.log(name)
+            assert log is not None
+            written = log.append(memoryview(batch(value)), now_ms=NOW_MS)
+            assert written.error is ErrorCode.NONE, written
+            await log.flushed()
+
+    def ends(self) -> list[int]:
+        return [log.high_watermark if (log := self.log(name)) is not None else -1 for name in NAMES]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_member, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(process_member, "GRACE_S", 0.0)
+
+
+@pytest.fixture
+async def members(tmp_path: Path) -> AsyncIterator[Members]:
+    await prepare_shared(str(tmp_path / FILE_NAME))
+    members = Members(tmp_path)
+    yield members
+    for node_id in list(members.nodes):
+        await members.stop(node_id)
+
+
+async def orders_on_two(members: Members) -> None:
+    one = await members.start(1)
+    await members.start(2)
+    await one.services.topics.create("orders", len(NAMES), {})
+    await members.all_served()
+    await members.write(b"a")
+
+
+async def test_what_a_node_leaves_another_takes_over_with_its_records(members: Members) -> None:
+    await orders_on_two(members)
+    assert {members.leader_id(name) for name in NAMES} == {1, 2}
+    await members.stop(1)
+    await members.all_served()
+    assert members.ends() == [1] * 8
+    await members.write(b"b")
+    assert all(members.has_directory(2, name) for name in NAMES)
+    assert not any(members.has_directory(1, name) for name in NAMES)
+    await members.start(1)
+    await until(lambda: any(members.leader_id(name) == 1 for name in NAMES))
+    await until(lambda: not members.members[2].placement.due_moves())
+    await members.all_served()
+    assert members.ends() == [2] * 8
+
+
+async def test_a_planned_move_leaves_nothing_to_recover(members: Members) -> None:
+    await orders_on_two(members)
+    name = next(name for name in NAMES if members.leader_id(name) == 1)
+    with capture_logs() as lines:
+        assert await members.members[2].placement._store.choose(name, 2)
+        await until(lambda: members.leader_id(name) == 2)
+    log = members.log(name)
+    assert log is not None
+    assert (log.high_watermark, log.leader_epoch) == (1, 1)
+    assert "log_recovered" not in {line["event"] for line in lines}
+    assert members.members[2].placement.left_off(name) == (1, 0, True)
+
+
+async def test_deleted_records_stay_deleted_where_the_partition_goes(members: Members) -> None:
+    await orders_on_two(members)
+    await members.write(b"b")
+    led = [name for name in NAMES if members.leader_id(name) == 1]
+    await members.nodes[1].services.topics.delete_records(dict.fromkeys(led, 1))
+    await members.stop(1)
+    await members.all_served()
+    assert [log.log_start_offset for name in led if (log := members.log(name)) is not None] == [1] * len(led)
+
+
+async def test_a_directory_that_is_lost_is_not_begun_anew(members: Members) -> None:
+    await orders_on_two(members)
+    name = next(name for name in NAMES if members.leader_id(name) == 1)
+    await members.stop(1)
+    await until(lambda: members.leader_id(name) == 2)
+    await members.stop(2)
+    shutil.rmtree(f"{node_directory(members.directory, 2)}/{name}")
+    with capture_logs() as lines:
+        await members.start(2)
+    (line,) = [line for line in lines if line["event"] == "partition_directory_missing"]
+    assert TopicPartition(line["topic"], line["partition"]) == name
+    assert members.leader_id(name) is None
+    assert not members.has_directory(2, name)
+    assert members.ends().count(1) == 7
+
+
+async def test_what_each_node_has_created_is_recorded(members: Members) -> None:
+    await orders_on_two(members)
+    for member in members.members.values():
+        placement = member.placement
+        await until(lambda: all(placement.is_created(name) for name in NAMES))  # noqa: B023  # awaited at once
+
+
+async def test_what_no_node_has_created_is_created_by_the_next_leader(members: Members) -> None:
+    await orders_on_two(members)
+    await members.stop(1)
+    await members.all_served()
+    await members.stop(2)
+    store = LeaseStore(f"{members.directory}/{FILE_NAME}")
+    await store.open()
+    await store.create_topic(TopicMetadata("late", b"l" * 16, 1))  # no node is there to create its directory
+    await store.close()
+    node = await members.start(2)
+    assert node.services.topics.log(TopicPartition("late", 0)) is not None
+    assert members.ends() == [1] * 8
+
+
+async def test_a_directory_of_an_earlier_topic_is_not_taken_for_the_new_one(members: Members) -> None:
+    await orders_on_two(members)
+    await members.stop(1)
+    await members.all_served()
+    name = NAMES[0]
+    directories = [node_directory(members.directory, node_id) for node_id in (1, 2)]
+    shutil.copytree(f"{directories[1]}/{name}", f"{directories[0]}/{name}")
+    await members.nodes[2].services.topics.delete("orders")
+    await members.nodes[2].services.topics.create("orders", len(NAMES), {})
+    await members.all_served()
+    assert members.ends() == [0] * 8
+    assert members.has_directory(1, name)
+
+
+async def test_every_node_names_the_same_leaders_on_the_listener_that_is_asked(members: Members) -> None:
+    await orders_on_two(members)
+    addresses = {
+        index: {node_id: tuple(node.addresses[index])[1:] for node_id, node in members.nodes.items()}
+        for index in (0, 1)
+    }
+    leaders = [members.leader_id(name) for name in NAMES]
+    for index, by_id in addresses.items():
+        for node_id in members.nodes:
+            answer = await ask(*addresses[index][node_id])
+            assert {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} == by_id
+            assert [partition.leader_id for partition in answer.topics[0].partitions] == leaders
+
+
+async def ask(host: Any, port: Any) -> Any:
+    client = TcpPeers(9, lambda node_id: NodeAddress(node_id, host, port))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+    try:
+        return await client.request(1, request, 9, 5.0)
+    finally:
+        await client.close()
+
+
+async def test_a_second_process_of_one_node_is_refused(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_member, "LONGEST_WAIT_FOR_LEASE_S", 0.05)
+    await members.start(1)
+    with pytest.raises(StorageError, match="node-1 is in use by another process"):
+        await Members(Path(members.directory)).start(1)
+
+
+@plants(KEEPING)
+@unforeseen
+async def test_take_overs_go_on_after_an_unforeseen_failure(
+    error: BaseException, members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "FIRST_RETRY_PAUSE_S", 0.001)
+    await orders_on_two(members)
+    member = members.members[2]
+    with logged(KEEPING) as lines:
+        monkeypatch.setattr(member, "_absent", raising(error, times=1, then=member._absent))
+        await until(lambda: lines)
+        await members.stop(1)
+        await members.all_served()
