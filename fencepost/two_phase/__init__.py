@@ -5,7 +5,14 @@ own database transaction, and a process that finds it there can end the records'
 docs/two-phase.md says what each guarantee rests on. Imports no broker.
 """
 
-from fencepost.two_phase.commit import recover, recover_async, transaction, transaction_async
+from fencepost.two_phase.commit import (
+    recover,
+    recover_async,
+    start_session,
+    start_session_async,
+    transaction,
+    transaction_async,
+)
 from fencepost.two_phase.coordinator import AsyncCoordinator, Coordinator
 from fencepost.two_phase.logs import PostgresLog, PreparedLog, SqliteLog
 from fencepost.two_phase.preparing import confluent_producer, prepare, prepare_async
@@ -47,6 +54,8 @@ __all__ = [
     "prepare_async",
     "recover",
     "recover_async",
+    "start_session",
+    "start_session_async",
     "transaction",
     "transaction_async",
 ]

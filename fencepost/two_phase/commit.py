@@ -1,4 +1,4 @@
-"""One commit over a database and a log: `recover` at the start of a session, then `transaction` for each commit.
+"""One commit over a database and a log: `start_session` once, then `transaction` for each commit.
 
 The database decides: once it has committed, with the token among its changes, the records will be committed, whatever
 crashes. Before, they will be aborted.
@@ -10,19 +10,60 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
+from fencepost.two_phase.client_calls import (
+    abort_by_client,
+    abort_by_client_async,
+    commit_by_client,
+    commit_by_client_async,
+    init_by_client,
+)
 from fencepost.two_phase.coordinator import AsyncCoordinator, Coordinator
-from fencepost.two_phase.ending import abort_by_client, abort_by_client_async, commit_by_client, commit_by_client_async
 from fencepost.two_phase.logs import PreparedLog
 from fencepost.two_phase.preparing import prepare, prepare_async, require_accepted, sends_watched
 from fencepost.two_phase.tokens import InDoubtError, NeedsRecovery, Superseded, Token
 
 
-def recover(coordinator: Coordinator, log: PreparedLog, connection: Any, transactional_id: str) -> int:
-    """Begin a session: fence its predecessors in the database, and commit what they have left prepared there.
+def start_session(
+    producer: Any, coordinator: Coordinator, log: PreparedLog, connection: Any, *, timeout_s: float = 60
+) -> int:
+    """Begin the session of a producer: `recover`, and then `init_transactions`, which aborts what is left open.
 
-    Call it before the producer's `init_transactions`, which aborts what is left: a transaction without a token was
-    not committed in the database. Returns the session's generation, for `transaction`. If it raises, nothing is lost:
-    repeat it.
+    producer: of `confluent_producer`, or a kafka.KafkaProducer; not yet initialised.
+    Between the two the database holds the id's row: a session that is late, and was replaced meanwhile, must not
+    initialise, since that would abort what its successor has committed. Returns the session's generation, for
+    `transaction`. If it raises, nothing is lost: repeat it with another producer. Raises as `recover`, Fenced, and what
+    the client raises.
+    """
+    transactional_id = _transactional_id(producer)
+    generation = recover(coordinator, log, connection, transactional_id)
+    with _rolled_back_on_error(connection):
+        log.hold(connection, generation, transactional_id)
+        init_by_client(producer, timeout_s)
+        connection.rollback()
+    return generation
+
+
+async def start_session_async(
+    producer: Any, coordinator: AsyncCoordinator, log: PreparedLog, connection: Any, *, timeout_s: float = 60
+) -> int:
+    """As `start_session`, for an aiokafka.AIOKafkaProducer, which it starts."""
+    import asyncio
+
+    transactional_id = _transactional_id(producer)
+    generation = await recover_async(coordinator, log, connection, transactional_id)
+    with _rolled_back_on_error(connection):
+        log.hold(connection, generation, transactional_id)
+        await asyncio.wait_for(producer.start(), timeout_s)
+        connection.rollback()
+    return generation
+
+
+def recover(coordinator: Coordinator, log: PreparedLog, connection: Any, transactional_id: str) -> int:
+    """Fence the earlier sessions of an id in the database, and commit what they have left prepared there.
+
+    The first half of `start_session`. The second, the producer's `init_transactions`, aborts what is left: a
+    transaction without a token was not committed in the database. Returns the session's generation, for
+    `transaction`. If it raises, nothing is lost: repeat it.
     connection: of the log's database, without a transaction in progress.
     Raises MisuseError, and HeuristicOutcome, Superseded, Refused and TimeoutError as `Coordinator.complete`.
     """
@@ -45,7 +86,7 @@ def transaction(
 ) -> Iterator[None]:
     """Commit what the block writes to a producer and to a database connection, both or neither.
 
-    producer: of `confluent_producer`, or a kafka.KafkaProducer; after `init_transactions`.
+    producer: of `confluent_producer`, or a kafka.KafkaProducer; after `start_session`.
     connection: of the log's database, without a transaction in progress; the block must not end the one that it gets.
     timeout_s: for each wait for the broker.
     An error in the block, in preparing or in the database's commit leaves nothing on either side and is raised. Raises

@@ -36,6 +36,9 @@ class PreparedLog(Protocol):
         Once this is committed, no earlier session can record or clear a token.
         """
 
+    def hold(self, connection: Any, generation: int, transactional_id: str) -> None:
+        """Let no later session claim the id until the database's transaction ends. Raises Fenced."""
+
     def begin(self, connection: Any, generation: int, transactional_id: str) -> None:
         """Begin the database transaction of the application's changes.
 
@@ -56,9 +59,13 @@ class PreparedLog(Protocol):
 
 
 class _SqlLog:
-    """The statements, for a DB-API connection. placeholder: of the driver's parameters."""
+    """The statements, for a DB-API connection.
+
+    placeholder: of the driver's parameters. locking: what makes a SELECT lock its rows, for a database that needs it.
+    """
 
     placeholder: str
+    locking = ""
 
     def __init__(self, table: str = DEFAULT_TABLE) -> None:
         if not _TABLE.fullmatch(table):
@@ -84,6 +91,16 @@ class _SqlLog:
         )
         generation, token = cursor.fetchone()
         return generation, None if token is None else Token.parse(token)
+
+    def hold(self, connection: Any, generation: int, transactional_id: str) -> None:
+        self._open(connection)
+        row = self._execute(
+            connection,
+            f"SELECT generation FROM {self._table} WHERE transactional_id = ?{self.locking}",
+            transactional_id,
+        ).fetchone()
+        if row is None or row[0] != generation:
+            self._refuse(row, generation, transactional_id, None)
 
     def begin(self, connection: Any, generation: int, transactional_id: str) -> None:
         self._open(connection)
@@ -177,6 +194,7 @@ class PostgresLog(_SqlLog):
     """Log in PostgreSQL 9.6 or newer, over a connection of psycopg 3 or psycopg2 without autocommit."""
 
     placeholder = "%s"
+    locking = " FOR UPDATE"
 
     def _open(self, connection: Any) -> None:
         if connection.closed:

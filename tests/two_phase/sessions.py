@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,8 +15,8 @@ from fencepost.two_phase import (
     confluent_producer,
     prepare,
     prepare_async,
-    recover,
-    recover_async,
+    start_session,
+    start_session_async,
     transaction,
     transaction_async,
 )
@@ -52,9 +53,9 @@ class Session:
         return Coordinator(self.servers, **self.security)
 
     def start(self) -> None:
-        with self.coordinator() as coordinator:
-            self.generation = recover(coordinator, self.log, self.connection, self.transactional_id)
         self.producer = self.make_producer()
+        with self.coordinator() as coordinator:
+            self.generation = start_session(self.producer, coordinator, self.log, self.connection, timeout_s=30)
 
     def make_producer(self) -> Any:
         raise NotImplementedError
@@ -104,7 +105,6 @@ class ConfluentSession(Session):
             }
         )
         made.list_topics(timeout=10)
-        made.init_transactions(30)
         return made
 
     def send(self, value: str) -> None:
@@ -115,14 +115,12 @@ class KafkaPythonSession(Session):
     def make_producer(self) -> Any:
         from kafka import KafkaProducer
 
-        made = KafkaProducer(
+        return KafkaProducer(
             bootstrap_servers=self.servers,
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,
             **self.security,
         )
-        made.init_transactions()
-        return made
 
     def send(self, value: str) -> None:
         self.producer.send(self.topic, value.encode())
@@ -142,27 +140,21 @@ class AiokafkaSession(Session):
 
     def start(self) -> None:
         async def start() -> None:
+            self.producer = self.make_producer()
             async with AsyncCoordinator(self.servers, **self.security) as coordinator:
-                self.generation = await recover_async(coordinator, self.log, self.connection, self.transactional_id)
-            self.producer = await self.make_async_producer()
+                self.generation = await start_session_async(self.producer, coordinator, self.log, self.connection)
 
         self.loop.run_until_complete(start())
 
-    async def make_async_producer(self) -> Any:
+    def make_producer(self) -> Any:
         import aiokafka
 
-        made = aiokafka.AIOKafkaProducer(
+        return aiokafka.AIOKafkaProducer(
             bootstrap_servers=self.servers,
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,
             **aiokafka_security(self.security),
         )
-        try:
-            await made.start()
-        except BaseException:
-            await made.stop()
-            raise
-        return made
 
     def begin(self) -> None:
         self.loop.run_until_complete(self.producer.begin_transaction())
@@ -203,6 +195,8 @@ class AiokafkaSession(Session):
         if not self.loop.is_closed():
             if hasattr(self, "producer"):
                 self.loop.run_until_complete(self.producer.stop())
+                del self.producer
+            gc.collect()  # what aiokafka leaves to the collector wants its event loop
             self.loop.close()
 
 

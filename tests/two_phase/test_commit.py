@@ -18,6 +18,7 @@ from fencepost.two_phase import (
     Outcome,
     Superseded,
     Token,
+    commit,
 )
 from tests.two_phase.brokers import Orders
 from tests.two_phase.conftest import Sessions
@@ -68,7 +69,7 @@ def test_an_error_in_the_block_leaves_nothing_on_either_side(
 
 def test_a_prepared_transaction_is_ended_by_anyone_who_has_its_token(orders: Orders, session_of: Sessions) -> None:
     session = session_of(orders)
-    for commit, outcome in ((True, Outcome.COMMITTED), (False, Outcome.ABORTED)):
+    for is_commit, outcome in ((True, Outcome.COMMITTED), (False, Outcome.ABORTED)):
         session.begin()
         session.send(outcome.value)
         token = Token.parse(str(session.prepare()))
@@ -79,10 +80,10 @@ def test_a_prepared_transaction_is_ended_by_anyone_who_has_its_token(orders: Ord
             assert open_one.token == token
             assert {f"{orders.topic}-0", f"{orders.topic}-1"} >= set(open_one.partitions) != set()
             for _ in range(2):  # repeats change nothing
-                coordinator.complete(token, commit=commit)
+                coordinator.complete(token, commit=is_commit)
                 assert coordinator.outcome(token) is outcome
             with pytest.raises(HeuristicOutcome, match="compare both sides") as raised:
-                coordinator.complete(token, commit=not commit)
+                coordinator.complete(token, commit=not is_commit)
             assert raised.value.token == token
             assert coordinator.in_doubt(orders.transactional_id) == []
         session = session_of(orders)
@@ -99,6 +100,37 @@ def test_a_session_commits_what_its_predecessor_had_committed_in_the_database_al
     session_of(orders).write("c")
     assert database.orders() == orders.values() == ["a", "b", "c"]
     assert database.tokens() == []
+
+
+def test_a_session_that_is_late_does_not_abort_what_its_successor_has_committed(
+    orders: Orders, session_of: Sessions, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_of(orders).write("a")
+    recover, recover_async = commit.recover, commit.recover_async
+
+    def overtake() -> None:
+        """A successor starts, and dies after the database has committed."""
+        monkeypatch.undo()
+        thread = threading.Thread(target=lambda: commit_in_the_database_alone(session_of(orders), "b"))
+        thread.start()
+        thread.join(30)
+
+    def late(*about: Any) -> int:
+        generation: int = recover(*about)
+        overtake()
+        return generation
+
+    async def late_async(*about: Any) -> int:
+        generation: int = await recover_async(*about)
+        overtake()
+        return generation
+
+    monkeypatch.setattr(commit, "recover", late)
+    monkeypatch.setattr(commit, "recover_async", late_async)
+    with pytest.raises(Fenced, match="another session has claimed"):
+        session_of(orders)
+    session_of(orders).write("c")
+    assert database.orders() == orders.values() == ["a", "b", "c"]
 
 
 def test_a_session_aborts_what_its_predecessor_had_not_committed_in_the_database(

@@ -6,7 +6,7 @@ Run it again after a crash: it finishes what was decided, and drops what was not
 import sqlite3
 import sys
 
-from fencepost.two_phase import Coordinator, SqliteLog, confluent_producer, recover, transaction
+from fencepost.two_phase import Coordinator, SqliteLog, confluent_producer, start_session, transaction
 
 TRANSACTIONAL_ID = "order-service-1"
 
@@ -19,9 +19,8 @@ def take_orders(servers, database, names):
     connection.commit()
 
     with Coordinator(servers) as coordinator:
-        generation = recover(coordinator, log, connection, TRANSACTIONAL_ID)  # before init_transactions
         producer = confluent_producer({"bootstrap.servers": servers, "transactional.id": TRANSACTIONAL_ID})
-        producer.init_transactions()
+        generation = start_session(producer, coordinator, log, connection)  # finishes what an earlier session began
         taken = {name for (name,) in connection.execute("SELECT name FROM orders")}
         for name in names:
             if name in taken:

@@ -1,4 +1,4 @@
-"""Ending a producer's open transaction through its own client library, within a time.
+"""Initialising a producer and ending its transactions through its own client library, within a time.
 
 The clients would wait for a broker that does not answer for as long as it takes; only confluent-kafka takes a time.
 """
@@ -6,6 +6,14 @@ The clients would wait for a broker that does not answer for as long as it takes
 from __future__ import annotations
 
 from typing import Any
+
+
+def init_by_client(producer: Any, timeout_s: float) -> None:
+    """Call init_transactions. Raises what the client raises."""
+    if hasattr(producer, "fencepost_statistics"):
+        producer.init_transactions(timeout_s)
+    else:
+        producer.init_transactions()  # kafka-python waits for its max_block_ms
 
 
 def commit_by_client(producer: Any, timeout_s: float) -> None:
