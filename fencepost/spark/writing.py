@@ -168,21 +168,21 @@ class Refused:
     def __init__(self) -> None:
         self._reason: str | None = None
         self._code = ""
-        self.configuration = {"delivery.report.only.error": True, "on_delivery": self, "error_cb": self._failed}
+        self.configuration = {"delivery.report.only.error": True, "on_delivery": self}
 
     def __call__(self, error: Any, message: Any) -> None:
-        if error is not None and error.name() not in PURGED:
-            self._note(error, f" (topic {message.topic()})")
-
-    def _failed(self, error: Any) -> None:
-        """Without this callback, confluent-kafka raises fatal errors from `flush`, as no exception at all."""
-        if error.fatal():
-            self._note(error, "")
-
-    def _note(self, error: Any, where: str) -> None:
-        if self._reason is None:
-            self._reason = f"{error.str()}{where}"
-            self._code = error.name()
+        if error is None or self._reason is not None:
+            return
+        try:
+            code = error.name()
+        except SystemError as pending:
+            # After a fatal error, confluent-kafka calls with an exception set: this is the one. Its `flush` then raises
+            # a SystemError, too.
+            error = getattr(pending.__cause__, "args", (error,))[0]
+            code = error.name()
+        if code not in PURGED:
+            self._reason = f"{error.str()} (topic {message.topic()})"
+            self._code = code
 
     def forget(self) -> None:
         self._reason, self._code = None, ""
