@@ -4,6 +4,7 @@ described."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import translate
@@ -72,7 +73,10 @@ class KafkaTransactions:
         if found.state == "Ongoing":
             is_same = (found.producer_id, found.producer_epoch) == token[:2]
             return ("open" if is_same else "unknown"), Decider.CLIENT
-        return OUTCOMES.get(found.state, "unknown"), Decider.CLIENT
+        outcome = OUTCOMES.get(found.state, "unknown")
+        # Only the coordinator ends a transaction that is as old as this.
+        is_over = found.timeout_ms != TWO_PHASE_TIMEOUT_MS and time.time() * 1000 - found.start_ms > found.timeout_ms
+        return outcome, Decider.TIME_OUT if outcome == "abort" and is_over else Decider.CLIENT
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Ask on a thread. Raises Unavailable."""

@@ -32,6 +32,8 @@ def line_of(entry: Entry) -> LogLine | None:
         return None
     if entry.key.startswith("resolver/") and "up" in value:
         name = entry.key.removeprefix("resolver/")
+        if not value["asked"]:
+            return None
         if value["up"]:
             return LogLine(Level.INFO, "resolver_reachable", {"resolver": name})
         return LogLine(Level.WARNING, "resolver_unreachable", {"resolver": name, "reason": value["reason"]})

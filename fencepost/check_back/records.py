@@ -98,10 +98,10 @@ def command_tombstone(transactional_id: str) -> Entry:
     return Entry(STATE_TOPIC, _COMMAND + transactional_id, None)
 
 
-def resolver_entry(settings: ResolverSettings, *, up: bool, reason: str | None, since_ms: int) -> Entry:
+def resolver_entry(settings: ResolverSettings, *, asked: bool, up: bool, reason: str | None, since_ms: int) -> Entry:
     """A resolver, for commands and pages that show it: without the options of its type, which may hold secrets.
 
-    since_ms: since when it answers, or does not.
+    asked: whether it was asked since the start. since_ms: since when it answers, or does not.
     """
     return Entry(
         STATE_TOPIC,
@@ -112,6 +112,7 @@ def resolver_entry(settings: ResolverSettings, *, up: bool, reason: str | None, 
             "first_ms": settings.first_ms,
             "checks_max": settings.checks_max,
             "exhausted": settings.exhausted.value,
+            "asked": asked,
             "up": up,
             "reason": reason,
             "since_ms": since_ms,

@@ -49,9 +49,10 @@ MOST_LOOKS: Final = 16
 
 @dataclass(slots=True)
 class Source:
-    """A resolver as it was seen. since_ms: since when it answers, or does not."""
+    """A resolver as it was seen. up: also before it is asked. since_ms: since when it answers, or does not."""
 
     settings: ResolverSettings
+    is_asked: bool = False
     up: bool = True
     reason: str | None = None
     since_ms: int = 0
@@ -309,6 +310,7 @@ class Schedule:
         return after
 
     def _source_answered(self, source: Source, up: bool, reason: str | None, now_ms: int) -> list[Entry]:
+        source.is_asked = True
         if source.up == up:
             source.reason = reason
             return []
@@ -351,4 +353,6 @@ def figures_of(schedule: Schedule, now_ms: int) -> dict[str, Any]:
 
 
 def _entry_of(source: Source) -> Entry:
-    return resolver_entry(source.settings, up=source.up, reason=source.reason, since_ms=source.since_ms)
+    return resolver_entry(
+        source.settings, asked=source.is_asked, up=source.up, reason=source.reason, since_ms=source.since_ms
+    )

@@ -19,9 +19,11 @@ from fencepost.check_back.case import Case, Decider, Decision, State
 from fencepost.check_back.case import Outcome as CaseOutcome
 from fencepost.check_back.question import Question
 from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Journal, case_entry, read_journal
+from fencepost.check_back.resolvers.record import CLOCK_SKEW_MS
 from fencepost.two_phase import Coordinator, Outcome, Token, confluent_producer, prepare
 from tests.support.answering_source import AnsweringSource
 from tests.support.broker_process import BrokerProcess
+from tests.support.decision_topic import KEY, create_decisions, write_decision
 
 pytestmark = pytest.mark.integration
 
@@ -298,6 +300,24 @@ def test_asking_again_says_when_nobody_can_be_asked(
         refused = run(broker, "ask-again", "other-1")
         assert refused.exit_code == 1
         assert "no check-back asks about other-1" in refused.stderr
+
+
+def test_a_committed_record_of_this_broker_decides(
+    tmp_path: Path, source: AnsweringSource, producers: list[Any]
+) -> None:
+    settings = settings_for(source, type="record", topic="decisions", key=KEY.decode(), checks_max="1000")
+    del settings["fencepost.check.back.orders.url"]
+    with BrokerProcess(tmp_path / "data", settings=settings) as broker:
+        create_decisions(broker.bootstrap, "decisions")
+        listed, left_out = (prepared(broker, producers, name) for name in ("order-listed", "order-left-out"))
+        until(lambda: len({one["id"] for one in audit(broker) if one["answer"] == "unknown"}) == 2)
+        write_decision(broker.bootstrap, "decisions", [left_out], committed=False)
+        time.sleep(CLOCK_SKEW_MS / 1000)  # what began so shortly before a decision may have begun after it
+        write_decision(broker.bootstrap, "decisions", [listed])
+        until(lambda: len([one for one in audit(broker) if one["event"] == "end"]) == 2)
+        outcomes = {one["id"]: one["outcome"] for one in audit(broker) if one["event"] == "end"}
+        assert outcomes == {listed.transactional_id: "commit", left_out.transactional_id: "abort"}
+        assert [one.value for one in records_of(broker, "out")] == [b"order-listed"]
 
 
 def test_settings_that_cannot_work_are_refused_at_the_start_in_words(tmp_path: Path, source: AnsweringSource) -> None:

@@ -20,11 +20,13 @@ from kafka.admin import KafkaAdminClient
 
 from fencepost.broker.cli.commands import fencepost
 from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Command, command_entry, read_journal
+from fencepost.check_back.resolvers.record import CLOCK_SKEW_MS
 from fencepost.soak.free_port import free_port
 from fencepost.two_phase import Coordinator, Token, confluent_producer, prepare
 from scripts.apache_kafka import ApacheKafka
 from tests.support.answering_source import AnsweringSource
 from tests.support.broker_process import ROOT, BrokerProcess
+from tests.support.decision_topic import KEY, create_decisions, write_decision
 from tests.support.missing_tools import require_apache_kafka
 from tests.support.secured_broker import STANDARD_AUTHORIZER
 
@@ -125,9 +127,9 @@ def properties(source: AnsweringSource, name: str, **more: str) -> dict[str, str
     }
 
 
-def prepared(bootstrap: str, producers: list[Any], topic: str, name: str) -> Token:
+def prepared(bootstrap: str, producers: list[Any], topic: str, name: str, timeout_ms: int = 600_000) -> Token:
     producer: Producer = confluent_producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0, "transaction.timeout.ms": 600_000}
+        {"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0, "transaction.timeout.ms": timeout_ms}
     )
     producers.append(producer)
     producer.init_transactions(30)
@@ -228,6 +230,40 @@ def test_what_the_client_ends_itself_is_recorded_as_its_end(
             coordinator.complete(token, commit=True)
         (end,) = until(lambda: [one for one in audit(bootstrap, name) if one["event"] == "end"])
         assert (end["who"], end["outcome"], end["decision"]) == ("client", "commit", None)
+
+
+def test_what_time_ends_is_recorded_as_ended_by_time(
+    tmp_path: Path, bootstrap: str, source: AnsweringSource, producers: list[Any], name: str
+) -> None:
+    prepared(bootstrap, producers, name, f"{name}-1", timeout_ms=15_000)
+    with CheckBackProcess(tmp_path, bootstrap, properties(source, name, interval_ms="60000", interval_max_ms="60000")):
+        until(lambda: source.asked)
+        (end,) = until(lambda: [one for one in audit(bootstrap, name) if one["event"] == "end"], timeout_s=60)
+        assert (end["who"], end["outcome"], end["decision"]) == ("time-out", "abort", None)
+
+
+def test_a_committed_record_of_the_same_cluster_decides(
+    tmp_path: Path, bootstrap: str, source: AnsweringSource, producers: list[Any], name: str
+) -> None:
+    decisions = f"{name}-decisions"
+    create_decisions(bootstrap, decisions)
+    listed, left_out = (prepared(bootstrap, producers, name, f"{name}-{word}") for word in ("listed", "left-out"))
+    settings = properties(source, name, checks_max="1000") | {
+        "fencepost.check.back.orders.type": "record",
+        "fencepost.check.back.orders.topic": decisions,
+        "fencepost.check.back.orders.key": KEY.decode(),
+    }
+    del settings["fencepost.check.back.orders.url"]
+    with CheckBackProcess(tmp_path, bootstrap, settings):
+        until(lambda: len({one["id"] for one in audit(bootstrap, name) if one["answer"] == "unknown"}) == 2)
+        write_decision(bootstrap, decisions, [left_out], committed=False)
+        time.sleep(CLOCK_SKEW_MS / 1000)  # what began so shortly before a decision may have begun after it
+        write_decision(bootstrap, decisions, [listed])
+        until(lambda: len([one for one in audit(bootstrap, name) if one["event"] == "end"]) == 2)
+    outcomes = {one["id"]: one["outcome"] for one in audit(bootstrap, name) if one["event"] == "end"}
+    assert outcomes == {listed.transactional_id: "commit", left_out.transactional_id: "abort"}
+    assert [record.value.decode() for record in records_of(bootstrap, name)] == [listed.transactional_id]
+    assert source.asked == []
 
 
 def test_settings_without_a_resolver_are_refused_in_words(tmp_path: Path, bootstrap: str) -> None:
