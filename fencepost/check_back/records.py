@@ -98,7 +98,9 @@ def command_tombstone(transactional_id: str) -> Entry:
     return Entry(STATE_TOPIC, _COMMAND + transactional_id, None)
 
 
-def resolver_entry(settings: ResolverSettings, *, asked: bool, up: bool, reason: str | None, since_ms: int) -> Entry:
+def resolver_entry(
+    settings: ResolverSettings, *, up: bool, reason: str | None, since_ms: int, asked: bool = True
+) -> Entry:
     """A resolver, for commands and pages that show it: without the options of its type, which may hold secrets.
 
     asked: whether it was asked since the start. since_ms: since when it answers, or does not.
