@@ -11,6 +11,7 @@ from tests.compat.harness import CLIENTS_FOLDER, Client, NotHereError, build_onc
 
 JVM_CHECKS = CLIENTS_FOLDER / "jvm-checks"
 JAVA_COMMON = CLIENTS_FOLDER / "java-common"
+FLINK = CLIENTS_FOLDER / "flink"
 TOOLS = ("java", "javac")
 # Short lives beside a broker on few cores: quick starts and small heaps matter, fast code does not.
 JVM_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
@@ -70,6 +71,24 @@ def java_program(*artifacts: tuple[str, str] | Path, sources: Sequence[Path] = (
     return build
 
 
+def flink(name: str, *sources: Path) -> Client:
+    """A version of Flink and its connector, which the Ivy file in the client's folder names."""
+    return Client(
+        name,
+        tools=TOOLS,
+        build=java_program(
+            CLIENTS_FOLDER / name / "ivy.xml",
+            sources=[*sources, JAVA_COMMON / "Secured.java", JAVA_COMMON / "TokenFromFile.java"],
+        ),
+        # Transactions whose ids begin so are not ended by time; Apache Kafka knows no such setting, and ignores it.
+        broker_settings={
+            "transaction.two.phase.commit.enable": "true",
+            "fencepost.two.phase.transactional.ids": "two-phase-*",
+        },
+        has_long_tests=True,
+    )
+
+
 JVM_CLIENTS: tuple[Client, ...] = (
     Client("java", tools=TOOLS, build=java_program(("kafka-clients", "4.3.0"), sources=[JAVA_COMMON])),
     Client("java-3.9", tools=TOOLS, build=java_program(("kafka-clients", "3.9.2"), sources=[JAVA_COMMON])),
@@ -98,19 +117,7 @@ JVM_CLIENTS: tuple[Client, ...] = (
             "group.streams.initial.rebalance.delay.ms": "500",
         },
     ),
-    # Transactions whose ids begin so are not ended by time; Apache Kafka knows no such setting, and ignores it.
-    Client(
-        "flink",
-        tools=TOOLS,
-        build=java_program(
-            CLIENTS_FOLDER / "flink" / "ivy.xml",
-            sources=[JAVA_COMMON / "Secured.java", JAVA_COMMON / "TokenFromFile.java"],
-        ),
-        broker_settings={
-            "transaction.two.phase.commit.enable": "true",
-            "fencepost.two.phase.transactional.ids": "two-phase-*",
-        },
-        has_long_tests=True,
-    ),
+    flink("flink-2.2", FLINK),
+    flink("flink"),
     Client("spark", tools=("java",), build=spark_program),
 )

@@ -1,9 +1,11 @@
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.flink.connector.kafka.sink.internal.FlinkKafkaInternalProducer;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.errors.InvalidTxnStateException;
@@ -18,7 +20,8 @@ final class InternalProducers {
     private InternalProducers() {}
 
     static void addTo(Checks checks) {
-        checks.add("producer-resumes", InternalProducers::resumes)
+        checks.add("producer-commits", InternalProducers::commits)
+                .add("producer-resumes", InternalProducers::resumes)
                 .add("producer-probes", InternalProducers::probes)
                 .add("producer-is-fenced", InternalProducers::isFenced)
                 .add("producer-with-the-default-time-out", InternalProducers::defaultTimeOut);
@@ -64,6 +67,47 @@ final class InternalProducers {
             }
         }
         check.equal("records", Clients.readAll(check, topic, 1, "read_committed").get(0), List.of("one"));
+        check.fact("epoch after commits", committedEpoch(check, id));
+    }
+
+    /** The epoch that the coordinator has for an id, whose last transaction is committed. */
+    private static int committedEpoch(Check check, String id) throws Exception {
+        try (Admin admin = Clients.admin(check)) {
+            var described = admin.describeTransactions(List.of(id)).description(id).get();
+            check.equal("its state", described.state(), TransactionState.COMPLETE_COMMIT);
+            return described.producerEpoch();
+        }
+    }
+
+    /**
+     * The producer of a writer commits by itself, and a recovery repeats it. After a commit of version 2, which takes a new
+     * epoch, the repetition is refused, by an Apache Kafka as well: the connector's resumed producers speak version 1.
+     */
+    private static void commits(Check check) throws Exception {
+        String topic = Clients.createTopic(check, "numbers", 1);
+        String id = check.name("flink");
+        List<String> repeated = new ArrayList<>();
+        try (var producer = producer(check, id)) {
+            producer.initTransactions();
+            for (int times = 0; times < 3; times++) {
+                producer.beginTransaction();
+                producer.send(new ProducerRecord<>(topic, "one".getBytes(StandardCharsets.UTF_8)), null);
+                producer.flush();
+                producer.precommitTransaction();
+                short epoch = producer.getEpoch();
+                producer.commitTransaction();
+                try (var other = producer(check, id)) {
+                    other.resumeTransaction(producer.getProducerId(), epoch);
+                    other.commitTransaction();
+                    repeated.add("done");
+                } catch (ProducerFencedException refused) {
+                    repeated.add("fenced");
+                }
+            }
+        }
+        check.fact("repeated commits", repeated);
+        check.fact("epoch after commits", committedEpoch(check, id));
+        check.equal("records", Clients.readAll(check, topic, 1, "read_committed").get(0), List.of("one", "one", "one"));
     }
 
     /** A recovery asks for ids in turn until one is new, whose epoch is 0; one that was used has a higher epoch. */
