@@ -7,6 +7,7 @@ was appended, and is not in its list, will be in none.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from fencepost.check_back.question import Answer, Question, RecordReader, ResolverUnreachable
@@ -14,24 +15,28 @@ from fencepost.check_back.resolvers.strict_json import parse_object
 from fencepost.check_back.settings import ResolverSettings
 
 TOPIC_PREFIX: Final = "fencepost-sink-"
+TASK_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}-\d+-\d+", re.DOTALL)
+"""`SINK-NONCE-PARTITION-ATTEMPT`: the transactional ids of Spark's sink, which writes under the key SINK."""
 CLOCK_SKEW_MS: Final = 5_000
 """How far apart the clocks of two brokers may be: one has set the record's time, another the transaction's start."""
 
 
 class RecordResolver:
-    """settings.options: `topic`, with one partition; `key`, by default the topic's name after `fencepost-sink-`."""
+    """settings.options: `topic`, with one partition; `key`, by default the sink that the transactional id names, else
+    the topic's name after `fencepost-sink-`."""
 
     def __init__(self, settings: ResolverSettings, records: RecordReader) -> None:
         self._name = settings.name
         self._topic = settings.options["topic"]
-        self._key = settings.options.get("key", self._topic.removeprefix(TOPIC_PREFIX))
+        self._key = settings.options.get("key")
         self._records = records
 
     async def ask(self, question: Question) -> Answer:
-        latest = await self._records.latest(self._topic, self._key.encode())
+        key = self._key_of(question)
+        latest = await self._records.latest(self._topic, key.encode())
         if latest is None or latest.value is None:
             return Answer.UNKNOWN
-        tokens = self._tokens(latest.value)
+        tokens = self._tokens(latest.value, key)
         if str(question.token) in tokens:
             return Answer.COMMIT
         # A producer's clock proves nothing about what came first.
@@ -41,17 +46,23 @@ class RecordResolver:
     async def close(self) -> None:
         pass  # the reader is its maker's to close
 
-    def _tokens(self, value: bytes) -> set[str]:
+    def _key_of(self, question: Question) -> str:
+        if self._key is not None:
+            return self._key
+        of_task = TASK_ID.fullmatch(question.token.transactional_id)
+        return self._topic.removeprefix(TOPIC_PREFIX) if of_task is None else of_task[1]
+
+    def _tokens(self, value: bytes, key: str) -> set[str]:
         try:
             tokens = parse_object(value).get("tokens")
         except ValueError as error:
-            raise self._unreadable(str(error)) from None
+            raise self._unreadable(key, str(error)) from None
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-            raise self._unreadable("it has no list of texts named tokens")
+            raise self._unreadable(key, "it has no list of texts named tokens")
         return set(tokens)
 
-    def _unreadable(self, what: str) -> ResolverUnreachable:
+    def _unreadable(self, key: str, what: str) -> ResolverUnreachable:
         return ResolverUnreachable(
-            f"resolver {self._name}: the latest record of {self._topic} under the key {self._key} is no decision: "
+            f"resolver {self._name}: the latest record of {self._topic} under the key {key} is no decision: "
             f"{what}; look which program writes there, or correct topic and key"
         )

@@ -68,10 +68,18 @@ async def test_no_decision_and_a_deleted_one_are_unknown() -> None:
     assert await resolver(Records(LatestRecord(None, STARTED_MS + 60_000, True))).ask(QUESTION) is Answer.UNKNOWN
 
 
+async def test_each_sink_of_a_shared_topic_has_a_key_of_its_own() -> None:
+    records = decision(TOKEN)
+    for name in ("batch-4f1e-3f9a1c02-0-0", "batch-4f1e-driver", "batch-4f1e-3f9a1c02-0-x", "a-0-1-3f9a1c02-12-345"):
+        await resolver(records, topic="fencepost-sink-batch").ask(Question(Token(7, 0, name), STARTED_MS, ()))
+    assert [key for _, key in records.asked] == [b"batch-4f1e", b"batch", b"batch", b"a-0-1"]
+
+
 async def test_the_key_can_be_another_than_that_of_the_topics_name() -> None:
     records = decision(TOKEN)
     assert await resolver(records, topic="decisions", key="shop/orders").ask(QUESTION) is Answer.COMMIT
-    assert await resolver(records, topic="decisions").ask(QUESTION) is Answer.COMMIT
+    other = Question(Token(7, 0, "order-1"), STARTED_MS, ())
+    assert await resolver(records, topic="decisions").ask(other) is Answer.ABORT
     assert records.asked == [("decisions", b"shop/orders"), ("decisions", b"decisions")]
 
 
