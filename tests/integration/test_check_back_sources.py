@@ -162,7 +162,7 @@ def records(bootstrap: str, topic: str) -> list[bytes]:
 def test_both_sides_say_the_same_whatever_dies_hangs_or_races(
     door: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    uri = postgres.make_database()
+    uri = postgres.make_schema()
     dsn_file = tmp_path / "shop.dsn"
     dsn_file.write_text(uri)
     with psycopg.connect(uri) as connection:

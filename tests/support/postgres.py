@@ -22,14 +22,15 @@ class PostgresServer:
         self._server = server
         self.uri: str = server.get_uri()
 
-    def make_database(self) -> str:
-        """Create an empty database, and return its URI."""
+    def make_schema(self) -> str:
+        """Create an empty schema, and return a URI that uses it: a database would cost a second, and 7 MB."""
         import psycopg
+        from psycopg.conninfo import make_conninfo
 
-        name = f"tests_{next(_numbers)}"
+        name = f"tests_{os.getpid()}_{next(_numbers)}"
         with psycopg.connect(self.uri, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        return str(self._server.get_uri(database=name))
+            connection.execute(f"CREATE SCHEMA {name}")
+        return make_conninfo(self.uri, options=f"-csearch_path={name}")
 
     def restart(self) -> None:
         """Stop it as an operator does, which ends all connections, and start it again."""

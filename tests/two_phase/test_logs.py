@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fencepost.two_phase import Fenced, MisuseError, NeedsRecovery, PostgresLog, SqliteLog, Token
+from tests.support.postgres import PostgresServer
 from tests.two_phase.databases import Database
 
 TOKEN = Token(7, 0, "orders-1")
@@ -162,11 +163,11 @@ def test_a_transaction_in_progress_is_neither_committed_nor_rolled_back(database
     assert database.orders() == ["mine"]
 
 
-def test_a_connection_that_commits_by_itself_is_refused(postgres_uri: str) -> None:
+def test_a_connection_that_commits_by_itself_is_refused(postgres: PostgresServer) -> None:
     import psycopg
 
     with (
-        psycopg.connect(postgres_uri, autocommit=True) as connection,
+        psycopg.connect(postgres.uri, autocommit=True) as connection,
         pytest.raises(MisuseError, match="set autocommit to False"),
     ):
         PostgresLog().claim(connection, "orders-1")

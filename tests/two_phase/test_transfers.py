@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from fencepost.two_phase import Coordinator
+from tests.support.postgres import PostgresServer
 from tests.two_phase.brokers import BROKERS, Orders
 from tests.two_phase.databases import Database, postgres_database
 from tests.two_phase.order_writer import GAVE_UP
@@ -149,8 +150,8 @@ def run(database: Database, orders: Orders, count: int, seed: int, pauses_s: tup
 
 
 @pytest.fixture
-def accounts(postgres_uri: str) -> Any:
-    database = postgres_database(postgres_uri)
+def accounts(postgres: PostgresServer) -> Any:
+    database = postgres_database(postgres)
     yield database
     database.close()
 

@@ -22,7 +22,7 @@ TABLE = "CREATE TABLE fencepost_outcome (token text PRIMARY KEY, outcome text NO
 TOKEN = Token(7, 0, "order-1")
 QUESTION = Question(TOKEN, 1_764_000_000_000, (("orders", 0),))
 INSERT = "INSERT INTO fencepost_outcome VALUES (%s, 'commit')"
-CLAIM_WAITS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+CLAIM_WAITS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 PASSWORD = "hunter2-of-the-shop"
 
 
@@ -30,10 +30,15 @@ class Shop:
     """An application's database, and resolvers that ask it."""
 
     def __init__(self, postgres: PostgresServer, directory: Path) -> None:
-        self.uri = postgres.make_database()
+        self.uri = postgres.make_schema()
         self.dsn_file = directory / "shop.dsn"
         self.dsn_file.write_text(f"{self.uri}\n")
         self._resolvers: list[SqlResolver] = []
+
+    def set(self, setting: str) -> None:
+        """Let the resolver's connections have another default of a setting, as a database can."""
+        options = psycopg.conninfo.conninfo_to_dict(self.uri)["options"]
+        self.dsn_file.write_text(psycopg.conninfo.make_conninfo(self.uri, options=f"{options} -c{setting}"))
 
     async def execute(self, statement: str, *values: object) -> None:
         async with await psycopg.AsyncConnection.connect(self.uri) as connection:
@@ -172,8 +177,7 @@ async def test_transactions_whose_token_repeats_have_a_row_each_if_the_key_says_
 
 
 async def test_a_claim_is_durable_though_the_database_commits_without_waiting(shop: Shop) -> None:
-    name = psycopg.conninfo.conninfo_to_dict(shop.uri)["dbname"]
-    await shop.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    shop.set("synchronous_commit=off")
     await shop.execute(
         "CREATE FUNCTION note() RETURNS trigger AS $$ BEGIN "
         "CREATE TABLE noted AS SELECT current_setting('synchronous_commit') AS found; "
@@ -185,8 +189,7 @@ async def test_a_claim_is_durable_though_the_database_commits_without_waiting(sh
 
 
 async def test_a_stricter_isolation_of_the_database_changes_nothing(shop: Shop) -> None:
-    name = psycopg.conninfo.conninfo_to_dict(shop.uri)["dbname"]
-    await shop.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    shop.set("default_transaction_isolation=serializable")
     asked = shop.resolver()
     await shop.execute(INSERT, str(TOKEN))
     assert await asked.ask(QUESTION) is Answer.COMMIT
@@ -432,6 +435,8 @@ async def test_an_id_that_the_column_cannot_hold_is_unknown_and_says_nothing_of_
 async def test_a_user_without_the_right_gets_the_grant_that_is_missing(shop: Shop) -> None:
     role = shop.dsn_file.parent.name.replace("-", "_")
     await shop.execute(f"CREATE ROLE \"{role}\" LOGIN PASSWORD '{PASSWORD}'")
+    ((schema,),) = await shop.rows("SELECT current_schema()")
+    await shop.execute(f'GRANT USAGE ON SCHEMA {schema} TO "{role}"')
     try:
         shop.dsn_file.write_text(psycopg.conninfo.make_conninfo(shop.uri, user=role, password=PASSWORD))
         said = await shop.reason(shop.resolver())
@@ -449,8 +454,7 @@ async def test_a_user_without_the_right_gets_the_grant_that_is_missing(shop: Sho
 
 
 async def test_a_database_that_only_reads_is_no_answer(shop: Shop) -> None:
-    name = psycopg.conninfo.conninfo_to_dict(shop.uri)["dbname"]
-    await shop.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    shop.set("default_transaction_read_only=on")
     said = await shop.reason(shop.resolver())
     assert said == "is read-only, as a standby is; name the primary in dsn.file, or ask by query"
 
