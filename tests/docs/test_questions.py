@@ -18,6 +18,7 @@ QUESTIONS = {
     "What if the disk is full?": ("docs/operations.md", "Free space on a full disk"),
     "Why does my consumer get nothing?": ("docs/troubleshooting.md", "last stable offset below the high watermark"),
     "How do I end a stuck transaction?": ("docs/troubleshooting.md", "fencepost transactions abort ID"),
+    "Who ends a transaction whose service is gone?": ("docs/check-back.md", "asks the service's own records"),
     "Is there a web console?": ("docs/console.md", "fencepost console --bootstrap"),
     "How do I run it in Kubernetes?": ("docs/kubernetes.md", "readinessProbe"),
     "How do I make systemd wait until it serves?": ("docs/systemd.md", "Type=notify"),
