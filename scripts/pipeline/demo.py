@@ -133,26 +133,36 @@ class Application:
 
 
 class SparkJob:
-    """The Spark job as its own process, which follows the application until `finish`."""
+    """The Spark job as its own process, which follows the application until `finish`. `on_following` is called once it
+    does, in a thread."""
 
-    def __init__(self, bootstrap_servers: str, output: Path) -> None:
+    def __init__(self, bootstrap_servers: str, output: Path, *, on_following: Callable[[], None]) -> None:
         self.log_path = output / "spark.log"
         self._command = [
             *(sys.executable, str(ROOT / "scripts" / "pipeline" / "flights_summary.py")),
             *("--bootstrap", bootstrap_servers, "--checkpoint", str(output / "checkpoint"), "--follow", "--count"),
         ]
+        self._on_following = on_following
+        self._follows = threading.Event()
+        self._counts: dict[str, Any] | None = None
         self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
 
     def start(self) -> None:
+        self._follows.clear()
         with self.log_path.open("a") as log:
             self._process = subprocess.Popen(
                 self._command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
 
     def wait_until_it_follows(self) -> None:
         """Raises DemonstrationError."""
-        if self._said().get("step") != FOLLOWING:
-            raise DemonstrationError(f"the Spark job did not start; see {self.log_path}")
+        assert self._process is not None
+        while not self._follows.wait(0.1):
+            if self._process.poll() is not None:
+                raise DemonstrationError(f"the Spark job did not start; see {self.log_path}")
 
     def kill(self) -> None:
         """kill -9 of the job, its virtual machine, and their Python workers."""
@@ -163,37 +173,33 @@ class SparkJob:
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        self._process.wait()
+        self._wait()
         psutil.wait_procs(processes, timeout=SPARK_END_TIMEOUT_S)
-        self._close_pipes()
 
     def finish(self) -> dict[str, Any]:
         """Have it read what is there, and end; returns what it has counted. Raises DemonstrationError."""
+        if self._wait() != 0 or self._counts is None:
+            raise DemonstrationError(f"the Spark job failed; see {self.log_path}")
+        return self._counts
+
+    def _wait(self) -> int:
+        """End its input, and wait for its end; returns the exit code."""
         assert self._process is not None
         assert self._process.stdin is not None
+        assert self._reader is not None
         self._process.stdin.close()
-        counted = self._said()
-        exit_code = self._process.wait()
-        self._close_pipes()
-        if exit_code != 0 or "counts" not in counted:
-            raise DemonstrationError(f"the Spark job failed; see {self.log_path}")
-        return counted
+        self._reader.join()
+        return self._process.wait()
 
-    def _close_pipes(self) -> None:
-        assert self._process is not None
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-    def _said(self) -> dict[str, Any]:
-        """The next line of JSON that it prints; nothing if it ends."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                said: dict[str, Any] = json.loads(line)
-                return said
-        return {}
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                said = json.loads(line) if line.startswith("{") else {}
+                if said.get("step") == FOLLOWING:
+                    self._on_following()
+                    self._follows.set()
+                self._counts = said.get("counts", self._counts)
 
 
 @contextmanager
@@ -237,7 +243,7 @@ class Demonstration:
             flights_per_transaction=flights_per_transaction,
             on_step=self._application_stepped,
         )
-        self._spark = SparkJob(bootstrap_servers, output)
+        self._spark = SparkJob(bootstrap_servers, output, on_following=lambda: self.timeline.began("Spark"))
         self._coordinator = Coordinator(bootstrap_servers)
         self._source_count = 0
         self._uncommitted = CountingReader(bootstrap_servers, DEPARTURES_TOPIC, "read_uncommitted")
@@ -255,8 +261,8 @@ class Demonstration:
         """The whole of it; returns whether everything that must hold does."""
         try:
             with self._progress:
-                self.load()
                 self.start_spark()
+                self.load()
                 self.run_application()
                 counted = self.finish_spark()
         finally:
@@ -276,11 +282,9 @@ class Demonstration:
         self._console.print(f"[dim]{self.timeline.now_s:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True)
 
     def load(self) -> None:
-        """Makes the topics and writes the flights into theirs."""
+        """Writes the flights into their topic."""
         task = self._progress.add_task("loading flights", total=self._flight_count)
         began_at_s = time.monotonic()
-        create_topics(self._bootstrap_servers)
-        self.timeline.began("broker", 0.0)
         self._uncommitted.start()
         self._committed.start()
         self.timeline.start()
@@ -393,13 +397,14 @@ class Demonstration:
         )
 
     def start_spark(self) -> None:
-        """Starts the Spark job, which follows the application. Raises DemonstrationError."""
+        """Makes the topics, and starts the Spark job, which follows the application. Raises DemonstrationError."""
+        self.timeline.began("broker", 0.0)
+        create_topics(self._bootstrap_servers)
         self._start_spark("Spark started")
         self._spark.wait_until_it_follows()
         self._say("Spark follows what will be committed")
 
     def _start_spark(self, label: str) -> None:
-        self.timeline.began("Spark")
         self._spark.start()
         self._say(label)
 
@@ -432,7 +437,7 @@ class Demonstration:
         found = verdict.check(
             expected=expected,
             written=written,
-            counts=counted["counts"],
+            counts=counted,
             cancelled_count=sum(flight.is_cancelled for flight in flights),
         )
         self.timeline.ended("broker")

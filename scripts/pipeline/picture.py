@@ -8,6 +8,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ STYLE = {"svg.hashsalt": "fencepost", "svg.fonttype": "path", "font.size": 9, "t
 STYLE |= {"xtick.color": INK, "ytick.color": INK, "axes.labelcolor": INK}
 LANE_HEIGHT = 0.34
 LARGEST_REASONS_COUNT = 3
+LARGEST_SAMPLES_COUNT = 600
 REASON_WIDTH = 145
 TICK_OUTCOMES = (COMMITTED, ABORTED, CUT_OFF)
 TICK_COLOURS = {COMMITTED: GREEN, ABORTED: GREY, CUT_OFF: RED}
@@ -61,6 +63,7 @@ def _rounded(svg: str) -> str:
 
 def compose(record: Record, verdict: Verdict) -> Figure:
     """The picture, with every label at its place."""
+    record = _thinned(record)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=SIZE_INCHES, facecolor="white")
         FigureCanvasAgg(figure)  # measures text
@@ -79,9 +82,11 @@ def compose(record: Record, verdict: Verdict) -> Figure:
         axes = [[figure.add_subplot(grid[row, column]) for column in range(2)] for row in range(4)]
         _draw_verdict(figure, record, verdict)
         (actors, spark), (transactions, _), (readers, reader_labels), (excess, excess_labels) = axes
+        # Before the first sample there is only Spark, which starts.
+        start_s = record.samples[0].at_s if record.samples else 0.0
         end_s = _end_of_application_s(record)
         for main in (actors, transactions, readers, excess):
-            main.set_xlim(0, end_s)
+            main.set_xlim(start_s, end_s)
             _shade_absences(main, record)
         for axis in itertools.chain.from_iterable(axes):
             axis.spines[["top", "right"]].set_visible(False)
@@ -99,6 +104,12 @@ def compose(record: Record, verdict: Verdict) -> Figure:
         excess.xaxis.set_major_locator(MaxNLocator(12, integer=True))
         _draw_actors(actors, record)
         return figure
+
+
+def _thinned(record: Record) -> Record:
+    """With no more samples than a picture can show."""
+    step = len(record.samples) // LARGEST_SAMPLES_COUNT + 1
+    return replace(record, samples=[*record.samples[:-1:step], *record.samples[-1:]])
 
 
 def _end_of_application_s(record: Record) -> float:

@@ -49,10 +49,10 @@ def run_application(bootstrap: str) -> None:
 def test_every_flight_and_figure_is_there_once_though_application_broker_and_spark_were_killed(
     broker: BrokerProcess, demonstration: Demonstration
 ) -> None:
-    demonstration.load()
     demonstration.start_spark()
+    demonstration.load()
     demonstration.run_application()
-    counts = demonstration.finish_spark()["counts"]
+    counts = demonstration.finish_spark()
     flights = list(read_flights(FLIGHTS))
     found = verdict.check(
         expected=reference_figures(flights),
