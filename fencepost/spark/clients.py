@@ -41,6 +41,17 @@ def kept(key: Hashable, make: Callable[[], C], *, is_kept: bool = True) -> Itera
         client.close()
 
 
+def is_at_hand(key: Hashable) -> bool:
+    """Whether this process has such a client."""
+    return key in _kept
+
+
+def forget(key: Hashable) -> None:
+    """Close a client of this process, so that the next use makes another one."""
+    if key in _kept:
+        _kept.pop(key)[0].close()
+
+
 def _close_idle(before_s: float) -> None:
     for key in [key for key, (_, used_s) in _kept.items() if used_s < before_s]:
         _kept.pop(key)[0].close()

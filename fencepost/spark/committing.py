@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-from fencepost.spark.clients import connect, identity, kept, transactional
+from fencepost.spark.clients import connect, forget, identity, is_at_hand, kept, transactional
 from fencepost.spark.decision_topic import DecisionReader, ensure_topic
 from fencepost.spark.decisions import (
     Batch,
@@ -20,6 +20,7 @@ from fencepost.spark.decisions import (
     DriverReplaced,
     Latest,
     NotPreparedAnyMore,
+    SinkInUse,
     Standing,
     aborted_value,
     done_value,
@@ -46,7 +47,8 @@ class Session:
     """A driver's session: no earlier one of the sink can decide anything any more.
 
     It may be kept for many batches: if a later session takes over, the next record of this one is refused. Until then
-    nobody else writes to the decision topic about the sink, so it is read once.
+    nobody else writes to the decision topic about the sink, so it is read once. What it has read may be old when it is
+    used again: only a record that is not refused shows that it is not.
     """
 
     def __init__(self, options: SinkOptions, sink: str) -> None:
@@ -143,31 +145,42 @@ class Committer:
         """Decide that a batch is committed, and complete its transactions; if it was decided before, complete those.
 
         Raises NotPreparedAnyMore if a transaction was ended before, SinkInUse, HeuristicOutcome if one was ended the
-        other way after the decision.
+        other way after the decision, DriverReplaced if another driver takes over meanwhile.
         """
+        was_kept = is_at_hand(self._session_key)
+        try:
+            with self._session() as session:
+                self._commit(session, batch, reports, layout)
+        except (DriverReplaced, SinkInUse):
+            if not was_kept:
+                raise
+            # Spark gives batches of a sink to any of its idle workers: another one has replaced this session since.
+            with self._session() as session:
+                self._commit(session, batch, reports, layout)
+
+    def _commit(self, session: Session, batch: Batch, reports: Sequence[TaskReport], layout: Layout) -> None:
         tokens = tuple(report.token for report in reports if report.token is not None)
-        with self._session() as session:
-            if self._options.is_one_off:
-                session.latest = Latest()
-            latest = session.latest
-            state = standing(latest, self._sink, batch, reset=self._options.reset)
-            if state is Standing.DECIDED:
-                self._complete(session)
-                abort_all(session.coordinator, set(tokens) - set(_decided(latest)))
-                return
-            if batch.query is None or (latest.decision is not None and latest.decision.id == self._options.reset):
-                self._complete(session)  # the job before may have died before it had done so
-            decision = Decision(
-                draw_nonce(),
-                batch,
-                tokens,
-                sum(report.rows for report in reports),
-                max((report.prepare_ms for report in reports), default=0),
-            )
-            if self._options.mode is Mode.DRIVER:
-                self._write_all(session, decision, reports, layout)
-            elif tokens:
-                self._decide(session, decision)
+        if self._options.is_one_off:
+            session.latest = Latest()
+        latest = session.latest
+        state = standing(latest, self._sink, batch, reset=self._options.reset)
+        if state is Standing.DECIDED:
+            self._complete(session)
+            abort_all(session.coordinator, set(tokens) - set(_decided(latest)))
+            return
+        if batch.query is None or (latest.decision is not None and latest.decision.id == self._options.reset):
+            self._complete(session)  # the job before may have died before it had done so
+        decision = Decision(
+            draw_nonce(),
+            batch,
+            tokens,
+            sum(report.rows for report in reports),
+            max((report.prepare_ms for report in reports), default=0),
+        )
+        if self._options.mode is Mode.DRIVER:
+            self._write_all(session, decision, reports, layout)
+        elif tokens:
+            self._decide(session, decision)
 
     def _decide(self, session: Session, decision: Decision) -> None:
         """Commit prepared transactions, and abort what dead tasks have left."""
@@ -207,6 +220,7 @@ class Committer:
         """
         if self._options.mode is Mode.DRIVER:
             return
+        forget(self._session_key)  # another worker may have decided the batch, and not have come to its end
         with self._session() as session:
             abort_all(session.coordinator, set(tokens) - set(_decided(session.latest)))
             give_up_at_s = time.monotonic() + STOPPING_TASKS_S
@@ -233,10 +247,13 @@ class Committer:
             abort_all(session.coordinator, [open_.token for open_ in found])
         return len(found)
 
+    @property
+    def _session_key(self) -> Hashable:
+        return ("driver", self._sink, identity(self._options))
+
     def _session(self, *, is_kept: bool = True) -> AbstractContextManager[Session]:
-        key = ("driver", self._sink, identity(self._options))
         is_kept = is_kept and not self._options.is_one_off
-        return kept(key, lambda: Session(self._options, self._sink), is_kept=is_kept)
+        return kept(self._session_key, lambda: Session(self._options, self._sink), is_kept=is_kept)
 
     def _complete(self, session: Session, swept: Sequence[Token] = ()) -> None:
         """Complete the transactions of the latest decision, abort what is swept, and mark the decision as done."""

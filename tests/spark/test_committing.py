@@ -13,7 +13,7 @@ import pytest
 from fencepost.spark import clients, sweep, writing
 from fencepost.spark.committing import Committer, Session
 from fencepost.spark.decision_topic import DecisionReader
-from fencepost.spark.decisions import Batch, DriverReplaced, NotPreparedAnyMore, SinkInUse
+from fencepost.spark.decisions import Batch, DriverReplaced, NotPreparedAnyMore, SinkInUse, require_prepared
 from fencepost.spark.messages import Chunk, Layout
 from fencepost.spark.names import draw_nonce
 from fencepost.spark.options import Mode, SinkOptions
@@ -264,16 +264,54 @@ def test_what_an_abort_has_ended_no_driver_decides(run: Run, monkeypatch: pytest
         run.again().commit(1, reports)
 
 
-def test_a_driver_that_was_replaced_cannot_decide(run: Run) -> None:
+def test_a_driver_that_was_replaced_decides_nothing_that_is_decided(run: Run) -> None:
     run.write(0, "a")
     other = run.again()
     other.write(1, "b")
-    reports = run.tasks(1, "b")
-    with pytest.raises(DriverReplaced, match=f"'{run.sink}'"):
-        run.commit(1, reports)
-    run.abort([*reports])
+    run.commit(1, run.tasks(1, "b"))
     assert other.values() == ["a", "b"]
     assert other.open() == []
+
+
+def test_a_driver_that_is_replaced_while_it_decides_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replaced(*about: Any) -> None:
+        Session(run.options, run.sink).close()
+        require_prepared(*about)
+
+    reports = run.tasks(0, "a")
+    monkeypatch.setattr("fencepost.spark.committing.require_prepared", replaced)
+    with pytest.raises(DriverReplaced, match=f"'{run.sink}'"):
+        run.commit(0, reports)
+    run.abort([*reports])
+    assert run.values() == []
+    assert run.open() == []
+
+
+def test_workers_of_one_spark_commit_in_turns(run: Run) -> None:
+    other = run.again()
+    for number, worker in enumerate((run, other, run, run, other)):
+        worker.write(number, f"{number}")
+    assert run.values() == ["0", "1", "2", "3", "4"]
+    assert run.open() == []
+
+
+def test_an_abort_leaves_what_another_worker_has_decided(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.write(0, "a")
+    other = run.again()
+    reports = other.tasks(1, "b")
+
+    def give_up(*_: object, **__: object) -> None:
+        raise TimeoutError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fencepost.spark.committing.end_all", give_up)
+        with pytest.raises(TimeoutError):
+            other.commit(1, reports)
+    run.abort([*reports])  # its session is that of the batch before
+    rerun = run.again()
+    rerun.commit(1, rerun.tasks(1, "b"))
+    assert rerun.values() == ["a", "b"]
+    assert rerun.open() == []
 
 
 def test_another_query_and_a_deleted_checkpoint_are_refused(run: Run) -> None:
