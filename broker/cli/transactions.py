@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,9 @@ from fencepost.broker.cli.connection import admin_client, bootstrap_option, clie
 from fencepost.broker.cli.output import format_time, print_rows
 from fencepost.broker.cli.times import DurationType
 from fencepost.broker.cli.transaction_ends import PairType, end_transaction
+
+if TYPE_CHECKING:
+    from fencepost.check_back.records import Journal
 
 TWO_PHASE_TIMEOUT_MS = 2_147_483_647
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -28,7 +31,11 @@ def transactions() -> None:
 @bootstrap_option
 @json_option
 @click.option("--state", "states", type=click.Choice(STATES), multiple=True, help="Only transactions in this state.")
-@click.option("--in-doubt", is_flag=True, help="Only open transactions of two-phase commit: time never ends them.")
+@click.option(
+    "--in-doubt",
+    is_flag=True,
+    help="Only open transactions of two-phase commit, which time never ends, and those of a check-back's resolvers.",
+)
 @click.option(
     "--older-than", "age_ms", type=DurationType(), help="Only open transactions older than, for example, 10m."
 )
@@ -61,25 +68,15 @@ def list_transactions(
         columns = ["transactional_id", "producer_id", "state", "coordinator"]
         if in_doubt or age_ms is not None:
             columns += ["producer_epoch", "age_ms", "timeout_ms", "partitions"]
-            rows = _open_rows(admin, rows, two_phase=in_doubt, age_ms=age_ms or 0)
+            journal = transaction_doubts.read_journal(bootstrap) if in_doubt else None
+            rows = _open_rows(admin, rows, journal, in_doubt=in_doubt, age_ms=age_ms or 0)
         if in_doubt:
             columns += transaction_doubts.COLUMNS
-            _add_doubts(bootstrap, rows)
     empty = f"no transactional id is {' or '.join(states)}" if states else "no transactional ids yet"
     if in_doubt or age_ms is not None:
         empty = "no such transaction is open"
     rows.sort(key=lambda row: str(row["transactional_id"]))
     print_rows(columns, rows, as_json=as_json, empty=empty)
-
-
-def _add_doubts(bootstrap: str, rows: list[dict[str, Any]]) -> None:
-    """Add what a check-back knows of each row's transaction."""
-    from fencepost.two_phase import Token
-
-    journal = transaction_doubts.read_journal(bootstrap)
-    for row in rows:
-        token = Token(row["producer_id"], row["producer_epoch"], row["transactional_id"])
-        row.update(transaction_doubts.columns_of(journal, token, row["start_ms"]))
 
 
 def _list_hanging(bootstrap: str, age_ms: int, *, as_json: bool) -> None:
@@ -90,9 +87,16 @@ def _list_hanging(bootstrap: str, age_ms: int, *, as_json: bool) -> None:
     print_rows(columns, rows, as_json=as_json, empty="no transaction hangs")
 
 
-def _open_rows(admin: Any, rows: list[dict[str, Any]], *, two_phase: bool, age_ms: int) -> list[dict[str, Any]]:
-    """Those of the rows whose transaction is open, as old, and if asked for, of two phases; with more columns."""
+def _open_rows(
+    admin: Any, rows: list[dict[str, Any]], journal: Journal | None, *, in_doubt: bool, age_ms: int
+) -> list[dict[str, Any]]:
+    """Those of the rows whose transaction is open, as old, and if asked for, in doubt; with more columns.
+
+    journal: of a check-back.
+    """
     from kafka.errors import TransactionalIdNotFoundError
+
+    from fencepost.two_phase import Token
 
     found = []
     now_ms = int(time.time() * 1000)
@@ -105,14 +109,18 @@ def _open_rows(admin: Any, rows: list[dict[str, Any]], *, two_phase: bool, age_m
         except TransactionalIdNotFoundError:  # it has expired since
             continue
         since_ms = now_ms - described.transaction_start_time_ms
-        is_two_phase = described.transaction_timeout_ms == TWO_PHASE_TIMEOUT_MS
-        if described.state.value not in OPEN_STATES or since_ms < age_ms or (two_phase and not is_two_phase):
+        if described.state.value not in OPEN_STATES or since_ms < age_ms:
+            continue
+        started_ms = described.transaction_start_time_ms
+        token = Token(described.producer_id, described.producer_epoch, name)
+        doubts = transaction_doubts.columns_of(journal, token, started_ms)
+        if in_doubt and not doubts and described.transaction_timeout_ms != TWO_PHASE_TIMEOUT_MS:
             continue
         found.append(
             {
                 **row,
+                **doubts,
                 "producer_epoch": described.producer_epoch,
-                "start_ms": described.transaction_start_time_ms,
                 "age_ms": max(0, since_ms),
                 "timeout_ms": described.transaction_timeout_ms,
                 "partitions": [f"{place.topic}-{place.partition}" for place in sorted(described.topic_partitions)],

@@ -46,7 +46,7 @@ def _decisions(scrape: Scrape) -> Samples:
     if check_back is not None:
         counts = check_back.figures.decisions
         for outcome in ("commit", "abort"):
-            for by in ("resolver", "exhausted"):
+            for by in ("resolver", "exhausted", "administrator"):
                 yield Sample(label_text(("outcome", "by"), (outcome, by)), counts[outcome, by])
         yield Sample(label_text(("outcome", "by"), ("park", "exhausted")), counts["park", "exhausted"])
 
@@ -106,7 +106,7 @@ CHECK_BACK_FAMILIES: Final = (
     Family(
         "fencepost_check_back_decisions_total",
         COUNTER,
-        "Decisions by outcome. by: a resolver's answer, or `exhausted` as it is configured.",
+        "Decisions by outcome. by: a resolver's answer, `exhausted` as configured, or an administrator's command.",
         ("outcome", "by"),
         _decisions,
     ),

@@ -334,6 +334,8 @@ class Schedule:
         return Decider.ADMINISTRATOR if key in self._ended_by_administrator else by
 
     def _forgotten(self, case: Case, outcome: str, by: Decider, now_ms: int) -> list[Entry]:
+        if by is Decider.ADMINISTRATOR:
+            self.figures.decisions[outcome, by.value] += 1
         self._ended_by_administrator.discard(case.key)
         return [ended_entry(case, outcome, by, now_ms), case_tombstone(case.key)]
 

@@ -205,6 +205,12 @@ def test_a_check_back_that_is_killed_goes_on_counting_parks_and_takes_the_comman
     with CheckBackProcess(tmp_path, bootstrap, properties(source, name, checks_max="3")) as process:
         until(lambda: source.asked)
         until(lambda: audit(bootstrap, name))
+        listed = ["transactions", "list", "--in-doubt", "--json", "--bootstrap", bootstrap]
+        rows = {row["transactional_id"]: row for row in json.loads(CliRunner().invoke(fencepost, listed).stdout)}
+        assert (rows[token.transactional_id]["resolver"], rows[token.transactional_id]["timeout_ms"]) == (
+            "orders",
+            600_000,
+        )
         process.kill()
         process.start()
         until(lambda: process.events("transaction_parked"))
