@@ -436,8 +436,8 @@ class TransactionSettings:
         LIST,
         (),
         "Names of the sources that are asked about transactions in doubt. Each has settings of its own, "
-        "`fencepost.check.back.NAME.ids` and so on. The ids that they name take part in a two-phase commit. Needs "
-        "`transaction.two.phase.commit.enable`.",
+        "`fencepost.check.back.NAME.ids` and so on: [check-back](check-back.md#when-it-asks). The ids that they name "
+        "take part in a two-phase commit. Needs `transaction.two.phase.commit.enable`.",
     )
     fencepost_transactional_id_expiration_ms_by_name: tuple[str, ...] = declare(
         LIST,

@@ -41,6 +41,7 @@ def test_every_page_shows_apache_kafka(browser: httpx.Client) -> None:
         "/topics/orders/messages",
         "/topics/orders/0/time-travel",
         "/group?id=billing",
+        "/in-doubt/transaction?id=shop-0",
         "/users",
     }
     for address in sorted(addresses):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fencepost.check_back.question import Question
-from fencepost.check_back.records import ASK_AGAIN, Command, Entry, administrator_entry, command_entry
+from fencepost.check_back.records import ASK_AGAIN, Command, administrator_entry, command_entry
 from fencepost.console import words
 from fencepost.console.in_doubt import STILL_OPEN, Doubt, doubts, token_of
 from fencepost.console.kafka.cluster import Cluster, CoordinatorKind
@@ -111,15 +111,13 @@ async def decide(visit: Visit, form: Form) -> Change:
     async def perform() -> str:
         now_ms = int(time.time() * 1000)
         token = token_of(view)
-        # Before the end, so that the check-back knows from where it came.
-        unwritten = await _note(
-            visit.cluster, [command_entry(Command(view.transactional_id, outcome, str(token), now_ms))]
-        )
-        await _end(visit.cluster, view, commits=outcome == "commit")
+        # Before the end: where a check-back keeps records, a decision that cannot be recorded is not carried out.
+        command = Command(view.transactional_id, outcome, str(token), now_ms)
+        await write_entry(visit.cluster, command_entry(command))
         question = Question(token, view.started_ms, view.partitions)
-        unwritten += await _note(visit.cluster, [administrator_entry(question, outcome, now_ms)])
-        missing = f" The check-back's topics do not have it: {unwritten[0]}." if unwritten else ""
-        return f"The transaction of {view.transactional_id} was {DECIDED[outcome]}.{missing}"
+        await write_entry(visit.cluster, administrator_entry(question, outcome, now_ms))
+        await _end(visit.cluster, view, commits=outcome == "commit")
+        return f"The transaction of {view.transactional_id} was {DECIDED[outcome]}."
 
     return _change(f"{outcome.capitalize()} transaction", view, effects, perform, is_dangerous=True)
 
@@ -168,17 +166,6 @@ async def _meant(cluster: Cluster, form: Form) -> CoordinatorView:
     if (str(token_of(view)), view.started_ms) != (form.get("token"), started_ms):
         raise BadFormError(f"{transactional_id} has another transaction than the one you saw: open its page again")
     return view
-
-
-async def _note(cluster: Cluster, entries: Sequence[Entry]) -> list[str]:
-    """Write records of the check-back's topics, where these exist; returns what went wrong."""
-    failures = []
-    for entry in entries:
-        try:
-            await write_entry(cluster, entry)
-        except ClusterError as error:
-            failures.append(str(error))
-    return failures
 
 
 async def _end(cluster: Cluster, view: CoordinatorView, *, commits: bool) -> None:
