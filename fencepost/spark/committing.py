@@ -147,6 +147,8 @@ class Committer:
         Raises NotPreparedAnyMore if a transaction was ended before, SinkInUse, HeuristicOutcome if one was ended the
         other way after the decision, DriverReplaced if another driver takes over meanwhile.
         """
+        if not any(report.token for report in reports) and self._options.mode is Mode.PREPARED:
+            forget(self._session_key)  # nothing will be decided, which would show that another one has replaced it
         was_kept = is_at_hand(self._session_key)
         try:
             with self._session() as session:
@@ -168,8 +170,7 @@ class Committer:
             self._complete(session)
             abort_all(session.coordinator, set(tokens) - set(_decided(latest)))
             return
-        if batch.query is None or (latest.decision is not None and latest.decision.id == self._options.reset):
-            self._complete(session)  # the job before may have died before it had done so
+        self._complete(session)  # what the batch before has decided, if it died before it had done so
         decision = Decision(
             draw_nonce(),
             batch,

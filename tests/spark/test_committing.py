@@ -411,3 +411,18 @@ def test_a_task_whose_id_was_taken_is_never_decided(run: Run, monkeypatch: pytes
     with pytest.raises((RecordRefused, NotPrepared, NotPreparedAnyMore)):
         run.commit(0, [run.task(0, 0, ["a"])])
     assert run.open() == []
+
+
+def test_a_batch_that_was_decided_in_another_worker_is_completed_by_one_that_has_not_seen_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.write(0, "a")
+    other = run.again()
+    reports = other.tasks(1, "b", "c")
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "_complete", lambda *_: None)  # it dies
+        other.commit(1, reports)
+    run.commit(1, [TaskReport(run.sink, Batch(QUERY, 1))] * 2)  # the tasks have found the decision
+    run.write(2, "d")
+    assert run.values() == ["a", "b", "c", "d"]
+    assert run.open() == []
