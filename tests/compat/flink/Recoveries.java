@@ -17,8 +17,9 @@ import org.apache.kafka.common.config.ConfigResource;
 
 /** Jobs that are started again: after they were killed, late, and with another parallelism. */
 final class Recoveries {
-    /** Longer than a checkpoint on a busy machine, shorter than anybody's recovery. */
     private static final int SHORT_TIMEOUT_MS = 5_000;
+    /** Longer than a checkpoint takes on a busy machine. */
+    private static final int LOSING_TIMEOUT_MS = 12_000;
 
     private Recoveries() {}
 
@@ -39,7 +40,7 @@ final class Recoveries {
      * gives those transactions up, the job ends well, and their records are lost.
      */
     private static void lateRecoveryLoses(Check check, TransactionNamingStrategy naming) throws Exception {
-        NumbersJob job = Main.job(check, "flink", naming, SHORT_TIMEOUT_MS);
+        NumbersJob job = Main.job(check, "flink", naming, LOSING_TIMEOUT_MS);
         KilledJob.run(check, job, 2, null, KilledJob.Point.CHECKPOINT_COMPLETE, 4);
         check.isTrue("transactions are open", !Main.openTransactions(check, job.prefix()).isEmpty());
         check.until("the broker has aborted them", () -> Main.openTransactions(check, job.prefix()).isEmpty());
@@ -135,7 +136,7 @@ final class Recoveries {
 
     /** 2, 3, 1: each stops with a savepoint, from which the next one goes on. */
     private static void rescaledBySavepoints(Check check, TransactionNamingStrategy naming) throws Exception {
-        NumbersJob job = Main.job(check, "flink", naming, Main.LONG_TIMEOUT_MS);
+        NumbersJob job = Main.job(check, "flink", naming, Main.LONG_TIMEOUT_MS).withCount(4 * NumbersJob.COUNT);
         Path savepoint = null;
         for (int parallelism = 2; parallelism <= 3; parallelism++) {
             CountDownLatch progress = new CountDownLatch(200);
