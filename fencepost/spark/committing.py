@@ -170,7 +170,8 @@ class Committer:
             self._complete(session)
             abort_all(session.coordinator, set(tokens) - set(_decided(latest)))
             return
-        self._complete(session)  # what the batch before has decided, if it died before it had done so
+        if not latest.is_done:
+            self._complete(session)  # what the batch before has decided, and died before it had done
         decision = Decision(
             draw_nonce(),
             batch,

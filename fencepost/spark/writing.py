@@ -135,7 +135,12 @@ def prepare_first(producer: Any, refused: Refused, *, timeout_s: float) -> Token
     the driver, which asks the coordinator before it decides. Raises NotPrepared, RecordRefused.
     """
     give_up_at_s = time.monotonic() + timeout_s
-    remaining = producer.flush(timeout_s)
+    try:
+        remaining = producer.flush(timeout_s)
+    except SystemError as error:  # so confluent-kafka says that the producer has failed for good
+        raise NotPrepared(
+            "the producer has failed: a later session has its transactional id, or its log says why"
+        ) from error
     if remaining:
         raise NotPrepared(f"{remaining} records were not acknowledged within {timeout_s:g} s")
     while True:
