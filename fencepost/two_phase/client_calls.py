@@ -40,6 +40,13 @@ async def abort_by_client_async(producer: Any, timeout_s: float) -> None:
     await asyncio.wait_for(producer.abort_transaction(), timeout_s)
 
 
+def error_code(error: Exception) -> int | None:
+    """Kafka's code in an exception of a client library, if there is one."""
+    of_librdkafka = getattr(error.args[0], "code", None) if error.args else None
+    code = of_librdkafka() if callable(of_librdkafka) else getattr(error, "errno", None)
+    return code if isinstance(code, int) else None
+
+
 def _end(producer: Any, timeout_s: float, *, commit: bool) -> None:
     if hasattr(producer, "fencepost_statistics"):
         (producer.commit_transaction if commit else producer.abort_transaction)(timeout_s)

@@ -15,12 +15,13 @@ from fencepost.two_phase.client_calls import (
     abort_by_client_async,
     commit_by_client,
     commit_by_client_async,
+    error_code,
     init_by_client,
 )
-from fencepost.two_phase.coordinator import AsyncCoordinator, Coordinator
+from fencepost.two_phase.coordinator import NO_RIGHT_TO_ID, AsyncCoordinator, Coordinator
 from fencepost.two_phase.logs import PreparedLog
 from fencepost.two_phase.preparing import prepare, prepare_async, require_accepted, sends_watched
-from fencepost.two_phase.tokens import InDoubtError, NeedsRecovery, Superseded, Token
+from fencepost.two_phase.tokens import InDoubtError, NeedsRecovery, Refused, Superseded, Token
 
 
 def start_session(
@@ -29,16 +30,21 @@ def start_session(
     """Begin the session of a producer: `recover`, and then `init_transactions`, which aborts what is left open.
 
     producer: of `confluent_producer`, or a kafka.KafkaProducer; not yet initialised.
-    Between the two the database holds the id's row: a session that is late, and was replaced meanwhile, must not
-    initialise, since that would abort what its successor has committed. Returns the session's generation, for
-    `transaction`. If it raises, nothing is lost: repeat it with another producer. Raises as `recover`, Fenced, and what
-    the client raises.
+    It asks the coordinator first: a client that the brokers refuse must not fence the session that runs. Then, while it
+    initialises, the database holds the id's row: a session that is late, and was replaced meanwhile, must not, since
+    that would abort what its successor has committed. Returns the session's generation, for `transaction`. If it
+    raises, nothing is lost: repeat it with another producer. Raises as `recover`, Fenced, and what the client raises.
     """
     transactional_id = _transactional_id(producer)
+    coordinator.describe(transactional_id, timeout_s=timeout_s)
     generation = recover(coordinator, log, connection, transactional_id)
     with _rolled_back_on_error(connection):
         log.hold(connection, generation, transactional_id)
-        init_by_client(producer, timeout_s)
+        try:
+            init_by_client(producer, timeout_s)
+        except Exception as error:
+            _raise_if_refused(transactional_id, error)
+            raise
         connection.rollback()
     return generation
 
@@ -50,10 +56,15 @@ async def start_session_async(
     import asyncio
 
     transactional_id = _transactional_id(producer)
+    await coordinator.describe(transactional_id, timeout_s=timeout_s)
     generation = await recover_async(coordinator, log, connection, transactional_id)
     with _rolled_back_on_error(connection):
         log.hold(connection, generation, transactional_id)
-        await asyncio.wait_for(producer.start(), timeout_s)
+        try:
+            await asyncio.wait_for(producer.start(), timeout_s)
+        except Exception as error:
+            _raise_if_refused(transactional_id, error)
+            raise
         connection.rollback()
     return generation
 
@@ -277,6 +288,15 @@ def _transactional_id(producer: Any) -> str:
         f"expected a producer of confluent_producer(config), or a transactional one of kafka-python or aiokafka; got a "
         f"{type(producer).__qualname__}"
     )
+
+
+def _raise_if_refused(transactional_id: str, error: Exception) -> None:
+    """Raise Refused for the error of a client whose producer may not use its id."""
+    if error_code(error) == NO_RIGHT_TO_ID:
+        raise Refused(
+            f"the brokers do not let this client write as {transactional_id}: allow it WRITE on the transactional id, "
+            "and TWO_PHASE_COMMIT where the id is two-phase"
+        ) from error
 
 
 def _cannot_begin(transactional_id: str, error: Exception) -> NeedsRecovery:

@@ -27,7 +27,9 @@ T = TypeVar("T")
 TWO_PHASE_TIMEOUT_MS = 2_147_483_647
 PAUSE_S = 0.1
 CONNECT_TIMEOUT_MS = 5_000
-REASON_TIMEOUT_MS = 2_000
+LEAST_BOOTSTRAP_S = 0.2
+# Longer than a broker lets a client wait whose passwords were wrong before: 5 s in Fencepost.
+REASON_TIMEOUT_MS = 8_000
 
 # Kafka's error codes.
 COORDINATOR_LOADING, COORDINATOR_AWAY, NOT_COORDINATOR = 14, 15, 16
@@ -42,7 +44,7 @@ TLS_REFUSALS = {
     "CERTIFICATE_VERIFY_FAILED": "the broker's certificate is not trusted: check ssl_cafile",
     "ALERT_CERTIFICATE_REQUIRED": "the broker wants a certificate of this client: give ssl_certfile and ssl_keyfile",
     "ALERT_UNKNOWN_CA": "the broker does not trust this client's certificate: check ssl_certfile",
-    "ALERT_BAD_CERTIFICATE": "the broker refuses this client's certificate: check ssl_certfile",
+    "ALERT_BAD_CERTIFICATE": "the broker refuses this client's certificate, or wants one: check ssl_certfile",
 }
 
 DECIDED = {
@@ -232,7 +234,8 @@ class Coordinator:
             if self._admin is None:
                 left_ms = max(1, round((give_up_at_s - time.monotonic()) * 1000))
                 limit_ms = min(left_ms, self._options["bootstrap_timeout_ms"])
-                self._admin = _admin_client({**self._options, "bootstrap_timeout_ms": limit_ms})
+                options = {**self._options, "bootstrap_timeout_ms": limit_ms}
+                self._admin = _admin_client(options, min(left_ms, REASON_TIMEOUT_MS))
             return self._admin
 
 
@@ -257,6 +260,9 @@ class AsyncCoordinator:
     async def outcome(self, token: Token, *, timeout_s: float = 60) -> Outcome:
         return await _on_a_thread(self._coordinator.outcome, token, timeout_s=timeout_s)
 
+    async def describe(self, transactional_id: str, *, timeout_s: float = 60) -> Description | None:
+        return await _on_a_thread(self._coordinator.describe, transactional_id, timeout_s=timeout_s)
+
     async def in_doubt(self, pattern: str = ".*", *, timeout_s: float = 60) -> list[InDoubt]:
         return await _on_a_thread(self._coordinator.in_doubt, pattern, timeout_s=timeout_s)
 
@@ -267,45 +273,63 @@ async def _on_a_thread(function: Callable[..., T], *arguments: Any, **options: A
     return await asyncio.to_thread(function, *arguments, **options)
 
 
-def _admin_client(options: dict[str, Any]) -> Any:
+def _admin_client(options: dict[str, Any], reason_timeout_ms: int) -> Any:
     """Connect a KafkaAdminClient. If it finds no broker, its thread and its sockets are closed, too.
 
-    Raises Refused, and KafkaError with the reason why the last broker could not be reached.
+    Raises Refused, and KafkaError with the reason why the last broker could not be reached. The client itself tries
+    again in silence what can never work, and brokers answer an address that fails more and more slowly.
     """
     from kafka.admin import KafkaAdminClient
     from kafka.errors import KafkaConnectionError, KafkaTimeoutError
+    from kafka.net.compat import KafkaNetClient
+
+    reasons: list[Exception] = []
+
+    def client_that_asks_first(**config: Any) -> Any:
+        client = KafkaNetClient(**config)
+        manager = client._manager  # noqa: SLF001  # it has no public way
+        bootstrap = manager._do_bootstrap  # noqa: SLF001
+
+        async def ask_first(deadline: float | None) -> Any:
+            reasons.extend(await _why_not_connected(manager, reason_timeout_ms))
+            for reason in reasons:
+                _raise_if_refused(reason, options)
+            return await bootstrap(deadline and max(deadline, time.monotonic() + LEAST_BOOTSTRAP_S))
+
+        manager._do_bootstrap = ask_first  # noqa: SLF001
+        return client
 
     admin = KafkaAdminClient.__new__(KafkaAdminClient)
     try:
-        admin.__init__(**options)
+        admin.__init__(**options, kafka_client=client_that_asks_first)
     except BaseException as error:
-        if not hasattr(admin, "_net"):
-            raise
-        try:
-            if isinstance(error, KafkaTimeoutError):
-                reason = admin._manager.run(_why_not_connected, admin)  # noqa: SLF001  # the client does not say it
-                _raise_if_refused(reason, options)
-                raise KafkaConnectionError(str(reason)) from error
-        finally:
+        if hasattr(admin, "_net"):
             admin._closed = False  # noqa: SLF001  # else `close` does nothing
             admin.close()
+        if isinstance(error, KafkaTimeoutError) and reasons:
+            raise KafkaConnectionError(str(reasons[-1])) from error
         raise
     return admin
 
 
-async def _why_not_connected(admin: Any) -> Exception:
-    """Connect once more to each bootstrap server; returns the error of the last one that failed."""
-    from kafka.errors import KafkaTimeoutError
-
-    manager = admin._manager  # noqa: SLF001
-    reason: Exception = KafkaTimeoutError("the bootstrap servers did not answer in time")
+async def _why_not_connected(manager: Any, timeout_ms: int) -> list[Exception]:
+    """Connect to the bootstrap servers, up to the first that answers; returns the errors of the others."""
+    reasons: list[Exception] = []
     for broker in manager.cluster.bootstrap_brokers():
-        manager.reset_backoff(broker.node_id)
         try:
-            await manager.get_connection(broker.node_id, timeout_ms=REASON_TIMEOUT_MS, refresh_metadata_on_err=False)
+            await manager.get_connection(
+                broker.node_id,
+                timeout_ms=timeout_ms,
+                pop_on_close=False,
+                refresh_metadata_on_err=False,
+                reset_backoff_on_connect=False,
+            )
         except Exception as error:  # noqa: BLE001  # the caller tells them apart
-            reason = error
-    return reason
+            manager._conns.pop(broker.node_id).close(error)  # noqa: SLF001
+            reasons.append(error)
+        else:
+            return []
+    return reasons
 
 
 def _raise_if_refused(reason: Exception, options: dict[str, Any]) -> None:

@@ -40,8 +40,10 @@ class Database:
         return connection
 
     def close(self) -> None:
+        """Close its connections. It can be used again."""
         for connection in self._connections:
             connection.close()
+        self._connections.clear()
 
     def insert(self, connection: Any, name: str) -> None:
         connection.cursor().execute(f"INSERT INTO orders VALUES ({self.log.placeholder})", (name,))

@@ -13,7 +13,13 @@ import sys
 from types import FrameType
 from typing import Any
 
-COUNTED = ("two_phase/commit.py", "two_phase/logs.py", "two_phase/order_service.py")
+COUNTED = (
+    "two_phase/commit.py",
+    "two_phase/logs.py",
+    "two_phase/client_calls.py",
+    "two_phase/order_service.py",
+    "two_phase/order_service_postgres.py",
+)
 
 
 def main(kill_at: int, program: str, arguments: list[str]) -> None:

@@ -44,6 +44,8 @@ def main(client: str, address: str, servers: str, topic: str, name: str, count: 
     import kafka.errors
 
     session = SESSIONS[client](servers, Database("postgres", address), topic, name)
+    # Longer than broker and writer are away together, on a machine that is slow: else time ends what is decided.
+    session.transaction_timeout_ms = 900_000
     try:
         session.start()
         transfer_all(session, int(count))
