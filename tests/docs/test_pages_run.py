@@ -19,7 +19,7 @@ from tests.compat.harness import NotHereError
 from tests.docs.code_blocks import DOCS, ROOT, Block, blocks, pages, prints, script
 from tests.support.broker_process import BrokerProcess
 
-LIMIT_S = 240
+LIMIT_S = 480
 PYTHON_PAGES = (
     "first-steps",
     "clients/kafka-python",
@@ -71,7 +71,8 @@ def reader(tmp_path: Path) -> Iterator[Callable[[Sequence[Block]], None]]:
     tools.mkdir()
     place.mkdir()
     # A link to an interpreter would not find its environment.
-    executable(tools / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    for name in ("python", "python3"):
+        executable(tools / name, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     executable(tools / "fencepost", f'#!/bin/sh\nexec {sys.executable} -m fencepost "$@"\n')
     executable(tools / "pip", PIP.format(python=sys.executable))
     brokers: list[BrokerProcess] = []
@@ -132,7 +133,7 @@ def test_readme_does_what_it_says(reader: Callable[[Sequence[Block]], None]) -> 
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_readme_does_with_spark_what_it_says(reader: Callable[[Sequence[Block]], None]) -> None:
     of_page = blocks_of(ROOT / "README.md")
     assert any(needs_spark(block) for block in of_page)
@@ -140,7 +141,7 @@ def test_readme_does_with_spark_what_it_says(reader: Callable[[Sequence[Block]],
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["clients/spark", "spark"])
 def test_a_page_about_spark_does_what_it_says(name: str, reader: Callable[[Sequence[Block]], None]) -> None:
     reader(blocks_of(DOCS / f"{name}.md"))
