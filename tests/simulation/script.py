@@ -141,11 +141,17 @@ def _commit_in_two_phases(script: Script, chance: random.Random, libraries: Sequ
     settings["unstable.api.versions.enable"] = settings["transaction.two.phase.commit.enable"] = "true"
     settings["fencepost.two.phase.transactional.ids"] = f"{NAMED}-*"
     settings["fencepost.two.phase.warn.age.ms"] = "1000"
-    topics = [topic for topic in script.topics if topic.name in (INPUT, OUTPUT)]
+    topics = [topic for topic in script.topics if topic.name in (INPUT, OUTPUT, SCRATCH)]
     written = [partition for topic in topics for partition in topic.partitions()]
-    habits = Habits(written, batches=2, records=2, abort_probability=0.15, pause_s=(0.01, 0.3))
+    habits = Habits(
+        written,
+        unrecorded=frozenset({SCRATCH}),
+        batches=2,
+        records=2,
+        abort_probability=0.15,
+        pause_s=(0.01, 0.3),
+    )
     kinds = chance.choice(((KEEPER,), (KEEPER,), (NAMED,), (KEEPER, NAMED)))
-    # Late repeats of requests are only to be stood by version 2.
     library = chance.choice(libraries)
     for kind in kinds:
         roles[kind] = two_phase_writer(
@@ -158,8 +164,9 @@ def _commit_in_two_phases(script: Script, chance: random.Random, libraries: Sequ
             transaction_timeout_ms=script.transaction_timeout_ms,
         )
         script.two_phase.append(kind)
-    if not script.has_version_1:
-        script.repeatable += kinds
+    # In any version a late InitProducerId that keeps nothing aborts what was decided after it.
+    if not script.has_version_1 and KEEPER in kinds:
+        script.repeatable.append(KEEPER)
     if chance.random() < 0.4:
         roles[RESOLVER] = resolver([f"{kind}-0" for kind in kinds], library, overrules=chance.random() < 0.5)
     if script.epochs and KEEPER in kinds:

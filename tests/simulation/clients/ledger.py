@@ -54,7 +54,8 @@ class Ledger:
 
     decisions:  in their order.
     overruled:  what administrators did against it.
-    ids:        all transactional ids that its processes have used; settled: those that a later process has fenced.
+    ids:        the transactional ids that its processes have used, with their generations.
+    settled:    those that a later process has fenced.
     identities: all pairs that its processes were given, by transactional id, in the order of the replies.
     """
 
@@ -62,7 +63,7 @@ class Ledger:
     token: Token | None = None
     decisions: list[Decision] = field(default_factory=list)
     overruled: list[Overruling] = field(default_factory=list)
-    ids: dict[str, None] = field(default_factory=dict)
+    ids: dict[str, int] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     identities: dict[str, list[Producer]] = field(default_factory=dict)
     _refused: set[Token] = field(default_factory=set)
@@ -100,16 +101,20 @@ class Ledger:
         self._refused.add(token)
         return False
 
-    def unsettled(self, *, but: str, is_over: bool) -> list[str]:
-        """The ids of earlier processes that may have left something open.
+    def unsettled(self, generation: int, *, is_over: bool) -> list[str]:
+        """The ids of processes before that generation which may have left something open. Those of later ones are none
+        of its business: it may be slow.
 
         is_over: no process can open anything any more, so that all are to be looked at once again.
         """
-        return [known for known in self.ids if known != but and (is_over or known not in self.settled)]
+        return [
+            known
+            for known, of_generation in self.ids.items()
+            if of_generation < generation and (is_over or known not in self.settled)
+        ]
 
     def given(self, transactional_id: str, producer: Producer) -> None:
         """A process got a pair."""
-        self.ids[transactional_id] = None
         pairs = self.identities.setdefault(transactional_id, [])
         if producer not in pairs:
             pairs.append(producer)

@@ -24,7 +24,7 @@ from tests.simulation.clients.applications import Habits, Play, send_some
 from tests.simulation.clients.cluster import TRANSACTION, Cluster
 from tests.simulation.clients.ledger import Fenced, Ledger, Overruling, Token
 from tests.simulation.clients.libraries import Library, Reaction
-from tests.simulation.clients.producer import Abortable, Fatal, TransactionalProducer
+from tests.simulation.clients.producer import Abortable, Fatal, GroupMembership, TransactionalProducer
 from tests.simulation.situations import (
     A_KEPT_TRANSACTION_IS_ENDED,
     A_PREPARED_TRANSACTION_IS_ENDED_BY_ITS_PAIR,
@@ -36,6 +36,7 @@ END_VERSION_2: Final = 5
 HAUNT_PROBABILITY: Final = 0.2
 REPEAT_PROBABILITY: Final = 0.5
 DEATH_PROBABILITY: Final = 0.5
+OFFSETS_PROBABILITY: Final = 0.3
 OVERRULE_PROBABILITY: Final = 0.15
 RESOLVE_PROBABILITY: Final = 0.5
 LONGEST_PATIENCE_S: Final = 60.0
@@ -82,7 +83,7 @@ class TwoPhaseProducer(TransactionalProducer):
     async def prepare(self) -> Token | None:
         """Have all records accepted; None if there are none. Raises Abortable and Fatal."""
         await self.flush()
-        return Token(self.transactional_id, self.pair) if self._partitions else None
+        return Token(self.transactional_id, self.pair) if self._partitions or self._groups else None
 
     def deciding(self) -> Call:
         """From now on the transaction may be committed, by any process that finds the decision."""
@@ -145,6 +146,8 @@ class _Session:
         self._haunts = haunts
         self._cluster = life.cluster()
         self._claim = ledger.claim()
+        # Only within one process its offsets are in order.
+        self._group_id = f"{name}-group-{self._claim.generation}"
         transactional_id = name if keeps else f"{name}-{self._claim.generation}"
         history = life.stage.history.client(f"{life.name}/{number}", transactional_id=transactional_id)
         self._producer = TwoPhaseProducer(
@@ -210,17 +213,17 @@ class _Session:
                 repeat.cancel()
 
     async def _recover_by_pair(self) -> None:
-        life, token, own_id = self._life, self._claim.token, self._producer.transactional_id
+        life, (generation, token) = self._life, self._claim
         if token is not None:
             await self._commit_by_pair(token)
         # Nothing else that they did was decided, and nothing can be any more.
-        for transactional_id in self._ledger.unsettled(but=own_id, is_over=not life.goes_on()):
+        for transactional_id in self._ledger.unsettled(generation, is_over=not life.goes_on()):
             request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1_000)
             await self._ask(transactional_id, request, self._library.init_producer_id_version)
             self._ledger.settled.add(transactional_id)
-        self._ledger.require(self._claim.generation)
+        self._ledger.require(generation)
         if life.goes_on():
-            self._ledger.ids[own_id] = None
+            self._ledger.ids[self._producer.transactional_id] = generation
             await self._start()
 
     async def _commit_by_pair(self, token: Token) -> None:
@@ -279,6 +282,9 @@ class _Session:
             if life.chance.random() < self._habits.abort_probability:
                 await producer.abort()
                 return
+            if life.chance.random() < OFFSETS_PROBABILITY:
+                position = (*self._habits.topics[0], len(ledger.decisions))
+                await producer.send_offsets(GroupMembership(self._group_id), [position])
             token = await producer.prepare()
         except Abortable:
             await producer.abort()

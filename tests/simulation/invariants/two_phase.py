@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest
 from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory
@@ -20,6 +21,7 @@ from tests.simulation.invariants.transaction_log import (
     ONGOING,
     PREPARE_COMMIT,
     PREPARED,
+    STATE_NAMES,
     StateRecord,
     Transaction,
     partitions_of,
@@ -80,10 +82,22 @@ class PairsOfTheirOwn(_StateLogInvariant):
 
 class KeptAsItWas(_StateLogInvariant):
     """27. A kept transaction stays as it was, and open, until its newest session ends it, a session that does not keep
-    begins, or an administrator or the time that its client set ends it.
+    begins, or an administrator or the time that its client set ends it. Meanwhile administrators are shown the pair
+    that wrote it.
     """
 
     number = 27
+
+    def answered(self, exchange: Exchange) -> Iterable[Violation]:
+        if not isinstance(exchange.request, DescribeTransactionsRequest):
+            return
+        for found in exchange.response.transaction_states:
+            records = _seen(self.evidence, exchange, found.transactional_id)
+            if found.error_code or not records or not all(record.is_kept for record in records):
+                continue
+            shown = found.transaction_state, (found.producer_id, found.producer_epoch)
+            if shown not in [(STATE_NAMES[record.state or 0], record.producer) for record in records]:
+                yield self.violation("a kept transaction is shown as another one", exchange, *records)
 
     def followed(self, before: StateRecord | None, record: StateRecord) -> Iterator[Violation]:
         old, new = (None if before is None else before.value), record.value
@@ -173,15 +187,8 @@ class OneAnswer(Invariant):
     def _was_the_newest(self, exchange: Exchange, request: EndTxnRequest) -> bool:
         """Whether the pair could end the transaction, or had just ended it, from the question to the answer."""
         pair = request.producer_id, request.producer_epoch
-        records = self.evidence.transactions.records.get(request.transactional_id, ())
-        sent_order = self.evidence.sent_order[exchange.number]
-        earlier = [record for record in records if record.order <= sent_order][-1:]
-        seen = [*earlier, *(record for record in records if record.order > sent_order)]
-        if not earlier or not all(self._is_newest(record, pair, exchange.version) for record in seen):
-            return False
-        partition = TopicPartition(TRANSACTION_STATE_TOPIC, earlier[0].partition)
-        is_elsewhere = self.evidence.is_led_elsewhere(exchange.node_id, partition)
-        return not is_elsewhere and not self.evidence.moved_since(partition, exchange.sent_s)
+        records = _seen(self.evidence, exchange, request.transactional_id)
+        return bool(records) and all(self._is_newest(record, pair, exchange.version) for record in records)
 
     def _is_newest(self, record: StateRecord, pair: Pair, version: int) -> bool:
         if record.state == ONGOING:
@@ -267,6 +274,22 @@ def _sent(evidence: Evidence, record: StateRecord) -> list[Exchange]:
         for exchange in evidence.requests_about(record.transactional_id)
         if may_repeat or exchange.answered_s is None or exchange.answered_s >= record.at_s
     ]
+
+
+def _seen(evidence: Evidence, exchange: Exchange, transactional_id: str) -> list[StateRecord]:
+    """The records that a coordinator may have answered from: the last one before the question, and those until now.
+
+    Empty if another node led the partition of the id meanwhile: a deposed coordinator knows only earlier ones.
+    """
+    records = evidence.transactions.records.get(transactional_id, ())
+    sent_order = evidence.sent_order[exchange.number]
+    earlier = [record for record in records if record.order <= sent_order][-1:]
+    if not earlier:
+        return []
+    partition = TopicPartition(TRANSACTION_STATE_TOPIC, earlier[0].partition)
+    if evidence.is_led_elsewhere(exchange.node_id, partition) or evidence.moved_since(partition, exchange.sent_s):
+        return []
+    return [*earlier, *(record for record in records if record.order > sent_order)]
 
 
 def _causes(evidence: Evidence, before: StateRecord, record: StateRecord) -> list[object]:
