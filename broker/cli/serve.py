@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fencepost.broker.cli.serve_settings import fail
 from fencepost.broker.config import Endpoint, LoadedSettings, Settings
@@ -25,21 +25,25 @@ from fencepost.broker.node import Node
 from fencepost.broker.storage.descriptors import raise_limit
 from fencepost.broker.storage.disk import StorageError, remedy
 
+if TYPE_CHECKING:
+    from fencepost.broker.cli.node_process import NodeProcess
+
 log = get_logger(__name__)
 
+HEARTBEATS = Place("heartbeats to the parent process", Policy.RETRY)
 HEAP_FREEZE = Place("freezing of what the coordinators loaded", Policy.REPORT)
 
 EXIT_NOT_STARTED = 1
 EXIT_FAILED = 3
 
 
-def serve(loaded: LoadedSettings) -> None:
-    """Run a broker until SIGTERM or Ctrl-C. On failure, it exits the process."""
+def serve(loaded: LoadedSettings, *, as_process: NodeProcess | None = None) -> None:
+    """Run a broker until SIGTERM or Ctrl-C. On failure, it exits the process. as_process: of a broker of several."""
     raise_limit()
     settings = loaded.settings
     loggers = configure_logging(log_format=settings.fencepost_log_format, level=settings.fencepost_log_level)
     try:
-        _run(_serve(loaded, loggers))
+        _run(_serve(loaded, loggers, as_process))
     except StartError as error:
         fail(str(error), EXIT_NOT_STARTED)
     except StorageError as error:
@@ -63,7 +67,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 COLLECTION_THRESHOLDS = (50_000, 20, 50)
 
 
-async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
+async def _serve(loaded: LoadedSettings, loggers: Loggers, as_process: NodeProcess | None) -> None:
     # Before the node starts threads, which inherit it.
     request_longest_slices()
     loop = asyncio.get_running_loop()
@@ -73,7 +77,9 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _signalled, stopping)
-    node = Node(loaded.settings, loggers=loggers)
+    beating = None if as_process is None else HEARTBEATS.start_retrying(as_process.beat)
+    parts = {} if as_process is None else as_process.parts(loaded.settings)
+    node = Node(loaded.settings, loggers=loggers, **parts)
     loop.add_signal_handler(signal.SIGHUP, node.reload_certificates)
     node.on_failed = stopping.set
     await node.start()
@@ -82,18 +88,24 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers) -> None:
     gc.freeze()
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     keep_freed_memory()
-    _print_ready(node, loaded.settings)
-    notify(READY)
+    if as_process is not None:
+        as_process.ready(node)
+    else:
+        _print_ready(node, loaded.settings)
+        notify(READY)
     loading = HEAP_FREEZE.start(_freeze_when_loaded(node))
     try:
         await stopping.wait()
         if node.failure is not None:
             _end_at_once(node.failure)
         log.info("stopping", connections=node.connection_count)
-        notify(STOPPING)
+        if as_process is None:
+            notify(STOPPING)
     finally:
         loading.cancel()
         await node.stop()
+        if beating is not None:
+            beating.cancel()
     log.info("stopped")
 
 

@@ -9,6 +9,9 @@ import click
 # Those of the broker's log, which is not imported for the help.
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+LOADED = ("listeners", "data_dir", "properties_path", "assignments", "log_format", "log_level")
+"""The options that the settings come from, in the order in which `load` takes them."""
+
 
 @click.command()
 @click.option(
@@ -30,7 +33,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; repeatable.")
 @click.option("--log-format", type=click.Choice(["human", "json"]), help="Format of the broker's own log.")
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Lowest level of event that is logged.")
-def serve(**options: Any) -> None:
+@click.option("--processes", type=click.IntRange(1), metavar="N", hidden=True, help="Run so many processes.")
+def serve(processes: int | None, **options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     Settings come from --config, then variables FENCEPOST_<NAME> (FENCEPOST_NUM_PARTITIONS=3), then --set, then the
@@ -45,6 +49,11 @@ def serve(**options: Any) -> None:
 
     loaded = load(**options)
     import_libraries(with_openssl=needs_tls(loaded.settings))
+    if processes is not None:
+        from fencepost.broker.cli.processes import serve_processes
+
+        serve_processes(loaded, tuple(options[name] for name in LOADED), processes)
+        return
     from fencepost.broker.cli.serve import serve as run_broker
 
     run_broker(loaded)

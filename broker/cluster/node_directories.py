@@ -31,13 +31,13 @@ log = get_logger(__name__)
 
 LEASE_FILE: Final = ".lease"
 """Locked by the node's process from its start to its end; the kernel unlocks it, however it ends."""
-_NODE_DIRECTORY = re.compile(r"node-([1-9][0-9]*)")
+_NODE_DIRECTORY = re.compile(r"node\.(0|[1-9][0-9]*)")
 _OWNER_ONLY = 0o600
 
 
 def node_directory(data_directory: str, node_id: NodeId) -> str:
-    """The directory of one node."""
-    return f"{data_directory}/node-{node_id}"
+    """The directory of one node; no directory of a partition has such a name."""
+    return f"{data_directory}/node.{node_id}"
 
 
 def node_ids(data_directory: str) -> list[NodeId]:

@@ -147,6 +147,10 @@ class ProcessMember:
             with contextlib.suppress(FileNotFoundError):  # a node without a directory has no process
                 if not cleanup.enter_context(lease_lock(self._data_directory, node_id)):
                     return
+            await self.placement.refresh()
+            table = self.placement.known.table
+            if table.state(node_id) is NodeState.GONE and not table.led_by(node_id):
+                return  # another node was faster
             await self._store.node_event(node_id, NodeEvent.LOST, left_off=checkpointed(directory))
         log.warning("node_taken_over", node=node_id)
         await self.placement.refresh()

@@ -67,12 +67,12 @@ class BoundListener(Protocol):
 class SocketListener:
     """A socket that is bound but does not listen yet: the broker notices a port in use before it does anything else.
 
-    Raises StartError.
+    bound: a socket that another process has bound for this one. Raises StartError.
     """
 
-    def __init__(self, listener: Listener, settings: Settings) -> None:
+    def __init__(self, listener: Listener, settings: Settings, *, bound: socket.socket | None = None) -> None:
         self.listener = listener
-        self.socket = _bind(listener, settings)
+        self.socket = _bind(listener, settings) if bound is None else bound
         address = self.socket.getsockname()
         self.address = Endpoint(listener.name, address[0], address[1])
 

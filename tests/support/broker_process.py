@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -35,6 +35,7 @@ class BrokerProcess:
         goes through a pipe, so that it is not hit by the limit.
     descriptor_limit: how many files and connections the process may have open; None for as many as this one.
     protocol: of its listener.
+    arguments: further ones of the command.
     `output` holds everything the process wrote, over all its starts.
     """
 
@@ -45,6 +46,7 @@ class BrokerProcess:
         settings: Mapping[str, str] | None = None,
         protocol: str = "PLAINTEXT",
         config: Path | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.file_size_limit_bytes: int | None = None
         self.descriptor_limit: int | None = None
@@ -52,6 +54,7 @@ class BrokerProcess:
         self.settings = dict(settings or {})
         self.protocol = protocol
         self.config = config
+        self.arguments = arguments
         self.host = "127.0.0.1"
         self.port = free_port()
         self._log_path = data_directory.parent / f"{data_directory.name}.broker.log"
@@ -86,6 +89,7 @@ class BrokerProcess:
                 else ("--listener", f"{self.protocol}://{self.host}:{self.port}")
             ),
             *("--data-dir", str(self.data_directory)),
+            *self.arguments,
         ]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]

@@ -230,7 +230,7 @@ async def ask(host: Any, port: Any) -> Any:
 async def test_a_second_process_of_one_node_is_refused(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_member, "LONGEST_WAIT_FOR_LEASE_S", 0.05)
     await members.start(1)
-    with pytest.raises(StorageError, match="node-1 is in use by another process"):
+    with pytest.raises(StorageError, match=r"node\.1 is in use by another process"):
         await Members(Path(members.directory)).start(1)
 
 

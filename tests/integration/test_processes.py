@@ -1,0 +1,285 @@
+"""A broker of several processes under real clients: what one process loses the others take over, and it comes back."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+from tests.support.broker_process import BrokerFailedError, BrokerProcess
+from tests.support.broker_processes import BrokerProcesses
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 30
+"""As many as make it certain that each of three nodes leads some."""
+SETTINGS = {"transaction.state.log.num.partitions": "6", "offsets.topic.num.partitions": "6"}
+PATIENCE_S = 30.0
+
+
+def until(condition: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcesses]:
+    with BrokerProcesses(tmp_path / "data", 3, settings=SETTINGS) as broker:
+        create(broker.bootstrap, "orders")
+        yield broker
+
+
+def create(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+
+
+def leaders(bootstrap: str, topic: str = "orders") -> list[int]:
+    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=PATIENCE_S)
+    partitions = metadata.topics[topic].partitions
+    return [partitions[number].leader for number in sorted(partitions)]
+
+
+def write(bootstrap: str, values: list[str]) -> None:
+    """Write each value to each partition, and wait until all are acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    errors: list[object] = []
+    for value in values:
+        for partition in range(PARTITIONS):
+            producer.produce("orders", value, partition=partition, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(PATIENCE_S) == 0
+    assert set(errors) == {None}
+
+
+def read(bootstrap: str) -> dict[str, list[int]]:
+    """The values of all committed records, each with the partitions that it is in."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition("orders", partition, 0) for partition in range(PARTITIONS)])
+    found: dict[str, list[int]] = {}
+    ended: set[int] = set()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(ended) < PARTITIONS:
+        assert time.monotonic() < deadline, f"not read to the end: {set(range(PARTITIONS)) - ended}"
+        message = consumer.poll(0.5)
+        if message is None:
+            continue
+        if message.error():
+            ended.add(message.partition())
+        else:
+            found.setdefault(message.value().decode(), []).append(message.partition())
+    consumer.close()
+    return found
+
+
+class Transactions:
+    """Producers that commit four of five transactions, each with a value in three partitions, until they are stopped.
+
+    committed, aborted: the values of transactions whose end was confirmed. unknown: of those whose end was not.
+    """
+
+    def __init__(self, bootstrap: str, count: int) -> None:
+        self.committed: set[str] = set()
+        self.aborted: set[str] = set()
+        self.unknown: set[str] = set()
+        self._bootstrap = bootstrap
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, number: int) -> None:
+        chance, count = random.Random(number), 0
+        while not self._stopping.is_set():
+            producer = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": f"id-{number}"})
+            try:
+                producer.init_transactions(PATIENCE_S)
+                while not self._stopping.is_set():
+                    count += 1
+                    self._one(producer, f"{number}-{count}", chance, is_committed=count % 5 != 0)
+            except KafkaException:
+                continue  # another producer of this id goes on
+
+    def _one(self, producer: Producer, value: str, chance: random.Random, *, is_committed: bool) -> None:
+        producer.begin_transaction()
+        for partition in chance.sample(range(PARTITIONS), 3):
+            producer.produce("orders", value, partition=partition)
+        if is_committed:
+            self.unknown.add(value)
+            producer.commit_transaction(PATIENCE_S)
+            self.unknown.remove(value)
+            self.committed.add(value)
+        else:
+            producer.abort_transaction(PATIENCE_S)
+            self.aborted.add(value)
+
+    def check(self, found: dict[str, list[int]]) -> None:
+        for value in self.committed:
+            assert len(set(found.get(value, []))) == len(found[value]) == 3, value
+        assert not self.aborted & found.keys()
+        for value in self.unknown:
+            assert len(found.get(value, [])) in (0, 3), value
+
+
+def test_transactions_lose_nothing_when_any_of_the_processes_is_killed(broker: BrokerProcesses) -> None:
+    assert set(leaders(broker.bootstrap)) == {1, 2, 3}
+    transactions = Transactions(broker.bootstrap, 4)
+    try:
+        for node_id in broker.node_ids:
+            before = len(transactions.committed)
+            until(lambda: len(transactions.committed) > before + 50)  # noqa: B023  # called at once
+            killed = broker.kill_node(node_id)
+            before = len(transactions.committed)
+            until(lambda: len(transactions.committed) > before + 50)  # noqa: B023  # called at once
+            broker.wait_for_another(node_id, than=killed)
+            until(lambda: node_id in leaders(broker.bootstrap))  # noqa: B023  # called at once
+    finally:
+        transactions.stop()
+    transactions.check(read(broker.bootstrap))
+    assert len(transactions.aborted) > 10
+    assert broker.terminate() == 0
+
+
+def test_a_process_that_hangs_is_killed_and_replaced(broker: BrokerProcesses) -> None:
+    write(broker.bootstrap, ["before"])
+    frozen = broker.freeze_node(2)
+    broker.wait_for_another(2, than=frozen)
+    assert not broker.is_alive(frozen)
+    write(broker.bootstrap, ["after"])
+    until(lambda: set(leaders(broker.bootstrap)) == {1, 2, 3})
+    found = read(broker.bootstrap)
+    assert {value: sorted(partitions) for value, partitions in found.items()} == {
+        "before": list(range(PARTITIONS)),
+        "after": list(range(PARTITIONS)),
+    }
+
+
+def test_the_parents_death_leaves_no_process_and_the_next_start_has_everything(broker: BrokerProcesses) -> None:
+    write(broker.bootstrap, ["a"])
+    processes = [broker.process_of(node_id) for node_id in broker.node_ids]
+    broker.kill()
+    until(lambda: not any(map(broker.is_alive, processes)))
+    broker.start()
+    write(broker.bootstrap, ["b"])
+    assert {value: len(partitions) for value, partitions in read(broker.bootstrap).items()} == {
+        "a": PARTITIONS,
+        "b": PARTITIONS,
+    }
+
+
+def test_a_group_keeps_its_offsets_when_the_process_of_its_coordinator_is_killed(broker: BrokerProcesses) -> None:
+    write(broker.bootstrap, ["a"])
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "group", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    count = 0
+    deadline = time.monotonic() + PATIENCE_S
+    while count < PARTITIONS:
+        assert time.monotonic() < deadline
+        message = consumer.poll(0.5)
+        count += message is not None and not message.error()
+    consumer.commit(asynchronous=False)
+    for node_id in broker.node_ids:
+        broker.wait_for_another(node_id, than=broker.kill_node(node_id))
+        wanted = [TopicPartition("orders", partition) for partition in range(PARTITIONS)]
+        assert [one.offset for one in consumer.committed(wanted, timeout=PATIENCE_S)] == [1] * PARTITIONS
+        consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    consumer.close()
+
+
+def test_configs_that_one_process_is_given_are_in_force_on_all(broker: BrokerProcesses) -> None:
+    first = AdminClient({"bootstrap.servers": broker.address(1)})
+    entry = ConfigEntry("log.retention.ms", "123456789", incremental_operation=AlterConfigOpType.SET)
+    (altered,) = first.incremental_alter_configs([ConfigResource("broker", "", incremental_configs=[entry])]).values()
+    altered.result()
+
+    def retention(node_id: int) -> str:
+        asked = ConfigResource("broker", str(node_id))
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        (described,) = admin.describe_configs([asked]).values()
+        return str(described.result()["log.retention.ms"].value)
+
+    until(lambda: {retention(node_id) for node_id in broker.node_ids} == {"123456789"})
+
+
+def test_a_directory_of_one_process_is_divided_and_then_refused_by_one_process(tmp_path: Path) -> None:
+    alone = BrokerProcess(tmp_path / "data", settings=SETTINGS)
+    with alone:
+        create(alone.bootstrap, "orders")
+        write(alone.bootstrap, ["a"])
+        transactions = Transactions(alone.bootstrap, 2)
+        until(lambda: len(transactions.committed) > 20)
+        transactions.stop()
+        assert alone.terminate() == 0
+    with BrokerProcesses(tmp_path / "data", 2, settings=SETTINGS) as broker:
+        until(lambda: set(leaders(broker.bootstrap)) == {1, 2})
+        write(broker.bootstrap, ["b"])
+        found = read(broker.bootstrap)
+        assert (len(found["a"]), len(found["b"])) == (PARTITIONS, PARTITIONS)
+        transactions.check(found)
+        broker.terminate()
+    with pytest.raises(BrokerFailedError, match="belongs to a broker of several processes"):
+        alone.start()
+
+
+def test_fewer_processes_lead_what_more_have_left(broker: BrokerProcesses) -> None:
+    write(broker.bootstrap, ["a"])
+    broker.terminate()
+    broker.count, broker.arguments = 2, ("--processes", "2")
+    broker.start()
+    assert set(leaders(broker.bootstrap)) == {1, 2}
+    write(broker.bootstrap, ["b"])
+    assert {value: len(partitions) for value, partitions in read(broker.bootstrap).items()} == {
+        "a": PARTITIONS,
+        "b": PARTITIONS,
+    }
+
+
+def test_two_brokers_do_not_share_a_directory(broker: BrokerProcesses) -> None:
+    for other in (
+        BrokerProcesses(broker.data_directory, 2, settings=SETTINGS),
+        BrokerProcess(broker.data_directory, settings=SETTINGS),
+    ):
+        with pytest.raises(BrokerFailedError, match=r"in use by another broker|belongs to a broker of several"):
+            other.start()
+
+
+def test_a_process_that_cannot_start_ends_the_whole_broker_with_its_reason(tmp_path: Path) -> None:
+    wrong = {
+        **SETTINGS,
+        "super.users": "alice",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    }
+    broker = BrokerProcesses(tmp_path / "data", 2, settings=wrong)
+    with pytest.raises(BrokerFailedError, match=r"ended with 1:(.|\n)*super\.users"):
+        broker.start()
+
+
+def test_ports_that_would_meet_are_refused(tmp_path: Path) -> None:
+    port = BrokerProcesses(tmp_path / "data", 1).port
+    listeners = f"PLAINTEXT://127.0.0.1:{port},PLAINTEXT2://127.0.0.1:{port + 1}"
+    config = tmp_path / "server.properties"
+    config.write_text(f"listeners={listeners}\n")
+    broker = BrokerProcess(tmp_path / "data", config=config, arguments=("--processes", "2"))
+    with pytest.raises(BrokerFailedError, match="choose ports that are 2 apart"):
+        broker.start()
