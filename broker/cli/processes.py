@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from fencepost.broker.cli.node_process import Specification
@@ -24,6 +25,7 @@ from fencepost.broker.config import LoadedSettings, Settings, parse_listeners
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.logging import configure_logging
 from fencepost.broker.kernel.service_manager import READY, STOPPING, notify
+from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.log.log_directory import LOCK_FILE
 from fencepost.broker.network.server import SocketListener, StartError
 from fencepost.broker.node import make_data_directory
@@ -32,6 +34,9 @@ from fencepost.broker.storage.disk import StorageError, remedy
 from fencepost.broker.transaction.producer_ids import BLOCK_KEY, above_reserved_blocks
 
 log = get_logger(__name__)
+
+KEEPING_PROCESS = Place("supervision of a process", Policy.RETRY)
+MESSAGE = Place("message of a process", Policy.REPORT)
 
 LONGEST_IMPORT_S: Final = 60.0
 """How long a process may be silent before its first heartbeat: it imports, perhaps on a busy machine."""
@@ -188,7 +193,7 @@ class ProcessOfNode:
         self._heard_s, self._has_beaten = loop.time(), False
         received = bytearray()
         os.set_blocking(reading, False)
-        loop.add_reader(reading, self._heard, reading, received)
+        loop.add_reader(reading, MESSAGE.callback(self._heard), reading, received)
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -266,7 +271,7 @@ class Processes:
 
     async def run(self) -> None:
         """Run all processes until they are stopped."""
-        keeping = [asyncio.create_task(self._keep(process)) for process in self.all]
+        keeping = [KEEPING_PROCESS.start_retrying(partial(self._keep, process)) for process in self.all]
         await self._stopping.wait()
         _, late = await asyncio.wait(keeping, timeout=LONGEST_STOP_S)
         for task in late:

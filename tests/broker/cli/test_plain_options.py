@@ -29,6 +29,7 @@ arguments = st.lists(
 
 def options_of_click(given: list[str]) -> ServeOptions:
     parameters = serve.make_context("serve", given, **fencepost.context_settings).params
+    assert parameters.pop("processes") is None  # only click reads it
     return ServeOptions(**parameters)
 
 

@@ -1,0 +1,141 @@
+"""The parent of several processes, and what a process tells it; tests/integration/test_processes.py runs whole brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fencepost.broker.cli import node_process, serve
+from fencepost.broker.cli.node_process import NodeProcess, Specification
+from fencepost.broker.cli.node_settings import check_ports, settings_of_node
+from fencepost.broker.cli.processes import KEEPING_PROCESS, MESSAGE, Processes, ProcessOfNode
+from fencepost.broker.config import Settings
+from fencepost.broker.kernel import supervision
+from fencepost.broker.network.server import StartError
+from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+
+SETTINGS = Settings(
+    listeners=("PLAINTEXT://127.0.0.1:9092", "OTHER://[::1]:0"),
+    listener_security_protocol_map=("OTHER:PLAINTEXT",),
+    advertised_listeners=("PLAINTEXT://example.org:19092",),
+    fencepost_http_listener="127.0.0.1:9644",
+)
+
+
+# Settings of a node
+
+
+def test_ports_of_nodes_follow_each_other_and_free_ones_stay_free() -> None:
+    of_third = settings_of_node(SETTINGS, "/data", 2)
+    assert of_third.node_id == SETTINGS.node_id + 2
+    assert of_third.log_dirs == f"/data/node.{SETTINGS.node_id + 2}"
+    assert of_third.listeners == ("PLAINTEXT://127.0.0.1:9094", "OTHER://[::1]:0")
+    assert of_third.advertised_listeners == ("PLAINTEXT://example.org:19094",)
+    assert of_third.fencepost_http_listener == "127.0.0.1:9646"
+
+
+def test_ports_that_meet_or_do_not_exist_are_refused() -> None:
+    check_ports(SETTINGS, 500)
+    near = Settings(listeners=("PLAINTEXT://127.0.0.1:9092", "PLAINTEXT2://127.0.0.1:9094"))
+    check_ports(near, 2)
+    with pytest.raises(
+        StartError, match="PLAINTEXT2 would both have 9094; choose ports that are 3 apart"
+    ):
+        check_ports(near, 3)
+    with pytest.raises(StartError, match="there is no port 65536"):
+        settings_of_node(Settings(listeners=("PLAINTEXT://127.0.0.1:65535",)), "/data", 1)
+
+
+# What a process tells
+
+
+def process_with(pipe: int) -> NodeProcess:
+    return NodeProcess(Specification([], "/data", 0, {}, pipe, os.getpid()))
+
+
+@plants(serve.HEARTBEATS)
+@unforeseen
+async def test_heartbeats_go_on_after_an_unforeseen_failure(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "FIRST_RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(node_process, "HEARTBEAT_INTERVAL_S", 0.001)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    process = process_with(writing)
+    monkeypatch.setattr(process, "_write", raising(error, times=1, then=process._write))
+    with logged(serve.HEARTBEATS):
+        beating = serve.HEARTBEATS.start_retrying(process.beat)
+        await asyncio.sleep(0.05)
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+    assert len(os.read(reading, 100)) > 1
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_parent_that_does_not_read_stops_nothing() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    process = process_with(writing)
+    for _ in range(100):
+        process._write(b"x" * 10_000)
+    os.close(reading)
+    os.close(writing)
+
+
+# The parent
+
+
+class OfNode(ProcessOfNode):
+    """A process that is not started: `run` stands for its life."""
+
+    def __init__(self, run: Callable[[], int]) -> None:
+        super().__init__(SETTINGS, [], "/data", 0, {})
+        self.run = run
+        self.is_ready.set()
+
+    async def run_once(self) -> int:
+        await asyncio.sleep(0.001)
+        return self.run()
+
+
+@plants(KEEPING_PROCESS)
+@unforeseen
+async def test_a_process_that_could_not_be_started_is_started_again(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "FIRST_RETRY_PAUSE_S", 0.001)
+    started: list[str] = []
+
+    def run() -> int:
+        started.append("started")
+        return 0
+
+    processes = Processes([OfNode(raising(error, times=1, then=run))])
+    with logged(KEEPING_PROCESS):
+        running = asyncio.create_task(processes.run())
+        await until(lambda: started)
+        processes.stop()
+        await running
+
+
+@plants(MESSAGE)
+async def test_what_a_process_says_and_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    process = ProcessOfNode(SETTINGS, [], str(tmp_path), 0, {})
+    reading, writing = os.pipe()
+    os.write(writing, b"{ no JSON\n")
+    with logged(MESSAGE):
+        MESSAGE.callback(process._heard)(reading, bytearray())
+    os.write(writing, b'\n\n{"cluster_id": "c"}\n{"clus')
+    received = bytearray()
+    process._heard(reading, received)
+    assert process.description == {"cluster_id": "c"}
+    assert process.is_ready.is_set()
+    assert received == b'{"clus'
+    os.close(reading)
+    os.close(writing)
