@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.broker_processes import BrokerProcesses
@@ -153,6 +153,8 @@ def test_transactions_lose_nothing_when_any_of_the_processes_is_killed(broker: B
             until(lambda: len(transactions.committed) > before + 50)  # noqa: B023  # called at once
             broker.wait_for_another(node_id, than=killed)
             until(lambda: node_id in leaders(broker.bootstrap))  # noqa: B023  # called at once
+    except AssertionError:
+        raise AssertionError(broker.output) from None
     finally:
         transactions.stop()
     transactions.check(read(broker.bootstrap))
@@ -209,17 +211,17 @@ def test_a_group_keeps_its_offsets_when_the_process_of_its_coordinator_is_killed
 
 def test_configs_that_one_process_is_given_are_in_force_on_all(broker: BrokerProcesses) -> None:
     first = AdminClient({"bootstrap.servers": broker.address(1)})
-    entry = ConfigEntry("log.retention.ms", "123456789", incremental_operation=AlterConfigOpType.SET)
-    (altered,) = first.incremental_alter_configs([ConfigResource("broker", "", incremental_configs=[entry])]).values()
+    entry = ConfigEntry("consumer.session.timeout.ms", "50000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, "group", incremental_configs=[entry])
+    (altered,) = first.incremental_alter_configs([resource]).values()
     altered.result()
 
-    def retention(node_id: int) -> str:
-        asked = ConfigResource("broker", str(node_id))
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        (described,) = admin.describe_configs([asked]).values()
-        return str(described.result()["log.retention.ms"].value)
+    def session_timeout(node_id: int) -> str:
+        admin = AdminClient({"bootstrap.servers": broker.address(node_id)})
+        (described,) = admin.describe_configs([ConfigResource(ResourceType.GROUP, "group")]).values()
+        return str(described.result()["consumer.session.timeout.ms"].value)
 
-    until(lambda: {retention(node_id) for node_id in broker.node_ids} == {"123456789"})
+    until(lambda: {session_timeout(node_id) for node_id in broker.node_ids} == {"50000"})
 
 
 def test_a_directory_of_one_process_is_divided_and_then_refused_by_one_process(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The parent of several processes, and what a process tells it; tests/integration/test_processes.py runs whole brokers."""
+"""The parent of several processes, and what they tell it; tests/integration/test_processes.py runs whole brokers."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def test_ports_that_meet_or_do_not_exist_are_refused() -> None:
     check_ports(SETTINGS, 500)
     near = Settings(listeners=("PLAINTEXT://127.0.0.1:9092", "PLAINTEXT2://127.0.0.1:9094"))
     check_ports(near, 2)
-    with pytest.raises(
-        StartError, match="PLAINTEXT2 would both have 9094; choose ports that are 3 apart"
-    ):
+    with pytest.raises(StartError, match="PLAINTEXT2 would both have 9094; choose ports that are 3 apart"):
         check_ports(near, 3)
     with pytest.raises(StartError, match="there is no port 65536"):
         settings_of_node(Settings(listeners=("PLAINTEXT://127.0.0.1:65535",)), "/data", 1)
