@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from fencepost.broker.cli.serve_settings import fail
 from fencepost.broker.config import Endpoint, LoadedSettings, Settings
@@ -25,9 +25,6 @@ from fencepost.broker.node import Node
 from fencepost.broker.storage.descriptors import raise_limit
 from fencepost.broker.storage.disk import StorageError, remedy
 
-if TYPE_CHECKING:
-    from fencepost.broker.cli.node_process import NodeProcess
-
 log = get_logger(__name__)
 
 HEARTBEATS = Place("heartbeats to the parent process", Policy.RETRY)
@@ -37,7 +34,23 @@ EXIT_NOT_STARTED = 1
 EXIT_FAILED = 3
 
 
-def serve(loaded: LoadedSettings, *, as_process: NodeProcess | None = None) -> None:
+class OneOfSeveral(Protocol):
+    """What a broker is given that is one process of several."""
+
+    def parts(self, settings: Settings) -> dict[str, Any]:
+        """Make what `Node` is given beside its settings."""
+        ...
+
+    async def beat(self) -> None:
+        """Tell the parent, again and again, that the event loop turns."""
+        ...
+
+    def ready(self, node: Node) -> None:
+        """Tell the parent that clients are served."""
+        ...
+
+
+def serve(loaded: LoadedSettings, *, as_process: OneOfSeveral | None = None) -> None:
     """Run a broker until SIGTERM or Ctrl-C. On failure, it exits the process. as_process: of a broker of several."""
     raise_limit()
     settings = loaded.settings
@@ -67,7 +80,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 COLLECTION_THRESHOLDS = (50_000, 20, 50)
 
 
-async def _serve(loaded: LoadedSettings, loggers: Loggers, as_process: NodeProcess | None) -> None:
+async def _serve(loaded: LoadedSettings, loggers: Loggers, as_process: OneOfSeveral | None) -> None:
     # Before the node starts threads, which inherit it.
     request_longest_slices()
     loop = asyncio.get_running_loop()

@@ -33,7 +33,7 @@ LOADED = ("listeners", "data_dir", "properties_path", "assignments", "log_format
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; repeatable.")
 @click.option("--log-format", type=click.Choice(["human", "json"]), help="Format of the broker's own log.")
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Lowest level of event that is logged.")
-@click.option("--processes", type=click.IntRange(1), metavar="N", hidden=True, help="Run so many processes.")
+@click.option("--processes", type=click.IntRange(1), metavar="N", hidden=True, help="How many processes to run.")
 def serve(processes: int | None, **options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
