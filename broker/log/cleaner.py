@@ -198,7 +198,7 @@ class LogCleaning:
     def _require_segments(self, segments: Sequence[Segment]) -> None:
         """Require the segments to be unchanged: the log may have been deleted, taken offline or cut by retention
         meanwhile."""
-        if self._log.is_deleted or self._log.is_offline:
+        if self._log.is_deleted or self._log.is_offline or self._log.is_moving:
             raise CleaningAbandonedError(f"{self._log.topic_partition} is not there any more")
         present = set(self._log.segments)
         if any(segment not in present for segment in segments):

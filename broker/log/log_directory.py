@@ -391,6 +391,8 @@ class LogDirectory:
         closing = {name: partition_log for name in names if (partition_log := self._logs.pop(name, None)) is not None}
         for name, partition_log in closing.items():
             self._cleaner.forget(name)
+            partition_log.begin_closing_to_move()
+        for partition_log in closing.values():
             if await run_in_slices(partition_log.prepare_close(), SHORT_SLICE_S):
                 self._flusher.request(partition_log)
         with contextlib.suppress(TimeoutError):

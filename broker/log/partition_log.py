@@ -155,6 +155,7 @@ class PartitionLog:
         self.last_stable_offset = producers.last_stable_offset(end_offset, log_start_offset)
         self.offline_reason = offline_reason
         self.is_deleted = False
+        self.is_moving = False
         self.segments = segments
         self.segment_opened_ms = now_ms
         self.files = files
@@ -461,8 +462,15 @@ class PartitionLog:
             self._require_online()
         rules = self._rules
         if rules is None or rules.config is not self.config:
+            if self.is_moving:
+                raise StorageError(f"{self.topic_partition} is moving to another node")
             rules = self._rules = AppendRules(self.config, self.topic_partition)
         return rules
+
+    def begin_closing_to_move(self) -> None:
+        """From now on refuse appends, also of requests that have found the log before; what was appended is synced."""
+        self.is_moving = True
+        self._rules = None  # so that `append_rules` notices, which costs other appends nothing
 
     def _write(
         self,

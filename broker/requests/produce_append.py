@@ -118,7 +118,11 @@ def fill_refusal(answer: PartitionProduceResponse, result: AppendResult, log: Pa
 
 def error_of_missing_log(topics: Topics, topic_partition: TopicPartition, log: PartitionLog) -> ErrorCode:
     """The error for a log that has failed, was deleted with its topic, or has moved to another node."""
-    return topics.error_of_absent_log(topic_partition) if log.is_deleted else ErrorCode.KAFKA_STORAGE_ERROR
+    return (
+        topics.error_of_absent_log(topic_partition)
+        if log.is_deleted or log.is_moving
+        else ErrorCode.KAFKA_STORAGE_ERROR
+    )
 
 
 class PartitionAppend:

@@ -21,6 +21,7 @@ from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld, overwrite
 
 
@@ -171,7 +172,11 @@ async def test_a_log_closed_to_move_is_opened_elsewhere_without_reading_it(
     for _ in range(5):
         world.append(b"a", producer_id=7, producer_epoch=0, base_sequence=log.log_end_offset)
     waiting = log.flushed()
-    left_off = (await world.logs.close_to_move([ORDERS, TopicPartition("unknown", 0)]))[ORDERS]
+    closing = asyncio.create_task(world.logs.close_to_move([ORDERS, TopicPartition("unknown", 0)]))
+    await asyncio.sleep(0)
+    with pytest.raises(StorageError, match="orders-0 is moving to another node"):
+        log.append(memoryview(build_batch([Record(0, 0, None, b"late")])), now_ms=world.clock.now_ms())
+    left_off = (await closing)[ORDERS]
     await waiting  # acknowledged by the leader that closes it
     assert left_off == LeftOff(5, 0, was_closed=True)
     assert log.is_deleted
