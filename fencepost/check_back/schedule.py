@@ -154,6 +154,13 @@ class Schedule:
         waiting, self._commands = self._commands, []
         return self.commanded(waiting, now_ms)
 
+    def gone(self, seen: Case, now_ms: int) -> list[Entry]:
+        """Take that a transaction that is being asked about is not open any more: its answer comes too late."""
+        case = self.cases.get(seen.key)
+        if case is not None and case.state is State.ASKING:
+            self._apply(case, Event.GONE, now_ms)
+        return []
+
     def answered(
         self, asked: Case, answer: Answer | None, reason: str | None, *, latency_ms: int, now_ms: int
     ) -> list[Entry]:

@@ -152,9 +152,23 @@ class CheckBack:
         except Exception as error:  # noqa: BLE001  # audited as no answer; its text may hold a secret
             reason = f"the resolver failed unexpectedly: {type(error).__name__}"
         latency_ms = round((time.perf_counter() - begun_s) * 1000)
+        if answer in (Answer.COMMIT, Answer.ABORT) and not await self._is_open(case):
+            self._happened.put_nowait(partial(self.schedule.gone, case))
         self._happened.put_nowait(
             lambda now_ms: self.schedule.answered(case, answer, reason, latency_ms=latency_ms, now_ms=now_ms)
         )
+
+    async def _is_open(self, case: Case) -> bool:
+        """Whether a transaction is still open, as far as anybody can say.
+
+        A service that was only slow may have ended it meanwhile. The source's answer is then about something else: a
+        claim, for one, says abort because it finds nothing that waits for a commit.
+        """
+        try:
+            outcome, _ = await self._transactions.outcome(case.question)
+        except Unavailable:
+            return True  # the answer stands; the end finds out
+        return outcome == "open"
 
     async def _end(self, case: Case) -> None:
         assert case.decision is not None

@@ -207,6 +207,34 @@ async def test_what_a_client_ends_is_dropped_and_its_outcome_recorded() -> None:
     assert cluster.audit()[-1] == "end None None commit"
 
 
+async def test_an_answer_about_what_its_slow_client_has_ended_meanwhile_decides_nothing() -> None:
+    cluster = Cluster()
+    cluster.begin("order-1")
+    token = cluster.open["order-1"].token
+
+    def claim(question: Question) -> Answer:
+        del cluster.open["order-1"]
+        cluster.outcomes[question.token] = "commit"
+        return Answer.ABORT  # nothing waits for a commit any more
+
+    cluster.answer = claim
+    async with running(cluster):
+        await until(lambda: len(cluster.audit()) == 2)
+    assert cluster.outcomes == {token: "commit"}
+    assert cluster.audit() == ["question abort None None", "end None None commit"]
+    assert [entry.value["late"] for entry in cluster.written if entry.value and "late" in entry.value] == [True]
+
+
+async def test_an_answer_counts_where_nobody_can_say_whether_the_transaction_is_open() -> None:
+    cluster = Cluster()
+    cluster.begin("order-1")
+    cluster.down = {"outcome"}
+    cluster.answer = lambda _: Answer.COMMIT
+    async with running(cluster):
+        await until(lambda: len(cluster.audit()) == 3)
+    assert cluster.audit()[1:] == ["decision commit commit None", "end None commit commit"]
+
+
 async def test_an_unexpected_failure_ends_the_run_and_the_next_run_goes_on() -> None:
     cluster = Cluster()
     cluster.begin("order-1")
