@@ -116,7 +116,9 @@ class LeaseStore(SharedSqliteMetadataStore):
             )
             return True
 
-        return await self.transaction(choose)
+        is_known = await self.transaction(choose)
+        await self._placement_changed()
+        return is_known
 
 
 # In a transaction

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -141,6 +143,46 @@ async def test_a_planned_move_leaves_nothing_to_recover(members: Members) -> Non
     assert (log.high_watermark, log.leader_epoch) == (1, 1)
     assert "log_recovered" not in {line["event"] for line in lines}
     assert members.members[2].placement.left_off(name) == (1, 0, True)
+
+
+async def test_moves_under_load_lose_nothing_and_leave_no_log_damaged(members: Members) -> None:
+    """A writer keeps the log that it has found, as a request does that waits for something else before it appends."""
+    await orders_on_two(members)
+    acknowledged = dict.fromkeys(NAMES, 1)
+    is_over = False
+
+    async def write(name: TopicPartition) -> None:
+        while not is_over:
+            log = members.log(name)
+            await asyncio.sleep(0)
+            with contextlib.suppress(StorageError):
+                while log is not None and not is_over:
+                    log.append(memoryview(batch(b"x")), now_ms=NOW_MS)
+                    await log.flushed()
+                    acknowledged[name] += 1
+            await asyncio.sleep(0.001)
+
+    writers = [asyncio.create_task(write(name)) for name in NAMES]
+    try:
+        with capture_logs() as lines:
+            for node_id in (1, 2, 1):
+                before = dict(acknowledged)
+                for name in NAMES:
+                    await members.members[1].placement._store.choose(name, node_id)
+                await until(lambda: {members.leader_id(name) for name in NAMES} == {node_id})  # noqa: B023  # at once
+                await until(lambda: all(acknowledged[name] > before[name] for name in NAMES))  # noqa: B023
+    finally:
+        is_over = True
+        await asyncio.wait(writers, timeout=10)
+    assert {line["event"] for line in lines} <= {
+        "partitions_handed_over",
+        "partition_directory_brought",
+        "partition_led",
+    }
+    for name, count in acknowledged.items():
+        log = members.log(name)
+        assert log is not None
+        assert log.log_end_offset >= count
 
 
 async def test_deleted_records_stay_deleted_where_the_partition_goes(members: Members) -> None:
