@@ -73,7 +73,7 @@ def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cal
         if request.param == "sqlite":
             made.append(Database("sqlite", str(tmp_path / f"{len(made)}.sqlite")).create())
         else:
-            made.append(postgres_database(request.getfixturevalue("postgres_uri")))
+            made.append(postgres_database(request.getfixturevalue("postgres")))
         return made[-1]
 
     yield new
