@@ -1,0 +1,137 @@
+"""`format("fencepost")` beside Spark's own `format("kafka")`: the same rows become the same records."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from fencepost.spark import register
+from scripts.pipeline.flights_summary import spark_session
+from tests.support.broker_process import BrokerProcess
+from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(600),  # the first test also waits for the session
+    # py4j leaves sockets to the garbage collector, which then warns in whatever test is running.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+ROWS = """
+    SELECT CASE WHEN id % 7 > 0 THEN CAST(id AS STRING) END AS key,
+           CASE WHEN id % 5 > 0 THEN CAST(CONCAT('v', id) AS BINARY) END AS value,
+           CASE WHEN id % 7 = 0 THEN CAST(id % 4 AS INT) END AS partition,
+           CASE WHEN id % 3 > 0
+                THEN array(named_struct('key', 'h', 'value', CAST(CONCAT('h', id) AS BINARY))) END AS headers
+    FROM range(300)
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {"num.partitions": "4"}
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings=settings) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    session = spark_session("sink-tests")
+    register(session)
+    yield session
+    session.stop()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def write(frame: Any, broker: BrokerProcess, kind: str, **options: str) -> None:
+    options = {"kafka.bootstrap.servers": broker.bootstrap, **options}
+    frame.write.format(kind).mode("append").options(**options).save()
+
+
+def records(spark: Any, broker: BrokerProcess, topic: str) -> list[tuple[Any, ...]]:
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        "subscribe": topic,
+    }
+    rows = spark.read.format("kafka").options(**options).load().collect()
+    return sorted(
+        (
+            row["partition"],
+            bytes(row["key"] or b""),
+            bytes(row["value"] or b""),
+            row["value"] is None,
+            str(row["headers"]),
+        )
+        for row in rows
+    )
+
+
+@pytest.mark.parametrize("mode", ["prepared", "driver"])
+def test_a_batch_job_writes_the_records_that_sparks_own_sink_writes(
+    spark: Any, broker: BrokerProcess, mode: str
+) -> None:
+    rows = spark.sql(ROWS)
+    write(rows, broker, "kafka", topic=f"theirs-{mode}")
+    write(rows, broker, "fencepost", topic=f"ours-{mode}", mode=mode)
+    ours = records(spark, broker, f"ours-{mode}")
+    assert len(ours) == 300
+    assert ours == records(spark, broker, f"theirs-{mode}")
+
+
+def test_rows_go_where_their_topic_column_says(spark: Any, broker: BrokerProcess) -> None:
+    rows = spark.sql("SELECT CONCAT('to-', id) AS topic, CAST(id AS STRING) AS value FROM range(2)")
+    write(rows, broker, "fencepost", sink="by-column")
+    assert [[row[2] for row in records(spark, broker, topic)] for topic in ("to-0", "to-1")] == [[b"0"], [b"1"]]
+
+
+def test_a_streaming_query_writes_each_row_once_through_a_restart(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    def write_all() -> None:
+        query = (
+            spark.readStream.schema("value STRING")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(tmp_path / "source"))
+            .writeStream.format("fencepost")
+            .option("kafka.bootstrap.servers", broker.bootstrap)
+            .option("topic", "streamed")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(300)
+
+    spark.sql("SELECT CAST(id AS STRING) AS value FROM range(20)").repartition(2).write.json(str(tmp_path / "source"))
+    write_all()
+    spark.sql("SELECT CAST(id + 20 AS STRING) AS value FROM range(5)").coalesce(1).write.mode("append").json(
+        str(tmp_path / "source")
+    )
+    write_all()
+    assert sorted(int(row[2]) for row in records(spark, broker, "streamed")) == list(range(25))
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "message"),
+    [
+        ("SELECT 'x' AS value", {}, "topic option required when no 'topic' attribute is present"),
+        ("SELECT 1 AS value", {"topic": "out"}, "value attribute unsupported type int"),
+        ("SELECT 'x' AS value", {"topic": "out", "kafka.acks": "1"}, "'acks' is not supported"),
+        ("SELECT 'x' AS value, CAST(NULL AS STRING) AS topic", {}, "null topic present in the data"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_in_words(
+    spark: Any, broker: BrokerProcess, query: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        write(spark.sql(query), broker, "fencepost", **options)
