@@ -302,7 +302,7 @@ def _raise_if_refused(transactional_id: str, error: Exception) -> None:
 def _cannot_begin(transactional_id: str, error: Exception) -> NeedsRecovery:
     return NeedsRecovery(
         f"the producer of {transactional_id} cannot begin a transaction ({error}): end the one that it has, or call "
-        "recover and make another producer, with init_transactions"
+        "recover and make another producer"
     )
 
 

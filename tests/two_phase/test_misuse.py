@@ -137,7 +137,7 @@ def test_a_missing_table_is_named_before_anything_is_written(
     session = session_of(own_orders)
     session.connection.cursor().execute("ALTER TABLE fencepost_prepared RENAME TO elsewhere")
     session.connection.commit()
-    uses: list[Callable[[], None]] = [lambda: session.write("a"), session.start]
+    uses: list[Callable[[], object]] = [lambda: session.write("a"), lambda: session_of(own_orders)]
     for use in uses:
         with pytest.raises(MisuseError, match=r"has no table fencepost_prepared: call the log's create\(connection\)"):
             use()
