@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import fcntl
 import os
 import shutil
 import signal
@@ -61,10 +62,23 @@ class KafkaUnavailableError(RuntimeError):
 
 
 def fetch_jars(version: str = KAFKA_VERSION) -> Path:
-    """Returns the folder with Kafka's jars, resolving them with Maven when they are missing."""
+    """Returns the folder with Kafka's jars, resolving them with Maven when they are missing.
+
+    Other processes that want them at the same time wait: Maven's repository is not made for two writers.
+    """
     jars = CACHE / "kafka" / version
     if (jars / ".complete").exists():
         return jars
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    with (jars.parent / f"{version}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (jars / ".complete").exists():
+            _resolve_jars(version, jars)
+            (jars / ".complete").touch()
+    return jars
+
+
+def _resolve_jars(version: str, jars: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailableError("Apache Kafka is fetched with Maven, and no mvn is on PATH")
@@ -87,8 +101,6 @@ def fetch_jars(version: str = KAFKA_VERSION) -> Path:
         raise KafkaUnavailableError(
             f"Maven could not resolve Apache Kafka {version}:\n{finished.stdout}{finished.stderr}"
         )
-    (jars / ".complete").touch()
-    return jars
 
 
 @dataclass
