@@ -34,7 +34,7 @@ def check_failures(kind: str, folder: Path) -> None:
         stopped = here.flow("stopped")
         retried = here.flow("retried", transformation="failing_once", flag=str(flag))
         failed = here.flow("failed", transformation="failing", flag=str(flag))
-        copied = here.flow("copied", format="fencepost-copies")
+        copied = here.flow("copied", format="fencepost-copies", is_recorded=False)
         hold = here.wire.hold(Point(stopped.sink, "task", ApiKey.PRODUCE))
         for flow in (stopped, retried, failed, copied):
             spark.ask("start", **flow.fields)
@@ -121,8 +121,8 @@ def test_a_lost_executor_loses_and_copies_nothing(kind: str, tmp_path: Path) -> 
         "task-sends": lambda sink: Point(sink, "task", ApiKey.PRODUCE),
         "task-sent": lambda sink: Point(sink, "task", ApiKey.PRODUCE, is_reply=True),
     }
-    with world(kind, tmp_path) as here, here.spark("local-cluster[2,3,900]") as spark:
-        flows = [here.flow(name, batches=3) for name in points]
+    with world(kind, tmp_path) as here, here.spark("local-cluster[2,3,1024]") as spark:
+        flows = [here.flow(name, batches=3, is_recorded=False) for name in points]
         holds = [here.wire.hold(points[flow.name](flow.sink)) for flow in flows]
         for flow in flows:
             spark.ask("start", **flow.fields)

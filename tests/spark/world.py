@@ -220,10 +220,19 @@ class World:
         self.history = history
         self._flows: list[Flow] = []
 
-    def flow(self, name: str, *, batches: int = 2, expected: list[str] | None = None, **fields: Any) -> Flow:
-        """Topics for a query, with numbers in the source for a number of batches. fields: of `Query`."""
-        # A copy of a task has the values of the other one, which a history may not have twice.
-        is_recorded = fields.get("format") != "fencepost-copies"
+    def flow(
+        self,
+        name: str,
+        *,
+        batches: int = 2,
+        expected: list[str] | None = None,
+        is_recorded: bool = True,
+        **fields: Any,
+    ) -> Flow:
+        """Topics for a query, with numbers in the source for a number of batches. fields: of `Query`.
+
+        is_recorded: whether the history has it. Not where a task runs twice: both send the same values.
+        """
         source, target = f"{name}-source", f"{name}{RECORDED if is_recorded else '-copies'}"
         client = AdminClient({"bootstrap.servers": self.wire.bootstrap, "log_level": 0})
         topics = [NewTopic(topic, PARTITIONS, 1) for topic in (source, target)]
