@@ -173,13 +173,14 @@ def test_a_connection_that_commits_by_itself_is_refused(postgres: PostgresServer
         PostgresLog().claim(connection, "orders-1")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has no autocommit")
-def test_sqlite_with_autocommit_of_its_own_is_refused(tmp_path: Path) -> None:
-    for autocommit in (True, False):
-        connection = sqlite3.connect(tmp_path / "a.sqlite", autocommit=autocommit)  # type: ignore[call-overload]
-        with pytest.raises(MisuseError, match=r"connect with sqlite3.connect\(path\), without autocommit"):
-            SqliteLog().claim(connection, "orders-1")
-        connection.close()
+if sys.version_info >= (3, 12):  # sqlite3 has no autocommit before
+
+    def test_sqlite_with_autocommit_of_its_own_is_refused(tmp_path: Path) -> None:
+        for autocommit in (True, False):
+            connection = sqlite3.connect(tmp_path / "a.sqlite", autocommit=autocommit)
+            with pytest.raises(MisuseError, match=r"connect with sqlite3.connect\(path\), without autocommit"):
+                SqliteLog().claim(connection, "orders-1")
+            connection.close()
 
 
 def test_sqlite_without_transactions_of_its_own_gets_one(tmp_path: Path) -> None:
