@@ -6,11 +6,13 @@ No client library has a request for that: a transaction is prepared as soon as a
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from fencepost.two_phase.idle_polling import IDLE_POLLING
 from fencepost.two_phase.tokens import NotPrepared, Token
 
 STATISTICS_INTERVAL_MS = 20
@@ -18,9 +20,16 @@ POLL_S = 0.05
 IN_TRANSACTION = "InTransaction"
 
 
+class _Seen:
+    """The latest statistics of a producer."""
+
+    statistics: dict[str, Any] | None = None
+
+
 def confluent_producer(config: Mapping[str, Any]) -> Any:
     """Make a confluent_kafka.Producer that `prepare` understands: it reads the pair from librdkafka's statistics.
 
+    Between transactions a background thread polls it, and calls its callbacks.
     config: librdkafka's, with `transactional.id`; a `stats_cb` of yours is called, too. Raises ValueError without an
     id.
     """
@@ -32,15 +41,58 @@ def confluent_producer(config: Mapping[str, Any]) -> Any:
             if not transactional_id:
                 raise ValueError("a two-phase commit needs a transactional.id")
             self.fencepost_transactional_id: str = transactional_id
-            self.fencepost_statistics: dict[str, Any] | None = None
+            self.fencepost_polling = threading.Lock()
+            self.fencepost_is_idle = True
+            # Without a reference to the producer: a cycle would keep its threads until the garbage collector runs.
+            self._seen = seen = _Seen()
             own: Callable[[str], object] | None = config.get("stats_cb")
 
             def took_statistics(text: str) -> None:
-                self.fencepost_statistics = json.loads(text).get("eos")
+                seen.statistics = json.loads(text).get("eos")
                 if own is not None:
                     own(text)
 
             super().__init__({"statistics.interval.ms": STATISTICS_INTERVAL_MS, **config, "stats_cb": took_statistics})
+            IDLE_POLLING.add(self)
+
+        @property
+        def fencepost_statistics(self) -> dict[str, Any] | None:
+            return self._seen.statistics
+
+        @fencepost_statistics.setter
+        def fencepost_statistics(self, statistics: dict[str, Any] | None) -> None:
+            self._seen.statistics = statistics
+
+        def poll_if_idle(self) -> None:
+            """Serve what librdkafka has queued, if no transaction is open and nobody else polls."""
+            if self.fencepost_polling.acquire(blocking=False):
+                try:
+                    if self.fencepost_is_idle:
+                        self.poll(0)
+                finally:
+                    self.fencepost_polling.release()
+
+        def begin_transaction(self) -> None:
+            with self.fencepost_polling:
+                self.fencepost_is_idle = False
+            super().begin_transaction()
+
+        def commit_transaction(self, *timeout: float) -> None:
+            try:
+                super().commit_transaction(*timeout)
+            finally:
+                self.fencepost_is_idle = True
+
+        def abort_transaction(self, *timeout: float) -> None:
+            try:
+                super().abort_transaction(*timeout)
+            finally:
+                self.fencepost_is_idle = True
+
+        def close(self, *arguments: Any, **options: Any) -> Any:
+            IDLE_POLLING.remove(self)
+            with self.fencepost_polling:
+                return super().close(*arguments, **options)
 
     return TwoPhaseProducer(config)
 
@@ -126,6 +178,7 @@ def _prepare_confluent(producer: Any, timeout_s: float) -> Token:
             raise NotPrepared(f"librdkafka gave no statistics within {timeout_s:g} s")
     statistics = producer.fencepost_statistics
     _require(statistics["txn_state"] == IN_TRANSACTION, statistics["txn_state"])
+    producer.fencepost_is_idle = True  # all is acknowledged; who ends it, and when, is open
     return Token(statistics["producer_id"], statistics["producer_epoch"], producer.fencepost_transactional_id)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
-from kafka import KafkaConsumer, TopicPartition
 
 from fencepost.broker.cli.commands import fencepost
 from fencepost.check_back.case import Case, Decider, Decision, State
@@ -23,6 +22,7 @@ from fencepost.check_back.resolvers.record import CLOCK_SKEW_MS
 from fencepost.two_phase import Coordinator, Outcome, Token, confluent_producer, prepare
 from tests.support.answering_source import AnsweringSource
 from tests.support.broker_process import BrokerProcess
+from tests.support.committed_records import committed_records
 from tests.support.decision_topic import KEY, create_decisions, write_decision
 
 pytestmark = pytest.mark.integration
@@ -68,33 +68,14 @@ def run(broker: BrokerProcess, *arguments: str) -> Result:
     return CliRunner().invoke(fencepost, ["transactions", *arguments, "--bootstrap", broker.bootstrap])
 
 
-def records_of(broker: BrokerProcess, topic: str) -> list[Any]:
-    """The committed records of partition 0, up to the first open transaction."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=broker.bootstrap, isolation_level="read_committed", allow_auto_create_topics=False
-    )
-    try:
-        place = TopicPartition(topic, 0)
-        if not consumer.partitions_for_topic(topic):
-            return []
-        consumer.assign([place])
-        consumer.seek_to_beginning(place)
-        end = consumer.end_offsets([place])[place]
-        found: list[Any] = []
-        while consumer.position(place) < end:
-            for records in consumer.poll(timeout_ms=100).values():
-                found += records
-        return found
-    finally:
-        consumer.close()
-
-
 def audit(broker: BrokerProcess) -> list[Any]:
-    return [json.loads(record.value) for record in records_of(broker, AUDIT_TOPIC)]
+    return [json.loads(record.value) for record in committed_records(broker.bootstrap, AUDIT_TOPIC)]
 
 
 def journal(broker: BrokerProcess) -> Journal:
-    return read_journal({record.key.decode(): record.value for record in records_of(broker, STATE_TOPIC)})
+    return read_journal(
+        {record.key.decode(): record.value for record in committed_records(broker.bootstrap, STATE_TOPIC)}
+    )
 
 
 def until(condition: Callable[[], Any], timeout_s: float = 30) -> Any:
@@ -113,7 +94,7 @@ def test_a_prepared_transaction_is_ended_as_its_source_says(
     with BrokerProcess(tmp_path / "data", settings=settings_for(source)) as broker:
         token = prepared(broker, producers, "order-1")
         ended = until(lambda: [one for one in audit(broker) if one["event"] == "end"])
-        assert [one.value for one in records_of(broker, "out")] == left
+        assert [one.value for one in committed_records(broker.bootstrap, "out")] == left
         assert source.asked == [str(token)]
         events = [(one["event"], one["who"], one.get("answer"), one.get("decision")) for one in audit(broker)]
         assert events == [
@@ -175,7 +156,7 @@ def test_a_broker_that_is_killed_between_the_question_and_the_answer_asks_again(
         broker.start()
         until(lambda: [one for one in audit(broker) if one["event"] == "end"])
         assert source.asked == [str(token), str(token)]
-        assert [one.value for one in records_of(broker, "out")] == [b"order-1"]
+        assert [one.value for one in committed_records(broker.bootstrap, "out")] == [b"order-1"]
         assert [one["decision"] for one in audit(broker) if one["event"] == "decision"] == ["commit"]
 
 
@@ -196,7 +177,7 @@ def test_a_broker_that_is_killed_between_the_decision_and_the_end_carries_it_out
         broker.restart_after_kill()
         (end,) = until(lambda: [one for one in audit(broker) if one["event"] == "end"])
         assert (end["outcome"], end["who"], end["decision"]) == ("commit", "resolver", "commit")
-        assert [one.value for one in records_of(broker, "out")] == [b"order-1"]
+        assert [one.value for one in committed_records(broker.bootstrap, "out")] == [b"order-1"]
         assert len(source.asked) == 1
 
 
@@ -255,7 +236,7 @@ def test_a_clients_end_beside_the_answer_has_one_outcome(
                 until(lambda token=token: str(token) in source.asked)  # type: ignore[misc]
             coordinator.complete(token, commit=True)
             assert coordinator.outcome(token) is Outcome.COMMITTED
-        assert sorted(one.value.decode() for one in records_of(broker, "out")) == names
+        assert sorted(one.value.decode() for one in committed_records(broker.bootstrap, "out")) == names
         assert "outcome_contradicts_decision" not in broker.output
 
 
@@ -317,7 +298,7 @@ def test_a_committed_record_of_this_broker_decides(
         until(lambda: len([one for one in audit(broker) if one["event"] == "end"]) == 2)
         outcomes = {one["id"]: one["outcome"] for one in audit(broker) if one["event"] == "end"}
         assert outcomes == {listed.transactional_id: "commit", left_out.transactional_id: "abort"}
-        assert [one.value for one in records_of(broker, "out")] == [b"order-listed"]
+        assert [one.value for one in committed_records(broker.bootstrap, "out")] == [b"order-listed"]
 
 
 def test_settings_that_cannot_work_are_refused_at_the_start_in_words(tmp_path: Path, source: AnsweringSource) -> None:

@@ -15,7 +15,6 @@ from typing import Any, Self
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
-from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from fencepost.broker.cli.commands import fencepost
@@ -26,6 +25,7 @@ from fencepost.two_phase import Coordinator, Token, confluent_producer, prepare
 from scripts.apache_kafka import ApacheKafka
 from tests.support.answering_source import AnsweringSource
 from tests.support.broker_process import ROOT, BrokerProcess
+from tests.support.committed_records import committed_records
 from tests.support.decision_topic import KEY, create_decisions, write_decision
 from tests.support.missing_tools import require_apache_kafka
 from tests.support.secured_broker import STANDARD_AUTHORIZER
@@ -138,29 +138,9 @@ def prepared(bootstrap: str, producers: list[Any], topic: str, name: str, timeou
     return prepare(producer)
 
 
-def records_of(bootstrap: str, topic: str) -> list[Any]:
-    consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap, isolation_level="read_committed", allow_auto_create_topics=False
-    )
-    try:
-        place = TopicPartition(topic, 0)
-        if not consumer.partitions_for_topic(topic):
-            return []
-        consumer.assign([place])
-        consumer.seek_to_beginning(place)
-        end = consumer.end_offsets([place])[place]
-        found: list[Any] = []
-        while consumer.position(place) < end:
-            for records in consumer.poll(timeout_ms=100).values():
-                found += records
-        return found
-    finally:
-        consumer.close()
-
-
 def audit(bootstrap: str, name: str) -> list[Any]:
     """The records about a test's ids."""
-    values = [json.loads(record.value) for record in records_of(bootstrap, AUDIT_TOPIC)]
+    values = [json.loads(record.value) for record in committed_records(bootstrap, AUDIT_TOPIC)]
     return [value for value in values if value["id"].startswith(name)]
 
 
@@ -193,7 +173,7 @@ def test_prepared_transactions_are_ended_as_their_source_says(
         open_ids = [one.token.transactional_id for one in coordinator.in_doubt(f"(other-)?{name}.*")]
         assert open_ids == [other.transactional_id]
         coordinator.complete(other, commit=False)
-    values = sorted(record.value.decode() for record in records_of(bootstrap, name))
+    values = sorted(record.value.decode() for record in committed_records(bootstrap, name))
     assert values == ([token.transactional_id for token in tokens] if is_left else [])
     assert sorted(source.asked) == sorted(map(str, tokens))
 
@@ -221,8 +201,8 @@ def test_a_check_back_that_is_killed_goes_on_counting_parks_and_takes_the_comman
         writer.produce(STATE_TOPIC, entry.encoded_value(), entry.key, partition=0)
         assert writer.flush(20) == 0
         until(lambda: [one for one in audit(bootstrap, name) if one["event"] == "end"])
-        assert [record.value.decode() for record in records_of(bootstrap, name)] == [token.transactional_id]
-        journal = read_journal({one.key.decode(): one.value for one in records_of(bootstrap, STATE_TOPIC)})
+        assert [record.value.decode() for record in committed_records(bootstrap, name)] == [token.transactional_id]
+        journal = read_journal({one.key.decode(): one.value for one in committed_records(bootstrap, STATE_TOPIC)})
         assert (journal.cases, journal.commands) == ({}, [])
 
 
@@ -268,7 +248,7 @@ def test_a_committed_record_of_the_same_cluster_decides(
         until(lambda: len([one for one in audit(bootstrap, name) if one["event"] == "end"]) == 2)
     outcomes = {one["id"]: one["outcome"] for one in audit(bootstrap, name) if one["event"] == "end"}
     assert outcomes == {listed.transactional_id: "commit", left_out.transactional_id: "abort"}
-    assert [record.value.decode() for record in records_of(bootstrap, name)] == [listed.transactional_id]
+    assert [record.value.decode() for record in committed_records(bootstrap, name)] == [listed.transactional_id]
     assert source.asked == []
 
 
