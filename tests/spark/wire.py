@@ -26,6 +26,7 @@ from fencepost.protocol.headers import (
 from fencepost.protocol.messages import REQUESTS, RESPONSES
 from fencepost.protocol.record_batch import iterate_batches, read_records
 from fencepost.protocol.schema import decode
+from tests.support.closed_loop import close_with_connections
 
 UNDERSTOOD = frozenset(
     {ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS}
@@ -140,7 +141,7 @@ class Wire:
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._serve())
-        self._loop.close()
+        close_with_connections(self._loop)
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._forward, "127.0.0.1", self.port, limit=2**20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from fencepost.two_phase import (
@@ -20,6 +20,7 @@ from fencepost.two_phase import (
     transaction,
     transaction_async,
 )
+from tests.support.closed_loop import close_with_connections
 from tests.testing.clients import QUIET
 from tests.two_phase.databases import Database
 
@@ -191,14 +192,19 @@ class AiokafkaSession(Session):
             run(coordinator.close())
 
     def close(self) -> None:
+        from aiokafka.errors import KafkaError
+
         super().close()
         # An open transaction is left as it is: its client has crashed.
         if not self.loop.is_closed():
             if hasattr(self, "producer"):
-                self.loop.run_until_complete(self.producer.stop())
+                with suppress(
+                    KafkaError
+                ):  # of its last commit, which it goes on with: a later session may have fenced it
+                    self.loop.run_until_complete(self.producer.stop())
                 del self.producer
             gc.collect()  # what aiokafka leaves to the collector wants its event loop
-            self.loop.close()
+            close_with_connections(self.loop)
 
 
 SESSIONS: dict[str, type[Session]] = {
