@@ -198,9 +198,8 @@ class AiokafkaSession(Session):
         # An open transaction is left as it is: its client has crashed.
         if not self.loop.is_closed():
             if hasattr(self, "producer"):
-                with suppress(
-                    KafkaError
-                ):  # of its last commit, which it goes on with: a later session may have fenced it
+                # It goes on with a commit that it has begun, for which a later session may have fenced it.
+                with suppress(KafkaError):
                     self.loop.run_until_complete(self.producer.stop())
                 del self.producer
             gc.collect()  # what aiokafka leaves to the collector wants its event loop
