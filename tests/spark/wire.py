@@ -7,12 +7,11 @@ client does not know it. So a protocol can be stopped between any two of its ste
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from fencepost.history.writer import Call, ClientHistory, HistoryWriter, SendCall
 from fencepost.protocol.api_keys import ApiKey
@@ -26,7 +25,7 @@ from fencepost.protocol.headers import (
 from fencepost.protocol.messages import REQUESTS, RESPONSES
 from fencepost.protocol.record_batch import iterate_batches, read_records
 from fencepost.protocol.schema import decode
-from tests.support.closed_loop import close_with_connections
+from tests.support.loopback_proxy import Conversation, LoopbackProxy
 
 UNDERSTOOD = frozenset(
     {ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS}
@@ -66,8 +65,8 @@ class Hold:
         assert self.reached.wait(HOLD_TIMEOUT_S), "nothing came to the point where it should be held"
 
 
-class Wire:
-    """The proxy: listens on `port` and forwards to `upstream_port`; a context manager that runs in its own thread.
+class Wire(LoopbackProxy):
+    """The proxy.
 
     failures: of the proxy itself; they end connections, and should not be.
     history: where sends and ends of transactions are recorded, for topics that `is_recorded` names.
@@ -76,15 +75,10 @@ class Wire:
     def __init__(
         self, port: int, upstream_port: int, history: HistoryWriter, is_recorded: Callable[[str], bool]
     ) -> None:
-        self.port = port
-        self.upstream_port = upstream_port
+        super().__init__(port, upstream_port, "wire")
         self._recorder = _Recorder(history, is_recorded)
         self.failures: list[Exception] = []
         self._holds: list[Hold] = []
-        self._loop = asyncio.new_event_loop()
-        self._started = threading.Event()
-        self._stopping = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="wire", daemon=True)
 
     @property
     def bootstrap(self) -> str:
@@ -127,90 +121,21 @@ class Wire:
             function()
             done.set()
 
-        self._loop.call_soon_threadsafe(run)
+        self.loop.call_soon_threadsafe(run)
         assert done.wait(10)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._started.wait(10)
-        return self
+    def conversation(self) -> Conversation:
+        return _Passage(self.pass_on)
 
-    def __exit__(self, *_exception: object) -> None:
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
+    def failed(self, error: Exception) -> None:
+        self.failures.append(error)
 
-    def _run(self) -> None:
-        self._loop.run_until_complete(self._serve())
-        close_with_connections(self._loop)
-
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._forward, "127.0.0.1", self.port, limit=2**20)
-        self._started.set()
-        await self._stopping.wait()
-        server.close()
-        open_connections = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in open_connections:
-            task.cancel()
-        await asyncio.gather(*open_connections, return_exceptions=True)
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            upstream_reader, upstream_writer = await asyncio.open_connection(
-                "127.0.0.1", self.upstream_port, limit=2**20
-            )
-        except OSError:  # the broker is down, and so are we
-            writer.close()
-            return
-        pending: dict[int, tuple[int, int, Passing | None]] = {}  # by correlation id
-
-        async def copy_requests() -> None:
-            while True:
-                frame = await _read_frame(reader)
-                api_key, version, correlation_id = read_request_start(frame)
-                passing = None
-                if api_key in UNDERSTOOD:
-                    header = read_request_header(frame, request_header_version(api_key, version))
-                    request = decode(REQUESTS[api_key], frame, version, header.body_position)
-                    passing = Passing(ApiKey(api_key), request)
-                    await self._pass(passing)
-                pending[correlation_id] = (api_key, version, passing)
-                upstream_writer.write(struct.pack(">i", len(frame)) + frame)
-                await upstream_writer.drain()
-
-        async def copy_replies() -> None:
-            while True:
-                frame = await _read_frame(upstream_reader)
-                (correlation_id,) = struct.unpack_from(">i", frame)
-                api_key, version, asked = pending.pop(correlation_id)
-                if asked is not None:
-                    _, position = read_response_header(frame, response_header_version(api_key, version))
-                    await self._pass(asked._replace(reply=decode(RESPONSES[api_key], frame, version, position)))
-                writer.write(struct.pack(">i", len(frame)) + frame)
-                await writer.drain()
-
-        directions = [asyncio.create_task(copy_requests()), asyncio.create_task(copy_replies())]
-        try:
-            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            pass  # the proxy is closing
-        finally:
-            for task in directions:
-                task.cancel()
-            outcomes = await asyncio.gather(*directions, return_exceptions=True)
-            for end in (writer, upstream_writer):
-                end.close()
-                with contextlib.suppress(OSError):
-                    await end.wait_closed()
-        for outcome in outcomes:
-            if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.IncompleteReadError | OSError):
-                self.failures.append(outcome)
-
-    async def _pass(self, passing: Passing) -> None:
+    async def pass_on(self, passing: Passing) -> None:
         if passing.is_reply:
             self._recorder.replied(passing)
         for hold in list(self._holds):
             if hold.matches(passing):
-                waiting = self._loop.create_future()
+                waiting = self.loop.create_future()
                 hold.waiting.append(waiting)
                 hold.reached.set()
                 await waiting
@@ -220,9 +145,29 @@ class Wire:
             self._recorder.asked(passing)
 
 
-async def _read_frame(reader: asyncio.StreamReader) -> bytes:
-    (length,) = struct.unpack(">i", await reader.readexactly(4))
-    return await reader.readexactly(length)
+class _Passage(Conversation):
+    """A connection whose requests and replies are decoded, where they are among those that are understood."""
+
+    def __init__(self, pass_on: Callable[[Passing], Awaitable[None]]) -> None:
+        self._pass_on = pass_on
+        self._pending: dict[int, tuple[int, int, Passing | None]] = {}  # by correlation id
+
+    async def request(self, frame: bytes) -> None:
+        api_key, version, correlation_id = read_request_start(frame)
+        passing = None
+        if api_key in UNDERSTOOD:
+            header = read_request_header(frame, request_header_version(api_key, version))
+            request = decode(REQUESTS[api_key], frame, version, header.body_position)
+            passing = Passing(ApiKey(api_key), request)
+            await self._pass_on(passing)
+        self._pending[correlation_id] = (api_key, version, passing)
+
+    async def reply(self, frame: bytes) -> None:
+        (correlation_id,) = struct.unpack_from(">i", frame)
+        api_key, version, asked = self._pending.pop(correlation_id)
+        if asked is not None:
+            _, position = read_response_header(frame, response_header_version(api_key, version))
+            await self._pass_on(asked._replace(reply=decode(RESPONSES[api_key], frame, version, position)))
 
 
 class _Recorder:
