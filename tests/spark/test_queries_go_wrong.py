@@ -14,22 +14,14 @@ from tests.spark.world import BATCH_ROWS, Flow, Point, Spark, world
 
 ROW = str(BATCH_ROWS + 10)  # in the middle of a task of the second batch
 
+BROKERS = [pytest.param("fencepost", marks=pytest.mark.spark), pytest.param("kafka", marks=pytest.mark.long)]
 
-@pytest.mark.spark
+
 @pytest.mark.timeout(900)
-def test_stops_and_failures_in_a_batch_are_mended_by_the_next_start(tmp_path: Path) -> None:
-    check_failures("fencepost", tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_stops_and_failures_in_a_batch_are_mended_by_the_next_start_on_kafka(tmp_path: Path) -> None:
-    check_failures("kafka", tmp_path)
-
-
-def check_failures(kind: str, folder: Path) -> None:
-    with world(kind, folder) as here, here.spark() as spark:
-        flag = folder / "failing-row"
+@pytest.mark.parametrize("kind", BROKERS)
+def test_stops_and_failures_in_a_batch_are_mended_by_the_next_start(kind: str, tmp_path: Path) -> None:
+    with world(kind, tmp_path) as here, here.spark() as spark:
+        flag = tmp_path / "failing-row"
         flag.write_text(ROW)
         stopped = here.flow("stopped")
         retried = here.flow("retried", transformation="failing_once", flag=str(flag))
@@ -77,26 +69,16 @@ def check_refusals(spark: Spark, flow: Flow, other: Flow) -> None:
     }
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_broker_that_is_killed_in_a_batch_is_waited_for(tmp_path: Path) -> None:
-    check_killed_broker("fencepost", tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_a_kafka_that_is_killed_in_a_batch_is_waited_for(tmp_path: Path) -> None:
-    check_killed_broker("kafka", tmp_path)
-
-
-def check_killed_broker(kind: str, folder: Path) -> None:
+@pytest.mark.parametrize("kind", BROKERS)
+def test_a_broker_that_is_killed_in_a_batch_is_waited_for(kind: str, tmp_path: Path) -> None:
     points = {
         "task-sends": lambda sink: Point(sink, "task", ApiKey.PRODUCE),
         "prepared": prepared,
         "decided": decided,
         "between-the-tokens": between_the_tokens,
     }
-    with world(kind, folder) as here, here.spark() as spark:
+    with world(kind, tmp_path) as here, here.spark() as spark:
         flows = [here.flow(name) for name in points]
         holds = [here.wire.hold(points[flow.name](flow.sink)) for flow in flows]
         for flow in flows:
