@@ -7,6 +7,7 @@ predecessor cannot commit to the database what its successor has decided to abor
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import Any, NoReturn, Protocol
 
 from fencepost.two_phase.tokens import Fenced, MisuseError, NeedsRecovery, Token
@@ -58,7 +59,7 @@ class PreparedLog(Protocol):
         """
 
 
-class _SqlLog:
+class _SqlLog(ABC):
     """The statements, for a DB-API connection.
 
     placeholder: of the driver's parameters. locking: what makes a SELECT lock its rows, for a database that needs it.
@@ -163,19 +164,21 @@ class _SqlLog:
             f"another session has claimed {transactional_id}: this one can commit nothing any more, end it", token
         )
 
+    @abstractmethod
     def _open(self, connection: Any) -> None:
         """Check that a connection can be used and has no transaction; the next statement begins one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _mark(self, connection: Any) -> None:
         """Mark the transaction in progress in a way that its end removes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _is_marked(self, connection: Any) -> bool:
-        raise NotImplementedError
+        """Whether the transaction in progress is the one that was marked."""
 
+    @abstractmethod
     def _is_missing_table(self, error: Exception) -> bool:
-        raise NotImplementedError
+        """Whether a statement failed because the table does not exist."""
 
     def _execute(self, connection: Any, statement: str, *parameters: object) -> Any:
         cursor = connection.cursor()

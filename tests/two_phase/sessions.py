@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -28,7 +29,7 @@ Security = dict[str, Any]
 """Options of kafka-python for TLS and SASL; each session gives its client what they mean there."""
 
 
-class Session:
+class Session(ABC):
     """One session, from `start` to `close`."""
 
     def __init__(
@@ -58,11 +59,13 @@ class Session:
         with self.coordinator() as coordinator:
             self.generation = start_session(self.producer, coordinator, self.log, self.connection, timeout_s=30)
 
+    @abstractmethod
     def make_producer(self) -> Any:
-        raise NotImplementedError
+        """A producer of the client, before its first request."""
 
+    @abstractmethod
     def send(self, value: str) -> None:
-        raise NotImplementedError
+        """Produce a record in the transaction."""
 
     def begin(self) -> None:
         self.producer.begin_transaction()

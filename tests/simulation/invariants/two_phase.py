@@ -6,6 +6,7 @@ what the one before had open.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
@@ -35,7 +36,7 @@ FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode
 Pair = tuple[int, int]
 
 
-class _StateLogInvariant(Invariant):
+class _StateLogInvariant(Invariant, ABC):
     """Looks at each record of `__transaction_state` together with the one before it about the same id."""
 
     def __init__(self, evidence: Evidence) -> None:
@@ -55,8 +56,9 @@ class _StateLogInvariant(Invariant):
             self._last = {name: found[-1] for name, found in self.evidence.transactions.records.items()}
         return ()
 
+    @abstractmethod
     def followed(self, before: StateRecord | None, record: StateRecord) -> Iterator[Violation]:
-        raise NotImplementedError
+        """What is wrong with a record after the one before it of the same transactional id."""
 
 
 class PairsOfTheirOwn(_StateLogInvariant):
