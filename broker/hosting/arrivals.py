@@ -40,5 +40,5 @@ class Arrivals(Protocol):
         ...
 
     def all_left_off(self) -> Mapping[TopicPartition, LeftOff]:
-        """How the partitions that this node leads were left by other nodes, as far as that is known."""
+        """How the node that led a partition before this one has left its log. No entry: nothing is stored about it."""
         ...

@@ -150,7 +150,7 @@ def read_journal(records: Mapping[str, bytes | None]) -> Journal:
 
 
 def resolver_of(journal: Journal, transactional_id: str) -> str | None:
-    """The name of the resolver that is asked about an id, as far as the journal knows."""
+    """The name of the resolver that the journal names for an id; None if it names none."""
     for name, fields in journal.resolvers.items():
         if any(fnmatchcase(transactional_id, glob) for glob in fields["ids"]):
             return name

@@ -159,7 +159,7 @@ class CheckBack:
         )
 
     async def _is_open(self, case: Case) -> bool:
-        """Whether a transaction is still open, as far as anybody can say.
+        """Ask the coordinator whether a transaction is still open; if it cannot be asked, assume that it is.
 
         A service that was only slow may have ended it meanwhile. The source's answer is then about something else: a
         claim, for one, says abort because it finds nothing that waits for a commit.

@@ -32,7 +32,7 @@ class Query:
     """From a topic through a sink into another topic.
 
     transformation: a name of `TRANSFORMATIONS`.
-    partitions: into how many tasks the rows are spread; 0 for as many as the source has.
+    partitions: the number of tasks that write the rows; 0 for one task for each partition of the source.
     flag: a file that `failing` transformations look for.
     options: of the sink.
     output_mode: "update" goes through `foreachBatch`.

@@ -1,5 +1,4 @@
-"""Processes, their locks and the directories of partitions, as far as leases need them: a model to try any order of
-events in.
+"""A model of processes, their locks and the directories of partitions, to try events on leases in any order.
 
 The store is the table itself: each event reads and changes it in one step, as in one transaction. What a process knows
 of it may be old.
