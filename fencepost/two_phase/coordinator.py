@@ -23,6 +23,8 @@ from fencepost.two_phase.tokens import (
 )
 
 T = TypeVar("T")
+Receive = Callable[[], tuple[bytes, Exception | None]]
+"""Receive what there is from a socket of kafka-python: data, and why the connection ended, if it has."""
 
 TWO_PHASE_TIMEOUT_MS = 2_147_483_647
 PAUSE_S = 0.1
@@ -289,6 +291,12 @@ def _admin_client(options: dict[str, Any], reason_timeout_ms: int) -> Any:
         client = KafkaNetClient(**config)
         manager = client._manager  # noqa: SLF001  # it has no public way
         bootstrap = manager._do_bootstrap  # noqa: SLF001
+        build_transport = manager._build_transport  # noqa: SLF001
+
+        async def transport_that_reads_all(*arguments: Any, **options: Any) -> Any:
+            transport = await build_transport(*arguments, **options)
+            transport._sock_recv = _data_before_the_end(transport._sock_recv)  # noqa: SLF001
+            return transport
 
         async def ask_first(deadline: float | None) -> Any:
             reasons.extend(await _why_not_connected(manager, reason_timeout_ms))
@@ -296,6 +304,7 @@ def _admin_client(options: dict[str, Any], reason_timeout_ms: int) -> Any:
                 _raise_if_refused(reason, options)
             return await bootstrap(deadline and max(deadline, time.monotonic() + LEAST_BOOTSTRAP_S))
 
+        manager._build_transport = transport_that_reads_all  # noqa: SLF001
         manager._do_bootstrap = ask_first  # noqa: SLF001
         return client
 
@@ -310,6 +319,26 @@ def _admin_client(options: dict[str, Any], reason_timeout_ms: int) -> Any:
             raise KafkaConnectionError(str(reasons[-1])) from error
         raise
     return admin
+
+
+def _data_before_the_end(receive: Receive) -> Receive:
+    """Have a transport of kafka-python deliver the data that it receives together with the end of the connection.
+
+    It would drop them: with the reply that refuses a login, which Apache Kafka sends right before it closes, the reason
+    is lost, and the client tries again for ever.
+    """
+    ends: list[Exception] = []
+
+    def received() -> tuple[bytes, Exception | None]:
+        if ends:
+            return b"", ends.pop()
+        data, end = receive()
+        if data and end is not None:
+            ends.append(end)  # a socket at its end stays readable, so this is read next
+            return data, None
+        return data, end
+
+    return received
 
 
 async def _why_not_connected(manager: Any, timeout_ms: int) -> list[Exception]:

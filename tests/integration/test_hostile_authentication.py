@@ -369,7 +369,7 @@ def test_failures_take_longer_and_longer_but_not_for_those_who_know_their_passwo
                 connection.send_bytes(HANDSHAKE + token(b"\0alice\0wrong"))
                 replies(connection)
                 taken_s.append(time.monotonic() - began_s)
-        assert min(taken_s) >= 0.02
+        assert min(taken_s) >= 0.018  # of 20 ms: the event loop's clock counts in milliseconds, and may be one behind
         assert sum(taken_s[:10]) < taken_s[-1] * 10
         assert taken_s[-1] > 0.3
         began_s = time.monotonic()

@@ -22,6 +22,7 @@ PARTITIONS = 30
 """As many as make it certain that each of three nodes leads some."""
 SETTINGS = {"transaction.state.log.num.partitions": "6", "offsets.topic.num.partitions": "6"}
 PATIENCE_S = 30.0
+NO_LEADER = -1
 T = TypeVar("T")
 
 
@@ -55,6 +56,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcesses]:
 def create(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+    until(lambda: NO_LEADER not in leaders(bootstrap, topic))
 
 
 def leaders(bootstrap: str, topic: str = "orders") -> list[int]:
