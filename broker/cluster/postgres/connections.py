@@ -1,0 +1,156 @@
+"""Connections to the PostgreSQL of a cluster: its address, its settings per session, and what its errors mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+from fencepost.broker.storage.disk import NoRoomError, StorageError
+
+Connection: TypeAlias = asyncpg.Connection
+
+DEFAULT_SCHEMA: Final = "fencepost"
+SCHEMES: Final = ("postgresql", "postgres")
+_SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+
+CONNECT_TIMEOUT_S: Final = 5.0
+STATEMENT_TIMEOUT_S: Final = 10.0
+"""The longest a statement runs, where its connection names nothing shorter."""
+IDLE_IN_TRANSACTION_S: Final = 2.0
+"""PostgreSQL ends a session that holds locks and sends nothing: its process may be stopped or gone."""
+KEEPALIVE_S: Final = 5
+"""After this silence PostgreSQL asks whether the other machine is still there, and ends the session after 3 questions
+without an answer."""
+
+_PASSING: Final = (
+    "08",  # connection exceptions
+    "25006",  # read-only: a standby, perhaps about to be promoted
+    "25P03",  # idle in a transaction for too long
+    "40",  # rolled back: serialization failure, deadlock
+    "53300",  # too many connections
+    "55P03",  # lock not available
+    "57",  # cancelled, shutting down, starting up, database dropped
+)
+"""SQLSTATEs, or their beginnings, after which the same statement may succeed."""
+_FULL: Final = "53100"
+
+
+class UnavailableError(StorageError):
+    """PostgreSQL cannot be reached now, or has not answered. What was asked of it may have been done.
+
+    The caller may ask again; a change must be looked for, or be one that can be made twice.
+    """
+
+
+class DeposedError(StorageError):
+    """The lease of this node is lost, and other nodes may lead what it led: it must stop answering as a leader."""
+
+
+@dataclass(frozen=True)
+class PostgresAddress:
+    """Where a cluster's PostgreSQL is. url: with its password, so it is shown nowhere; shown: host and database.
+
+    schema: holds the tables of one cluster; `search_path` in the URL, else `fencepost`.
+    """
+
+    url: str = field(repr=False)
+    shown: str
+    schema: str = DEFAULT_SCHEMA
+
+    @property
+    def channel(self) -> str:
+        """The channel on which changes are announced."""
+        return f"{self.schema}_changes"
+
+
+def parse_address(url: str) -> PostgresAddress:
+    """Parse `postgresql://user:password@host:port/database?option=value`. Raises ValueError, without the password.
+
+    Several hosts may be named, separated by commas: the one that accepts writes is used.
+    """
+    form = "expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+    try:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    except ValueError:
+        raise ValueError(f"it cannot be read as a URL; {form}") from None
+    if parts.scheme not in SCHEMES:
+        raise ValueError(f"it begins with {parts.scheme + '://' if parts.scheme else 'no scheme'!r}; {form}")
+    schema = options.pop("search_path", DEFAULT_SCHEMA)
+    if not _SCHEMA_NAME.fullmatch(schema):
+        raise ValueError(
+            f"search_path names the schema {schema!r}; expected one name of at most 40 lower-case letters, digits and _"
+        )
+    _, _, hosts = parts.netloc.rpartition("@")
+    shown_hosts = hosts or options.get("host", "localhost")
+    database = parts.path.removeprefix("/") or options.get("dbname", options.get("database", ""))
+    shown = f"{shown_hosts}/{database}" if schema == DEFAULT_SCHEMA else f"{shown_hosts}/{database}, schema {schema}"
+    rest = urlunsplit((*parts[:3], urlencode(options, quote_via=quote), ""))
+    return PostgresAddress(rest, shown, schema)
+
+
+async def connect(
+    address: PostgresAddress, *, application_name: str, statement_timeout_s: float = STATEMENT_TIMEOUT_S
+) -> Connection:
+    """Open a connection whose statements find the cluster's tables without naming the schema.
+
+    application_name: names the node's incarnation, so that another node can end its sessions.
+    A commit on it is acknowledged when it is durable, whatever the server's default is.
+    Raises UnavailableError; StorageError where trying again does not help.
+    """
+    with translated(address):
+        connection = await asyncpg.connect(
+            address.url,
+            timeout=CONNECT_TIMEOUT_S,
+            target_session_attrs="read-write",
+            server_settings={
+                "application_name": application_name,
+                "search_path": address.schema,
+                "statement_timeout": _milliseconds(statement_timeout_s),
+                "idle_in_transaction_session_timeout": _milliseconds(IDLE_IN_TRANSACTION_S),
+                "tcp_keepalives_idle": str(KEEPALIVE_S),
+                "tcp_keepalives_interval": str(KEEPALIVE_S),
+                "tcp_keepalives_count": "3",
+                "timezone": "UTC",
+            },
+        )
+        # `off` acknowledges what a crash loses, `local` what a fail-over to a synchronous standby loses.
+        if await connection.fetchval("SELECT current_setting('synchronous_commit')") in ("off", "local"):
+            await connection.execute("SET synchronous_commit = on")
+    return connection
+
+
+@contextmanager
+def translated(address: PostgresAddress) -> Iterator[None]:
+    """Raise the errors of asyncpg as those of `storage_error`."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        raise storage_error(error, address) from error
+
+
+def storage_error(error: BaseException, address: PostgresAddress) -> StorageError:
+    """What an error of asyncpg means for the caller: UnavailableError, NoRoomError, or a StorageError that stays."""
+    reason = str(error).strip() or type(error).__name__
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        if state.startswith(_FULL):
+            return NoRoomError(f"the disk of PostgreSQL at {address.shown} is full: {reason}")
+        if state.startswith(_PASSING):
+            return UnavailableError(f"PostgreSQL at {address.shown} does not answer: {reason}")
+        return StorageError(f"PostgreSQL at {address.shown} refuses: {reason}")
+    if isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError):
+        return UnavailableError(f"PostgreSQL at {address.shown} cannot be reached: {reason}")
+    return StorageError(f"PostgreSQL at {address.shown}: {reason}")
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(round(seconds * 1000))

@@ -1,0 +1,266 @@
+"""The tables of a cluster in PostgreSQL: the first node that starts creates them, and upgrades those of older versions.
+
+All are in one schema per cluster; sessions find them through `search_path`. Which code writes which rows:
+
+    cluster, nodes, fences, topics, deletions, partitions, documents   the metadata and the leases
+    tail, tail_objects                                                 flushes of the node that holds the fence
+    segments, garbage                                                  sealing, retention and the sweep
+    changes                                                            triggers, for all nodes to follow
+
+A transaction locks rows in one order: the schema's advisory lock (`PLACING`), nodes, fences, partitions, all others.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, translated
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.metadata.store import new_cluster_id
+from fencepost.broker.storage.disk import StorageError
+
+log = get_logger(__name__)
+
+FORMAT: Final = 1
+
+TOPICS, DOCUMENTS, PLACEMENT = "topics", "documents", "placement"
+"""Kinds of changes: the rows of `changes`."""
+
+PREPARING: Final = 1
+PLACING: Final = 2
+"""Advisory locks of a schema: PREPARING while tables are created, PLACING while leaders are decided and stored, so that
+no two nodes decide from the same state."""
+
+_TABLES: Final = """
+CREATE TABLE cluster (
+    one int PRIMARY KEY CHECK (one = 1),
+    cluster_id text NOT NULL,
+    format int NOT NULL
+);
+
+-- Each node that was ever seen. Its lease is renewed every second: an update that touches no index.
+CREATE TABLE nodes (
+    node_id int PRIMARY KEY CHECK (node_id >= 0),
+    incarnation uuid NOT NULL UNIQUE,
+    state text NOT NULL CHECK (state IN ('alive', 'leaving', 'gone')),
+    listeners jsonb NOT NULL,
+    rack text,
+    lease_until timestamptz NOT NULL,
+    since timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+-- A flush locks the row of its node FOR SHARE; a start or a take-over raises it, and refuses all older flushes. Apart
+-- from nodes, so that renewing a lease never waits for a flush.
+CREATE TABLE fences (
+    node_id int PRIMARY KEY,
+    fence bigint NOT NULL CHECK (fence >= 0)
+);
+
+CREATE TABLE topics (
+    name text PRIMARY KEY,
+    topic_id uuid NOT NULL UNIQUE,
+    partition_count int NOT NULL CHECK (partition_count > 0),
+    configs jsonb NOT NULL
+);
+
+CREATE TABLE deletions (
+    topic_id uuid PRIMARY KEY,
+    name text NOT NULL,
+    partition_count int NOT NULL,
+    configs jsonb NOT NULL
+);
+
+-- One row for each partition of each topic. Its records are those of its segments, up to sealed_end, and of its tail.
+CREATE TABLE partitions (
+    topic_id uuid NOT NULL,
+    partition int NOT NULL CHECK (partition >= 0),
+    leader int REFERENCES nodes,
+    leader_epoch int NOT NULL CHECK (leader_epoch >= 0),
+    wanted int,
+    log_start_offset bigint NOT NULL DEFAULT 0 CHECK (log_start_offset >= 0),
+    sealed_end bigint NOT NULL DEFAULT 0 CHECK (sealed_end >= 0),
+    epochs bytea NOT NULL DEFAULT '',
+    cleaned_to bigint NOT NULL DEFAULT 0 CHECK (cleaned_to >= 0),
+    PRIMARY KEY (topic_id, partition)
+) WITH (fillfactor = 70);
+CREATE INDEX partitions_of_leader ON partitions (leader);
+
+CREATE TABLE segments (
+    topic_id uuid NOT NULL,
+    partition int NOT NULL,
+    base_offset bigint NOT NULL,
+    end_offset bigint NOT NULL,
+    object uuid NOT NULL UNIQUE,
+    size_bytes bigint NOT NULL,
+    max_timestamp_ms bigint NOT NULL,
+    has_aborted boolean NOT NULL,
+    leader_epoch int NOT NULL,
+    PRIMARY KEY (topic_id, partition, base_offset),
+    CHECK (end_offset > base_offset)
+);
+
+-- What a flush has appended to one segment's file: the bytes, or where they are in an object. No foreign key: it would
+-- cost a lock per row. Two leaders whose flushes both got through would collide on the key.
+CREATE TABLE tail (
+    topic_id uuid NOT NULL,
+    partition int NOT NULL,
+    segment_base bigint NOT NULL,
+    position bigint NOT NULL,
+    length int NOT NULL,
+    base_offset bigint NOT NULL,
+    end_offset bigint NOT NULL,
+    leader_epoch int NOT NULL,
+    node_id int NOT NULL,
+    fence bigint NOT NULL,
+    sequence bigint NOT NULL,
+    object uuid,
+    object_position int,
+    content bytea,
+    PRIMARY KEY (topic_id, partition, base_offset),
+    CHECK ((content IS NULL) <> (object IS NULL)),
+    CHECK ((object IS NULL) = (object_position IS NULL)),
+    CHECK (end_offset > base_offset)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_vacuum_cost_delay = 0,
+    toast.autovacuum_vacuum_scale_factor = 0.05,
+    toast.autovacuum_vacuum_cost_delay = 0
+);
+-- Batches are compressed by their producers, if at all.
+ALTER TABLE tail ALTER COLUMN content SET STORAGE EXTERNAL;
+
+CREATE TABLE tail_objects (
+    object uuid PRIMARY KEY,
+    node_id int NOT NULL,
+    size_bytes bigint NOT NULL
+);
+
+-- Names of objects that no row names any more. They are removed when no fetch can be reading them.
+CREATE TABLE garbage (
+    name text PRIMARY KEY,
+    since timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE documents (
+    key text PRIMARY KEY,
+    value bytea NOT NULL,
+    version bigint NOT NULL
+);
+
+-- How often each kind of row has changed. A number that was seen is never seen with other content: the row is locked
+-- until the change is committed.
+CREATE TABLE changes (
+    kind text PRIMARY KEY,
+    count bigint NOT NULL
+) WITH (fillfactor = 50);
+INSERT INTO changes VALUES ('topics', 0), ('documents', 0), ('placement', 0);
+"""
+
+_COUNTING: Final = """
+CREATE FUNCTION count_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('UPDATE %I.changes SET count = count + 1 WHERE kind = $1', TG_TABLE_SCHEMA) USING TG_ARGV[0];
+    PERFORM pg_notify(TG_TABLE_SCHEMA || '_changes', TG_ARGV[0]);
+    RETURN NULL;
+END
+$$;
+"""
+
+_COUNTED: Final = {
+    "topics": (TOPICS, "UPDATE"),
+    "documents": (DOCUMENTS, "UPDATE"),
+    # Not the lease itself, nor what sealing and retention write.
+    "nodes": (PLACEMENT, "UPDATE OF incarnation, state, listeners, rack"),
+    "partitions": (PLACEMENT, "UPDATE OF leader, leader_epoch, wanted"),
+}
+"""Tables whose changes are counted: by kind, and which updates count. A trigger, so that no statement can forget to."""
+
+_UPGRADES: Final[dict[int, str]] = {}
+"""What turns the tables of a format into those of the next."""
+
+
+def _creation() -> str:
+    triggers = "".join(
+        f"CREATE TRIGGER {table}_changed AFTER INSERT OR DELETE OR {update} ON {table} "
+        f"FOR EACH STATEMENT EXECUTE FUNCTION count_change('{kind}');\n"
+        for table, (kind, update) in _COUNTED.items()
+    )
+    return f"{_TABLES}{_COUNTING}{triggers}"
+
+
+async def prepare(connection: Connection, address: PostgresAddress) -> None:
+    """Create the tables where there are none, or upgrade them, and refuse those of a later version.
+
+    Several nodes may do this at the same time. Raises StorageError.
+    """
+    with translated(address):
+        async with connection.transaction():
+            await lock(connection, PREPARING)
+            found = await connection.fetchval("SELECT to_regclass('cluster')")
+            if found is None:
+                await _create(connection, address)
+            else:
+                await _upgrade(connection, address)
+
+
+async def lock(connection: Connection, which: int) -> None:
+    """Wait for one of the schema's advisory locks; the transaction's end gives it back."""
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtext(current_setting('search_path')), $1)", which)
+
+
+async def _create(connection: Connection, address: PostgresAddress) -> None:
+    # A schema that an administrator has made needs no right to create one.
+    if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", address.schema):
+        await connection.execute(f"CREATE SCHEMA {address.schema}")
+    await connection.execute(_creation())
+    cluster_id = new_cluster_id()
+    await connection.execute("INSERT INTO cluster VALUES (1, $1, $2)", cluster_id, FORMAT)
+    log.info("cluster_founded", at=address.shown, cluster_id=cluster_id)
+
+
+async def _upgrade(connection: Connection, address: PostgresAddress) -> None:
+    found = await connection.fetchval("SELECT format FROM cluster")
+    if found is None:
+        raise StorageError(
+            f"the tables of PostgreSQL at {address.shown} hold no cluster id: they were restored in part; "
+            "restore all of them"
+        )
+    if found > FORMAT:
+        raise StorageError(
+            f"the tables of PostgreSQL at {address.shown} have format {found}, this broker reads format {FORMAT}; "
+            "start the version of the broker that wrote them"
+        )
+    for version in range(found, FORMAT):
+        await connection.execute(_UPGRADES[version])
+        log.info("cluster_tables_upgraded", at=address.shown, format=version + 1)
+    if found < FORMAT:
+        await connection.execute("UPDATE cluster SET format = $1", FORMAT)
+
+
+async def require_durability(connection: Connection, address: PostgresAddress) -> None:
+    """Refuse a PostgreSQL that loses what it has acknowledged when its machine fails. Raises StorageError.
+
+    What only a fail-over may lose is logged: an administrator may have other means against it.
+    """
+    with translated(address):
+        unsafe = [
+            name
+            for name in ("fsync", "full_page_writes")
+            if await connection.fetchval("SELECT current_setting($1)", name) == "off"
+        ]
+        standbys = await connection.fetchval("SELECT count(*) FROM pg_stat_replication")
+        synchronous = await connection.fetchval("SELECT current_setting('synchronous_standby_names')")
+    if unsafe:
+        raise StorageError(
+            f"PostgreSQL at {address.shown} has {' and '.join(f'{name} = off' for name in unsafe)}: a crash of its "
+            "machine would lose acknowledged records. Set it to on, and start the broker again"
+        )
+    if standbys and not synchronous:
+        log.error(
+            "fail_over_may_lose_records",
+            at=address.shown,
+            standbys=standbys,
+            reason="synchronous_standby_names is empty: a standby that takes over may lack acknowledged records",
+            remedy="name the standbys in synchronous_standby_names, or never fail over to one that lags",
+        )

@@ -1,0 +1,71 @@
+"""Addresses of a cluster's PostgreSQL, and what its errors mean."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from fencepost.broker.cluster.postgres.connections import UnavailableError, connect, parse_address, storage_error
+from fencepost.broker.storage.disk import NoRoomError, StorageError
+
+HERE = parse_address("postgresql://fencepost:secret@db.example:5433/brokers?sslmode=require")
+
+
+def test_an_address_is_shown_without_its_password() -> None:
+    assert HERE.shown == "db.example:5433/brokers"
+    assert HERE.schema == "fencepost"
+    assert "sslmode=require" in HERE.url
+    assert "secret" not in repr(HERE)
+
+
+def test_an_address_may_name_its_schema_and_several_hosts() -> None:
+    address = parse_address("postgres://a,b:5433/brokers?search_path=second&application_name=x")
+    assert address.shown == "a,b:5433/brokers, schema second"
+    assert (address.schema, address.channel) == ("second", "second_changes")
+    assert "search_path" not in address.url
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("mysql://user:secret@db/brokers", "begins with 'mysql://'"),
+        ("db/brokers", "begins with 'no scheme'"),
+        ("postgresql://user:secret@db/brokers?search_path=a,b", "schema 'a,b'"),
+        ("postgresql://user:secret@[db/brokers", "cannot be read as a URL"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_without_its_password(url: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=r"expected") as refused:
+        parse_address(url)
+    assert problem in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectionRefusedError(), UnavailableError),
+        (TimeoutError(), UnavailableError),
+        (asyncpg.InterfaceError("connection is closed"), UnavailableError),
+        (asyncpg.ConnectionDoesNotExistError("lost"), UnavailableError),
+        (asyncpg.AdminShutdownError("stopped"), UnavailableError),
+        (asyncpg.CannotConnectNowError("starting up"), UnavailableError),
+        (asyncpg.QueryCanceledError("statement timeout"), UnavailableError),
+        (asyncpg.DeadlockDetectedError("deadlock"), UnavailableError),
+        (asyncpg.ReadOnlySQLTransactionError("a standby"), UnavailableError),
+        (asyncpg.DiskFullError("no space left"), NoRoomError),
+        (asyncpg.InvalidPasswordError("wrong password"), StorageError),
+        (asyncpg.UndefinedTableError("no such table"), StorageError),
+    ],
+)
+def test_errors_that_pass_can_be_distinguished_from_those_that_stay(error: Exception, kind: type) -> None:
+    found = storage_error(error, HERE)
+    assert type(found) is kind
+    assert "db.example:5433/brokers" in str(found)
+    assert "secret" not in str(found)
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    address = parse_address("postgresql://user:secret@127.0.0.1:1/brokers")
+    with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1/brokers cannot be reached"):
+        await connect(address, application_name="test")
