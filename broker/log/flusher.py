@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.shared_log import AppendedBytes, SharedLog
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, UnexpectedFailureError
 
 SYNC = Place("sync of logs", Policy.FAIL_PARTITION)
@@ -39,6 +40,10 @@ class Syncable(Protocol):
         """Return what is not durable yet; what is appended after this call belongs to the next sync."""
         ...
 
+    def take_appended(self) -> Sequence[AppendedBytes]:
+        """Return what a shared log has not been given yet. Called in the step of `begin_sync`, and only with one."""
+        ...
+
     def end_sync(self, error: StorageError | None) -> None:
         """Report that what `begin_sync` returned is durable, or the error."""
         ...
@@ -57,12 +62,18 @@ class SyncObserver(Protocol):
 
 
 class Flusher:
-    """Syncs the logs of one log directory. observer: None unless metrics are served."""
+    """Syncs the logs of one log directory.
+
+    shared_log: commits what is appended, in place of syncs of the disk.
+    observer:   None unless metrics are served.
+    """
 
     observer: SyncObserver | None = None
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, shared_log: SharedLog | None = None) -> None:
         self._disk = disk
+        self.shared_log = shared_log
+        self._logs_per_sync = LOGS_PER_SYNC if shared_log is None else shared_log.logs_per_flush
         self._dirty: dict[Syncable, None] = {}
         self._unawaited: dict[Syncable, None] = {}
         self._unawaited_timer: asyncio.TimerHandle | None = None
@@ -113,32 +124,46 @@ class Flusher:
         files: list[LogFile] = []
         directories: dict[str, None] = {}
         dirty = self._dirty
-        if len(dirty) <= LOGS_PER_SYNC:
+        if len(dirty) <= self._logs_per_sync:
             self._dirty = {}
         else:
             # The logs that have waited longest go first.
-            dirty = dict.fromkeys(list(dirty)[:LOGS_PER_SYNC])
+            dirty = dict.fromkeys(list(dirty)[: self._logs_per_sync])
             for log_to_sync in dirty:
                 del self._dirty[log_to_sync]
         for log_to_sync in dirty:
             self._unawaited.pop(log_to_sync, None)
             try:
-                work = log_to_sync.begin_sync()
+                to_sync = log_to_sync.begin_sync()
             except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
                 _fail(log_to_sync, error)
                 continue
-            self._syncing.append((log_to_sync, work))
-            files.extend(work.files)
-            directories.update(dict.fromkeys(work.directories))
+            self._syncing.append((log_to_sync, to_sync))
+            files.extend(to_sync.files)
+            directories.update(dict.fromkeys(to_sync.directories))
         self.sync_count += 1
         if self.observer is not None:
             self.observer.sync_began([log_to_sync for log_to_sync, _ in self._syncing])
         try:
-            sync = asyncio.ensure_future(self._disk.sync(files, tuple(directories)))
+            if self.shared_log is None:
+                work = self._disk.sync(files, tuple(directories))
+            else:
+                work = self.shared_log.commit(self._take_appended())
+            sync = asyncio.ensure_future(work)
             sync.add_done_callback(self._ended)
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             SYNC.failed(error)
             asyncio.get_running_loop().call_soon(self._end, UnexpectedFailureError("the sync", error))
+
+    def _take_appended(self) -> list[AppendedBytes]:
+        """Take what the logs of the sync that begins have appended. A log that fails goes offline."""
+        appended: list[AppendedBytes] = []
+        for log_to_sync, _ in self._syncing:
+            try:
+                appended += log_to_sync.take_appended()
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                _fail(log_to_sync, error)
+        return appended
 
     @SYNC.catches_itself
     def _ended(self, sync: asyncio.Future[None]) -> None:

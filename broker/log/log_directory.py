@@ -34,6 +34,7 @@ from fencepost.broker.log.producer_state import ProducerState
 from fencepost.broker.log.remedies import remedy_offline_partition
 from fencepost.broker.log.room_reserve import RoomReserve
 from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.log.sliced_work import SHORT_SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.log.unreadable_log import is_unreadable
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, Volume
@@ -90,6 +91,7 @@ class LogDirectory:
         off. May change at any time.
     files_move: whether a partition's directory is moved into that of the node that leads it. Then no other node has
         written what is found here at the start; otherwise one may have.
+    shared_log: commits what is appended to all logs, in place of syncs of the disk.
     """
 
     def __init__(
@@ -101,11 +103,12 @@ class LogDirectory:
         flusher: Flusher | None = None,
         cleaner_backoff_ms: int | None = 0,
         files_move: bool = False,
+        shared_log: SharedLog | None = None,
     ) -> None:
         self._path = path
         self._disk = disk
         self._clock = clock
-        self._flusher = flusher or Flusher(disk)
+        self._flusher = flusher or Flusher(disk, shared_log)
         self._recovery_points = OffsetCheckpoint(disk, self._join(RECOVERY_POINT_FILE))
         self._reserve = RoomReserve(disk, self._join(RESERVE_FILE))
         self._log_starts = OffsetCheckpoint(disk, self._join(LOG_START_FILE), reserve=self._reserve)
@@ -246,6 +249,8 @@ class LogDirectory:
         return partition_directories(names)
 
     def _add(self, partition_log: PartitionLog) -> None:
+        if self._flusher.shared_log is not None:
+            partition_log.durability.begin_sharing(partition_log.segments)
         self._logs[partition_log.topic_partition] = partition_log
 
     # Create and delete

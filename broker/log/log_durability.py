@@ -5,7 +5,8 @@ Knows nothing of the log's offsets but those it is given: `PartitionLog` calls i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import NamedTuple
 
 from fencepost.broker.log.flusher import FilesToSync
 from fencepost.broker.log.log_segments import LogSegments
@@ -16,6 +17,14 @@ from fencepost.broker.log.waiters import DurabilityWaiters
 from fencepost.broker.storage.disk import LogFile, StorageError
 
 
+class LogEnd(NamedTuple):
+    """The end of a log: the base offset of its active segment, the size of that, and the offset of the next record."""
+
+    segment_base: int
+    position: int
+    offset: int
+
+
 class LogDurability:
     """What of one log is on the disk, and what the next sync has to bring there.
 
@@ -23,6 +32,7 @@ class LogDurability:
     sync_target:    the offset that the running sync, or the last one, reaches.
     flush_offset:   the log's end when a flush was last requested that no reply waits for.
     flushed_ms:     when the log was last looked at for a flush by time.
+    taken:          with a shared log, the end of what it has been given; else None.
     """
 
     __slots__ = (
@@ -40,6 +50,7 @@ class LogDurability:
         "flushed_ms",
         "recovery_point",
         "sync_target",
+        "taken",
     )
 
     def __init__(self, files: PartitionFiles, *, end_offset: int, recovery_point: int, now_ms: int) -> None:
@@ -47,6 +58,7 @@ class LogDurability:
         self.sync_target = end_offset
         self.flush_offset = end_offset
         self.flushed_ms = now_ms
+        self.taken: LogEnd | None = None
         self._files = files
         self._is_closing = False
         self._is_flush_due = False
@@ -144,6 +156,26 @@ class LogDurability:
         self._discarding_count = 0
         self.recovery_point = max(self.recovery_point, self.sync_target)
         return self.sync_target
+
+    # A shared log
+
+    def begin_sharing(self, segments: LogSegments) -> None:
+        """Give the shared log what is appended from now on: it has what is in the log already."""
+        self.taken = LogEnd(segments.active.base_offset, segments.active.size_bytes, segments.active.next_offset)
+
+    def take_appended(self, segments: LogSegments) -> Iterator[tuple[Segment, int, int]]:
+        """Take what the shared log has not been given yet; yields segments, with the position and the offset from which
+        on they have it."""
+        taken = self.taken
+        assert taken is not None, "the log is shared since it was opened"
+        for segment in segments.from_offset(taken.segment_base):
+            if segment.next_offset <= taken.offset:
+                continue  # all of it was given, and it may have been compacted since
+            if segment.base_offset == taken.segment_base:
+                yield segment, taken.position, taken.offset
+            else:
+                yield segment, 0, segment.base_offset
+        self.begin_sharing(segments)
 
     # Segments that are not part of the log any more
 

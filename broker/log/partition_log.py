@@ -52,6 +52,7 @@ from fencepost.broker.log.producer_work import ProducerWork
 from fencepost.broker.log.run_validation import form_for, prepare_run
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_batches import NO_RECORDS
+from fencepost.broker.log.shared_log import AppendedBytes
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.log.time_search import Search, find_first, find_latest
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
@@ -796,6 +797,25 @@ class PartitionLog:
         if self.is_deleted:
             return FilesToSync((), ())
         return self.durability.begin_sync(self.segments, self.log_end_offset, is_durable=self.config.is_durable)
+
+    def take_appended(self) -> list[AppendedBytes]:
+        """Return to the flusher what the shared log has not been given yet."""
+        if self.is_deleted or self.is_offline:
+            return []
+        return [
+            AppendedBytes(
+                self.topic_partition,
+                self.topic_id,
+                self.leader_epoch,
+                segment.base_offset,
+                position,
+                segment.size_bytes - position,
+                base_offset,
+                segment.next_offset,
+                segment.batches.log,
+            )
+            for segment, position, base_offset in self.durability.take_appended(self.segments)
+        ]
 
     def end_sync(self, error: StorageError | None) -> None:
         """Take note that what `begin_sync` returned is on the disk, or never will be.

@@ -8,6 +8,7 @@ from typing import cast
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.flusher import LOGS_PER_SYNC, FilesToSync, Flusher
+from fencepost.broker.log.shared_log import AppendedBytes
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
 
@@ -40,6 +41,9 @@ class DirtyLog:
 
     def begin_sync(self) -> FilesToSync:
         return FilesToSync([self.file], ["directory"])
+
+    def take_appended(self) -> Sequence[AppendedBytes]:
+        raise AssertionError("there is no shared log")
 
     def end_sync(self, error: StorageError | None) -> None:
         self.ended.append(error)

@@ -1,0 +1,115 @@
+"""The seam to the store of the tails: the ends of all logs, as rows that one statement commits for a whole flush.
+
+A flush is guarded by its node's fence: a number in a row of the node's own, which a take-over raises. The guard locks
+that row until the flush is committed, so a flush is either seen by the take-over, or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+
+class StoreUnavailableError(Exception):
+    """The store did not answer, or the connection to it is lost: whether the call had an effect is unknown.
+
+    The message says what the store or the network reported; it has no credentials.
+    """
+
+
+class PartitionKey(NamedTuple):
+    """A partition, by which rows are found. topic_id: of 16 bytes."""
+
+    topic_id: bytes
+    partition: int
+
+
+class TailRow(NamedTuple):
+    """Bytes that one flush appended to one segment of one partition: whole batches, back to back.
+
+    position:        of the first byte in the segment's log file.
+    base_offset:     of the first record. end_offset: after the last.
+    leader_epoch:    in which the partition was led.
+    content:         the bytes; None where they are in an object.
+    object_id:       of the object of a large flush, from whose `object_position` on they are.
+    """
+
+    key: PartitionKey
+    segment_base: int
+    position: int
+    length_bytes: int
+    base_offset: int
+    end_offset: int
+    leader_epoch: int
+    content: bytes | memoryview | None
+    object_id: UUID | None = None
+    object_position: int = 0
+
+
+class FlushId(NamedTuple):
+    """Identity of a flush: the node, the fence under which it flushes, and a number that rises with each flush."""
+
+    node_id: int
+    fence: int
+    sequence: int
+
+
+class TailStore(Protocol):
+    """The rows of all tails. Every call may raise StoreUnavailableError; the next one connects again."""
+
+    async def commit(self, flush: FlushId, rows: Sequence[TailRow], *, object_bytes: int = 0) -> bool:
+        """Commit a flush of at least one row, all or nothing, in one statement guarded by the fence.
+
+        object_bytes: the size of the object that the rows point into, which is recorded with them; 0 without one.
+        Returns False, and has done nothing, if the node's fence is not the flush's any more. A flush that was
+        committed before is not committed twice: the call then returns True.
+        """
+        ...
+
+    async def is_committed(self, flush: FlushId, rows: Sequence[TailRow]) -> bool:
+        """Whether an earlier `commit` of these rows, whose outcome is unknown, had an effect."""
+        ...
+
+    def read(self, keys: Sequence[PartitionKey]) -> AsyncIterator[TailRow]:
+        """Read the tails of partitions as of one moment: all rows of a partition together, in rising order of segment
+        and position."""
+        ...
+
+
+class FlushObjects(Protocol):
+    """Objects that hold the bytes of large flushes."""
+
+    async def put(self, contents: Sequence[bytes | memoryview]) -> UUID:
+        """Store the contents, back to back, as a new object; goes on trying, each time with a name of its own."""
+        ...
+
+    async def get(self, object_id: UUID, position: int, length_bytes: int) -> bytes:
+        """Read bytes of an object. Raises StorageError where it is missing or too short."""
+        ...
+
+
+class Tenure(Protocol):
+    """What a node may do: its fence and its lease, as it knows them.
+
+    node_id: of this node.
+    fence:   under which it flushes.
+    """
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def fence(self) -> int: ...
+
+    def is_held(self) -> bool:
+        """Whether the node's lease is certainly still in force: until then, no other node leads what it leads.
+
+        Compares the monotonic clock now, so that a process which was stopped knows at once.
+        """
+        ...
+
+    def resign(self, reason: str) -> None:
+        """Stop leading all partitions, in this step, as the lease is over or another node has raised the fence; the
+        node then starts again as a new one. Nothing happens if it has resigned already."""
+        ...

@@ -1,0 +1,63 @@
+"""The seam to an engine that keeps the end of each log where other nodes can read it, in place of this node's disk.
+
+Without one, a flush is a sync of the local files. With one, the files are scratch: they serve reads, and are emptied at
+a start. A flush then hands the engine the bytes that were appended since the flush before, and what it has committed is
+durable: the high watermark follows, and the next leader of the partition finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, Protocol
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.storage.disk import LogFile
+
+
+class AppendedBytes(NamedTuple):
+    """Whole batches that were appended to one segment of one log, back to back.
+
+    topic_id:     of 16 bytes.
+    leader_epoch: in which this node leads the partition.
+    segment_base: base offset of the segment.
+    position:     of the first byte in the segment's log file.
+    length_bytes: at least 1.
+    base_offset:  of the first record; where the flush before ended, or the segment's base.
+    end_offset:   after the last record.
+    file:         the segment's log file. It is only appended to, so the bytes may be read later; once the log has moved
+                  to another node, its file is closed, and may be gone.
+    """
+
+    topic_partition: TopicPartition
+    topic_id: bytes
+    leader_epoch: int
+    segment_base: int
+    position: int
+    length_bytes: int
+    base_offset: int
+    end_offset: int
+    file: LogFile
+
+    def content(self) -> memoryview:
+        """Read the bytes. Raises StorageError."""
+        return self.file.read(self.position, self.length_bytes)
+
+
+class SharedLog(Protocol):
+    """The ends of all logs that this node leads, kept by an engine.
+
+    logs_per_flush: the most logs of one flush.
+    """
+
+    @property
+    def logs_per_flush(self) -> int: ...
+
+    def commit(self, appended: Sequence[AppendedBytes]) -> Awaitable[None]:
+        """Commit the bytes of one flush, of a log in rising order; done when they outlive this node.
+
+        Called for one flush after the other: never before the one before is done. With nothing appended it is done at
+        once. It goes on trying while this node may lead. Raises StorageError when this node may not lead any more: by
+        then it has resigned from all partitions, in the same step, so that no log goes offline. Raises StorageError
+        with `paths`, after the rest is committed, where the files of some logs cannot be read.
+        """
+        ...
