@@ -1,0 +1,68 @@
+"""Check of a bucket at the start of a broker: it can be written, read, listed and deleted from.
+
+What fails later would fail while clients wait.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+
+from fencepost.broker.cluster.objects.location import ObjectLocation
+from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError, ObjectStoreRefusedError
+
+CHECKED_PREFIX = "check/"
+
+
+class UnusableBucketError(Exception):
+    """The bucket does not do what a cluster needs. The text says what, where, and what to do."""
+
+
+async def check_bucket(store: ObjectStore, location: ObjectLocation) -> None:
+    """Put, read, list and delete one small object. Raises UnusableBucketError."""
+    name = f"{CHECKED_PREFIX}{uuid.uuid4().hex}"
+    content = name.encode()
+
+    async def write() -> bool:
+        await store.put(name, content)
+        return True
+
+    async def read() -> bool:
+        return await store.get(name) == content and await store.get_range(name, 1, 3) == content[1:4]
+
+    async def find() -> bool:
+        async for page in store.list(CHECKED_PREFIX):
+            if any(found.name == name and found.size_bytes == len(content) for found in page):
+                return True
+        return False
+
+    async def remove() -> bool:
+        await store.delete([name])
+        async for page in store.list(CHECKED_PREFIX):
+            if any(found.name == name for found in page):
+                return False
+        return True
+
+    steps: tuple[tuple[str, str, Callable[[], Awaitable[bool]]], ...] = (
+        ("written", "s3:PutObject", write),
+        ("read", "s3:GetObject", read),
+        ("listed", "s3:ListBucket", find),
+        ("deleted from", "s3:DeleteObject", remove),
+    )
+    for doing, right, step in steps:
+        try:
+            is_as_expected = await step()
+        except ObjectStoreRefusedError as error:
+            raise UnusableBucketError(
+                f"{location} cannot be {doing}: {error}. Check the bucket's name, the keys, and that they have {right}"
+            ) from error
+        except ObjectStoreError as error:
+            raise UnusableBucketError(
+                f"{location} cannot be {doing}: {error}. Check the endpoint and region, the network, and the keys: "
+                "without AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY the machine's role is asked for"
+            ) from error
+        if not is_as_expected:
+            raise UnusableBucketError(
+                f"{location} cannot be {doing}: it does not give back what was put. A cluster needs a store that is "
+                "consistent after each write, as S3 is"
+            )

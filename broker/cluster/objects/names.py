@@ -1,0 +1,107 @@
+"""Names of objects, below the prefix of the cluster's location.
+
+    CLUSTER/log/TOPIC/PARTITION/BASE-OBJECT/BASE.log, .index, .timeindex, .txnindex, .snapshot
+    CLUSTER/tail/NODE/FENCE/SEQUENCE-OBJECT
+
+CLUSTER is the cluster's id, TOPIC the topic's id in hexadecimal digits, BASE the base offset in 20 digits, and OBJECT a
+number that is made for each try to upload: no two tries have a name in common. The files of a sealed segment are named
+and have the bytes as on a broker of one machine, so a copy of a partition's objects is a directory that a local broker
+and Kafka's DumpLogSegments read.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import NamedTuple
+
+LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX = ".log", ".index", ".timeindex"
+TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".txnindex", ".snapshot"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+"""A segment without aborted transactions has no `.txnindex`. Its `.snapshot` is that of its end: see `SegmentName`."""
+
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_\-]{1,64}")
+_SEGMENT = re.compile(r"(?P<cluster>[^/]+)/log/(?P<topic>[0-9a-f]{32})/(?P<partition>\d+)/(?P<base>\d{20})-(?P<object>[0-9a-f]{32})/")
+_TAIL = re.compile(r"(?P<cluster>[^/]+)/tail/(?P<node>\d+)/(?P<fence>\d+)/(?P<sequence>\d{12})-(?P<object>[0-9a-f]{32})")
+
+
+class SegmentName(NamedTuple):
+    """Names of the objects of one sealed segment.
+
+    The snapshot of producers is that of the segment's end; its file is named after that offset, as on a disk.
+    """
+
+    cluster_id: str
+    topic_id: bytes
+    partition: int
+    base_offset: int
+    object_id: uuid.UUID
+
+    @property
+    def directory(self) -> str:
+        """What all its names begin with, up to and with the last "/"."""
+        return (
+            f"{partition_prefix(self.cluster_id, self.topic_id, self.partition)}"
+            f"{self.base_offset:020d}-{self.object_id.hex}/"
+        )
+
+    def file(self, suffix: str, end_offset: int | None = None) -> str:
+        """The name of one of its files. end_offset: of the segment, for the snapshot."""
+        if suffix == SNAPSHOT_SUFFIX:
+            assert end_offset is not None
+            return f"{self.directory}{end_offset:020d}{suffix}"
+        return f"{self.directory}{self.base_offset:020d}{suffix}"
+
+
+class TailName(NamedTuple):
+    """Name of the object of a large flush. fence, sequence: of the flush; see `shared_log`."""
+
+    cluster_id: str
+    node_id: int
+    fence: int
+    sequence: int
+    object_id: uuid.UUID
+
+    def __str__(self) -> str:
+        return f"{tail_prefix(self.cluster_id, self.node_id, self.fence)}{self.sequence:012d}-{self.object_id.hex}"
+
+
+def cluster_prefix(cluster_id: str) -> str:
+    """The beginning of all names of a cluster."""
+    assert _CLUSTER_ID.fullmatch(cluster_id), cluster_id
+    return f"{cluster_id}/"
+
+
+def topic_prefix(cluster_id: str, topic_id: bytes) -> str:
+    """The beginning of the names of all sealed segments of a topic."""
+    return f"{cluster_prefix(cluster_id)}log/{topic_id.hex()}/"
+
+
+def partition_prefix(cluster_id: str, topic_id: bytes, partition: int) -> str:
+    """The beginning of the names of all sealed segments of a partition."""
+    return f"{topic_prefix(cluster_id, topic_id)}{partition}/"
+
+
+def tail_prefix(cluster_id: str, node_id: int, fence: int) -> str:
+    """The beginning of the names of all large flushes of a node with one fence."""
+    return f"{cluster_prefix(cluster_id)}tail/{node_id}/{fence}/"
+
+
+def segment_of(name: str) -> SegmentName | None:
+    """The segment that an object belongs to, or whose directory it is; None for other objects."""
+    match = _SEGMENT.match(name)
+    if match is None:
+        return None
+    return SegmentName(
+        match["cluster"], bytes.fromhex(match["topic"]), int(match["partition"]), int(match["base"]), uuid.UUID(match["object"])
+    )
+
+
+def flush_of(name: str) -> TailName | None:
+    """The large flush that an object is; None for other objects."""
+    match = _TAIL.fullmatch(name)
+    if match is None:
+        return None
+    return TailName(
+        match["cluster"], int(match["node"]), int(match["fence"]), int(match["sequence"]), uuid.UUID(match["object"])
+    )

@@ -1,0 +1,133 @@
+"""A modelled object store, for tests that need to know what goes wrong and when.
+
+Its fault model:
+- A put is atomic, and what it has stored is never lost, changed or hidden: reads and listings see it at once.
+- A put may fail with nothing stored, with its object stored and only the reply lost, or with its object stored
+  after the failure was reported (it was slow on its way).
+- Gets, listings and deletes may fail; a delete that fails may have removed some, and is not carried out later.
+- Every request may be slow, and overtake others.
+- While `is_refusing`, every request is refused as by a server that answers; while `is_away`, as by one that does not.
+An object that is put twice under one name is an error of the caller, as is a name that no object of a cluster has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Sequence
+
+from fencepost.broker.cluster.objects.store import (
+    ObjectMissingError,
+    ObjectStoreRefusedError,
+    ObjectStoreTroubleError,
+    StoredObject,
+)
+
+LOST_REPLY, NOTHING_DONE, DONE_LATER = "lost reply", "nothing done", "done later"
+
+
+class ModelledObjects:
+    """objects:        what is stored, by name.
+    trouble:        how many of all requests fail, from 0 to 1.
+    slowest_s:      requests take from 0 to this long.
+    next_put_fails: how the next put fails, whatever `trouble` says; None after it.
+    puts_count:     of those that were asked for.
+    """
+
+    def __init__(self, chance: random.Random | None = None, *, now_ms: int = 0) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.put_ms: dict[str, int] = {}
+        self.now_ms = now_ms
+        self.trouble = 0.0
+        self.slowest_s = 0.0
+        self.is_refusing = False
+        self.is_away = False
+        self.next_put_fails: str | None = None
+        self.puts_count = 0
+        self._chance = random.Random(0) if chance is None else chance
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def put(self, name: str, content: bytes | bytearray | memoryview) -> None:
+        self.puts_count += 1
+        content = bytes(content)
+        failure, self.next_put_fails = self.next_put_fails, None
+        await self._travel(name)
+        if failure is None and self._chance.random() < self.trouble:
+            failure = self._chance.choice((LOST_REPLY, NOTHING_DONE, DONE_LATER))
+        if failure == DONE_LATER:
+            late = asyncio.ensure_future(self._arrive_later(name, content))
+            self._late.add(late)
+            late.add_done_callback(self._late.discard)
+        elif failure != NOTHING_DONE:
+            self._store(name, content)
+        if failure is not None:
+            raise ObjectStoreTroubleError(f"cannot put {name}: {failure}")
+
+    async def _arrive_later(self, name: str, content: bytes) -> None:
+        await asyncio.sleep(self.slowest_s + 0.01)
+        self._store(name, content)
+
+    def _store(self, name: str, content: bytes) -> None:
+        assert name not in self.objects, f"{name} was put a second time"
+        assert name, "an object without a name"
+        assert not name.startswith("/"), name
+        assert "//" not in name, name
+        self.objects[name] = content
+        self.put_ms[name] = self.now_ms
+
+    async def put_file(self, name: str, path: str) -> None:
+        with open(path, "rb") as file:
+            content = file.read()
+        await self.put(name, content)
+
+    async def get(self, name: str) -> bytes:
+        await self._travel(name)
+        self._fail_perhaps("get", name)
+        if name not in self.objects:
+            raise ObjectMissingError(f"there is no object {name}")
+        return self.objects[name]
+
+    async def get_range(self, name: str, position: int, length_bytes: int) -> bytes:
+        content = (await self.get(name))[position : position + length_bytes]
+        if len(content) != length_bytes:
+            raise ObjectStoreRefusedError(f"{name} has {len(content)} of {length_bytes} bytes")
+        return content
+
+    async def get_file(self, name: str, path: str) -> int:
+        content = await self.get(name)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "wb") as file:
+            if self._chance.random() < self.trouble:
+                file.write(content[: len(content) // 2])
+                raise ObjectStoreTroubleError(f"{name} ended too early")
+            file.write(content)
+        return len(content)
+
+    async def list(self, prefix: str) -> AsyncIterator[Sequence[StoredObject]]:
+        names = sorted(name for name in self.objects if name.startswith(prefix))
+        for start in range(0, len(names), 3):
+            await self._travel(prefix)
+            self._fail_perhaps("list", prefix)
+            yield [
+                StoredObject(name, len(self.objects[name]), self.put_ms[name])
+                for name in names[start : start + 3]
+                if name in self.objects
+            ]
+
+    async def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            await self._travel(name)
+            self._fail_perhaps("delete", name)
+            self.objects.pop(name, None)
+
+    async def _travel(self, name: str) -> None:
+        await asyncio.sleep(self._chance.random() * self.slowest_s)
+        if self.is_refusing:
+            raise ObjectStoreRefusedError(f"AccessDenied: {name}")
+        if self.is_away:
+            raise ObjectStoreTroubleError(f"{name}: no answer")
+
+    def _fail_perhaps(self, action: str, name: str) -> None:
+        if self._chance.random() < self.trouble:
+            raise ObjectStoreTroubleError(f"cannot {action} {name}")
