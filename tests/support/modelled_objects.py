@@ -16,6 +16,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 from fencepost.broker.cluster.objects.store import (
     ObjectMissingError,
@@ -77,9 +78,7 @@ class ModelledObjects:
         self.put_ms[name] = self.now_ms
 
     async def put_file(self, name: str, path: str) -> None:
-        with open(path, "rb") as file:
-            content = file.read()
-        await self.put(name, content)
+        await self.put(name, _content(path))
 
     async def get(self, name: str) -> bytes:
         await self._travel(name)
@@ -96,12 +95,12 @@ class ModelledObjects:
 
     async def get_file(self, name: str, path: str) -> int:
         content = await self.get(name)
+        ends_early = self._chance.random() < self.trouble
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "wb") as file:
-            if self._chance.random() < self.trouble:
-                file.write(content[: len(content) // 2])
-                raise ObjectStoreTroubleError(f"{name} ended too early")
-            file.write(content)
+        os.write(descriptor, content[: len(content) // 2] if ends_early else content)
+        os.close(descriptor)
+        if ends_early:
+            raise ObjectStoreTroubleError(f"{name} ended too early")
         return len(content)
 
     async def list(self, prefix: str) -> AsyncIterator[Sequence[StoredObject]]:
@@ -131,3 +130,7 @@ class ModelledObjects:
     def _fail_perhaps(self, action: str, name: str) -> None:
         if self._chance.random() < self.trouble:
             raise ObjectStoreTroubleError(f"cannot {action} {name}")
+
+
+def _content(path: str) -> bytes:
+    return Path(path).read_bytes()

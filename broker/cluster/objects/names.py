@@ -1,7 +1,7 @@
 """Names of objects, below the prefix of the cluster's location.
 
     CLUSTER/log/TOPIC/PARTITION/BASE-OBJECT/BASE.log, .index, .timeindex, .txnindex, .snapshot
-    CLUSTER/tail/NODE/FENCE/SEQUENCE-OBJECT
+    CLUSTER/tail/OBJECT                               the bytes of a large flush
 
 CLUSTER is the cluster's id, TOPIC the topic's id in hexadecimal digits, BASE the base offset in 20 digits, and OBJECT a
 number that is made for each try to upload: no two tries have a name in common. The files of a sealed segment are named
@@ -21,8 +21,10 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_IND
 """A segment without aborted transactions has no `.txnindex`. Its `.snapshot` is that of its end: see `SegmentName`."""
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_\-]{1,64}")
-_SEGMENT = re.compile(r"(?P<cluster>[^/]+)/log/(?P<topic>[0-9a-f]{32})/(?P<partition>\d+)/(?P<base>\d{20})-(?P<object>[0-9a-f]{32})/")
-_TAIL = re.compile(r"(?P<cluster>[^/]+)/tail/(?P<node>\d+)/(?P<fence>\d+)/(?P<sequence>\d{12})-(?P<object>[0-9a-f]{32})")
+_SEGMENT = re.compile(
+    r"(?P<cluster>[^/]+)/log/(?P<topic>[0-9a-f]{32})/(?P<partition>\d+)/(?P<base>\d{20})-(?P<object>[0-9a-f]{32})/"
+)
+_FLUSH = re.compile(r"(?P<cluster>[^/]+)/tail/(?P<object>[0-9a-f]{32})")
 
 
 class SegmentName(NamedTuple):
@@ -53,19 +55,6 @@ class SegmentName(NamedTuple):
         return f"{self.directory}{self.base_offset:020d}{suffix}"
 
 
-class TailName(NamedTuple):
-    """Name of the object of a large flush. fence, sequence: of the flush; see `shared_log`."""
-
-    cluster_id: str
-    node_id: int
-    fence: int
-    sequence: int
-    object_id: uuid.UUID
-
-    def __str__(self) -> str:
-        return f"{tail_prefix(self.cluster_id, self.node_id, self.fence)}{self.sequence:012d}-{self.object_id.hex}"
-
-
 def cluster_prefix(cluster_id: str) -> str:
     """The beginning of all names of a cluster."""
     assert _CLUSTER_ID.fullmatch(cluster_id), cluster_id
@@ -82,9 +71,14 @@ def partition_prefix(cluster_id: str, topic_id: bytes, partition: int) -> str:
     return f"{topic_prefix(cluster_id, topic_id)}{partition}/"
 
 
-def tail_prefix(cluster_id: str, node_id: int, fence: int) -> str:
-    """The beginning of the names of all large flushes of a node with one fence."""
-    return f"{cluster_prefix(cluster_id)}tail/{node_id}/{fence}/"
+def flushes_prefix(cluster_id: str) -> str:
+    """The beginning of the names of all large flushes."""
+    return f"{cluster_prefix(cluster_id)}tail/"
+
+
+def flush_name(cluster_id: str, object_id: uuid.UUID) -> str:
+    """The name of a large flush's object."""
+    return f"{flushes_prefix(cluster_id)}{object_id.hex}"
 
 
 def segment_of(name: str) -> SegmentName | None:
@@ -93,15 +87,15 @@ def segment_of(name: str) -> SegmentName | None:
     if match is None:
         return None
     return SegmentName(
-        match["cluster"], bytes.fromhex(match["topic"]), int(match["partition"]), int(match["base"]), uuid.UUID(match["object"])
+        match["cluster"],
+        bytes.fromhex(match["topic"]),
+        int(match["partition"]),
+        int(match["base"]),
+        uuid.UUID(match["object"]),
     )
 
 
-def flush_of(name: str) -> TailName | None:
-    """The large flush that an object is; None for other objects."""
-    match = _TAIL.fullmatch(name)
-    if match is None:
-        return None
-    return TailName(
-        match["cluster"], int(match["node"]), int(match["fence"]), int(match["sequence"]), uuid.UUID(match["object"])
-    )
+def flush_of(name: str) -> uuid.UUID | None:
+    """The object id of a large flush; None for other objects."""
+    match = _FLUSH.fullmatch(name)
+    return None if match is None else uuid.UUID(match["object"])

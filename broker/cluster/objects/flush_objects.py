@@ -1,0 +1,73 @@
+"""Objects of large flushes: the bytes are put before the rows that point into them are committed.
+
+An object whose rows are never committed is an orphan, which the sweep finds by its age.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from fencepost.broker.cluster.objects.names import flush_name
+from fencepost.broker.cluster.objects.store import (
+    ObjectMissingError,
+    ObjectStore,
+    ObjectStoreError,
+    ObjectStoreRefusedError,
+)
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.storage.disk import StorageError
+
+log = get_logger(__name__)
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
+READS: Final = 5
+"""How often an object that cannot be read is asked for."""
+
+
+class FlushUploads:
+    """The objects of the large flushes of one cluster."""
+
+    def __init__(self, store: ObjectStore, cluster_id: str) -> None:
+        self._store = store
+        self._cluster_id = cluster_id
+
+    async def put(self, contents: Sequence[bytes | memoryview]) -> uuid.UUID:
+        """Store the contents, back to back, as a new object; return its id.
+
+        Goes on until it succeeds or is cancelled, each time with another name: a try that seemed to fail may arrive.
+        """
+        content = b"".join(contents)
+        pause_s = FIRST_PAUSE_S
+        while True:
+            object_id = uuid.uuid4()
+            try:
+                await self._store.put(flush_name(self._cluster_id, object_id), content)
+            except ObjectStoreError as error:
+                report = log.error if isinstance(error, ObjectStoreRefusedError) else log.warning
+                report("flush_not_stored", reason=str(error), size_bytes=len(content), again_after_s=round(pause_s, 2))
+            else:
+                return object_id
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1))
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    async def get(self, object_id: uuid.UUID, position: int, length_bytes: int) -> bytes:
+        """Read bytes of an object that rows point into. Raises StorageError, where it is missing at once."""
+        name = flush_name(self._cluster_id, object_id)
+        pause_s = FIRST_PAUSE_S
+        for _ in range(READS - 1):
+            try:
+                return await self._store.get_range(name, position, length_bytes)
+            except ObjectMissingError as error:
+                raise StorageError(f"records are lost: {error}, which rows of the log's end point to") from error
+            except ObjectStoreError:
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1))
+                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        try:
+            return await self._store.get_range(name, position, length_bytes)
+        except ObjectStoreError as error:
+            raise StorageError(f"the end of a log cannot be read: {error}") from error

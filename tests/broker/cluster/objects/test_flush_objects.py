@@ -1,0 +1,72 @@
+"""Objects of large flushes, with a store that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+
+import pytest
+
+from fencepost.broker.cluster.objects import flush_objects
+from fencepost.broker.cluster.objects.flush_objects import FlushUploads
+from fencepost.broker.cluster.objects.names import flush_of
+from fencepost.broker.storage.disk import StorageError
+from tests.support.modelled_objects import DONE_LATER, LOST_REPLY, NOTHING_DONE, ModelledObjects
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush_objects, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(flush_objects, "LONGEST_PAUSE_S", 0.004)
+
+
+async def test_the_bytes_of_a_flush_lie_back_to_back_in_one_object() -> None:
+    store = ModelledObjects()
+    uploads = FlushUploads(store, "cluster")
+    object_id = await uploads.put([b"one", memoryview(b"two"), b"three"])
+    assert store.objects == {f"cluster/tail/{object_id.hex}": b"onetwothree"}
+    assert await uploads.get(object_id, 3, 3) == b"two"
+
+
+@pytest.mark.parametrize("failure", [LOST_REPLY, NOTHING_DONE, DONE_LATER])
+async def test_a_put_that_fails_is_made_again_under_another_name(failure: str) -> None:
+    store = ModelledObjects()
+    store.next_put_fails = failure
+    object_id = await FlushUploads(store, "cluster").put([b"bytes"])
+    await asyncio.sleep(0.03)
+    assert store.puts_count == 2
+    assert len(store.objects) == (1 if failure == NOTHING_DONE else 2)
+    assert store.objects[f"cluster/tail/{object_id.hex}"] == b"bytes"
+
+
+async def test_a_store_that_is_away_or_refuses_is_waited_for() -> None:
+    store = ModelledObjects()
+    store.is_away = True
+    put = asyncio.ensure_future(FlushUploads(store, "cluster").put([b"bytes"]))
+    await asyncio.sleep(0.02)
+    store.is_away, store.is_refusing = False, True
+    await asyncio.sleep(0.02)
+    assert not put.done()
+    store.is_refusing = False
+    object_id = await put
+    assert [flush_of(name) for name in store.objects] == [object_id]
+
+
+async def test_bytes_are_read_through_trouble() -> None:
+    store = ModelledObjects(random.Random(1))
+    uploads = FlushUploads(store, "cluster")
+    object_id = await uploads.put([b"0123456789"])
+    store.trouble = 0.3
+    for _ in range(20):
+        assert await uploads.get(object_id, 2, 5) == b"23456"
+
+
+async def test_an_object_that_is_missing_or_too_short_is_an_error_of_the_log() -> None:
+    store = ModelledObjects()
+    uploads = FlushUploads(store, "cluster")
+    with pytest.raises(StorageError, match="records are lost"):
+        await uploads.get(uuid.uuid4(), 0, 1)
+    object_id = await uploads.put([b"123"])
+    with pytest.raises(StorageError, match="cannot be read"):
+        await uploads.get(object_id, 2, 2)
