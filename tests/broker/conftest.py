@@ -1,4 +1,4 @@
-"""Disks and log directories that tests of the log share with those of what is built on it."""
+"""Disks, log directories and a PostgreSQL, which tests of one room share with those of what is built on it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from fencepost.broker.storage.local_disk import LocalDisk
 from tests.support.log_world import LogWorld
+from tests.support.postgres import PostgresServer, postgres_server
 
 
 @pytest.fixture
@@ -30,3 +31,16 @@ async def world(tmp_path: Path) -> AsyncIterator[LogWorld]:
     yield log_world
     await log_world.stop()
     log_world.disk.close()
+
+
+@pytest.fixture(scope="session")
+def durable_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL that syncs, as the brokers of a cluster require."""
+    with postgres_server(is_durable=True) as server:
+        yield server
+
+
+@pytest.fixture
+def cluster_url(durable_postgres: PostgresServer) -> str:
+    """The URL of a cluster that no node has started yet."""
+    return durable_postgres.cluster_url()

@@ -39,6 +39,8 @@ _PASSING: Final = (
 )
 """SQLSTATEs, or their beginnings, after which the same statement may succeed."""
 _FULL: Final = "53100"
+_LOST: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""What asyncpg raises where the connection is lost; the second when it is lost between two messages."""
 
 
 class UnavailableError(StorageError):
@@ -133,7 +135,7 @@ def translated(address: PostgresAddress) -> Iterator[None]:
         yield
     except StorageError:
         raise
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+    except (asyncpg.PostgresError, *_LOST, ValueError) as error:
         raise storage_error(error, address) from error
 
 
@@ -147,7 +149,7 @@ def storage_error(error: BaseException, address: PostgresAddress) -> StorageErro
         if state.startswith(_PASSING):
             return UnavailableError(f"PostgreSQL at {address.shown} does not answer: {reason}")
         return StorageError(f"PostgreSQL at {address.shown} refuses: {reason}")
-    if isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError):
+    if isinstance(error, _LOST) and not isinstance(error, asyncpg.DataError):
         return UnavailableError(f"PostgreSQL at {address.shown} cannot be reached: {reason}")
     return StorageError(f"PostgreSQL at {address.shown}: {reason}")
 

@@ -142,10 +142,12 @@ CREATE TABLE garbage (
     since timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- written_by: of this write alone, so that its author recognises it when the answer was lost.
 CREATE TABLE documents (
     key text PRIMARY KEY,
     value bytea NOT NULL,
-    version bigint NOT NULL
+    version bigint NOT NULL,
+    written_by uuid NOT NULL
 );
 
 -- How often each kind of row has changed. A number that was seen is never seen with other content: the row is locked

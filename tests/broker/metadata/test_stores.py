@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.broker.cluster.postgres.connections import parse_address
+from fencepost.broker.cluster.postgres.metadata_store import PostgresMetadataStore
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
 from fencepost.broker.hosting.group_configs import GroupConfigs
@@ -31,7 +33,7 @@ ORDERS = TopicMetadata("orders", b"o" * 16, 3, {"retention.ms": "1000"})
 PAYMENTS = TopicMetadata("payments", b"p" * 16, 1)
 
 
-@pytest.fixture(params=["sqlite", "sqlite, shared", "in memory"])
+@pytest.fixture(params=["sqlite", "sqlite, shared", "postgres", "in memory"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MetadataStore]:
     path = str(tmp_path / FILE_NAME)
     made: MetadataStore
@@ -41,6 +43,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case "sqlite, shared":
             await prepare_shared(path)
             made = SharedSqliteMetadataStore(path)
+        case "postgres":
+            made = PostgresMetadataStore(parse_address(request.getfixturevalue("cluster_url")))
         case _:
             made = InMemoryMetadataStore()
     await made.open()

@@ -48,6 +48,8 @@ def test_an_address_that_cannot_be_used_is_refused_without_its_password(url: str
         (TimeoutError(), UnavailableError),
         (asyncpg.InterfaceError("connection is closed"), UnavailableError),
         (asyncpg.ConnectionDoesNotExistError("lost"), UnavailableError),
+        (asyncpg.InternalClientError("cannot switch to state 12"), UnavailableError),
+        (asyncpg.DataError("an integer is required"), StorageError),
         (asyncpg.AdminShutdownError("stopped"), UnavailableError),
         (asyncpg.CannotConnectNowError("starting up"), UnavailableError),
         (asyncpg.QueryCanceledError("statement timeout"), UnavailableError),

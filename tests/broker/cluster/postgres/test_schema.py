@@ -99,7 +99,7 @@ async def test_two_clusters_share_a_database(cluster_url: str) -> None:
     async with session(cluster_url) as (one, address), session(other_url) as (other, other_address):
         await prepare(one, address)
         await prepare(other, other_address)
-        await one.execute("INSERT INTO documents VALUES ('rights', '', 1)")
+        await one.execute("INSERT INTO documents VALUES ('rights', '', 1, gen_random_uuid())")
         assert (await counts(one))["documents"] == 1
         assert (await counts(other))["documents"] == 0
         assert address.channel != other_address.channel
@@ -118,7 +118,7 @@ async def test_a_change_is_counted_by_its_kind_and_announced_when_it_is_committe
         await listening.add_listener(address.channel, hear)
         before = await counts(connection)
         async with connection.transaction():
-            await connection.execute("INSERT INTO documents VALUES ('rights', '', 1)")
+            await connection.execute("INSERT INTO documents VALUES ('rights', '', 1, gen_random_uuid())")
             await connection.execute("INSERT INTO topics VALUES ('a', gen_random_uuid(), 1, '{}')")
             assert not heard
         await asyncio.wait_for(first.wait(), 10)
