@@ -84,16 +84,15 @@ class LeaderEpochs:
     def end_offset_for(self, leader_epoch: int, current_epoch: int, log_end_offset: int) -> EpochEndOffset:
         """Return the largest epoch up to the given one, and where the next one begins; (-1, -1) when unknown.
 
-        For the leader's current epoch that is the log end offset.
+        For the leader's current epoch that is the log end offset. An epoch in which nothing has been written yet
+        begins there, too: the one before it has ended.
         """
-        if leader_epoch == UNKNOWN_EPOCH:
+        if leader_epoch == UNKNOWN_EPOCH or leader_epoch > max(current_epoch, self.latest):
             return EpochEndOffset(UNKNOWN_EPOCH, UNKNOWN_OFFSET)
         if leader_epoch == current_epoch:
             return EpochEndOffset(leader_epoch, log_end_offset)
         slot = bisect_right(self._starts, leader_epoch, key=lambda start: start.leader_epoch)
-        if slot == len(self._starts):
-            return EpochEndOffset(UNKNOWN_EPOCH, UNKNOWN_OFFSET)
-        next_start = self._starts[slot].start_offset
+        next_start = self._starts[slot].start_offset if slot < len(self._starts) else log_end_offset
         if slot == 0:
             return EpochEndOffset(leader_epoch, next_start)
         return EpochEndOffset(self._starts[slot - 1].leader_epoch, next_start)

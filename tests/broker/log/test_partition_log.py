@@ -830,6 +830,21 @@ async def test_leader_epochs_end_where_the_next_begins(world: LogWorld) -> None:
     assert world.orders.end_offset_for_leader_epoch(1) == (0, 1)
 
 
+async def test_a_leader_epoch_ends_where_its_successor_begins_to_lead_even_if_that_has_written_nothing(
+    world: LogWorld,
+) -> None:
+    """A client that has read all asks a new leader whether its position is still there: as Kafka, which records the
+    epoch when a leader begins."""
+    log = world.create()
+    assert log.end_offset_for_leader_epoch(0) == (0, 0)
+    log.lead(1)
+    assert log.end_offset_for_leader_epoch(0) == (0, 0)
+    world.append(b"a")
+    log.lead(4)
+    asked = {epoch: log.end_offset_for_leader_epoch(epoch) for epoch in (0, 1, 3, 4, 5)}
+    assert asked == {0: (0, 0), 1: (1, 1), 3: (1, 1), 4: (4, 1), 5: (-1, -1)}
+
+
 # Reads that are sent later
 
 
