@@ -227,6 +227,7 @@ class ProcessOfNode:
         for line in filter(None, lines):
             self.description = json.loads(line)
             self.is_ready.set()
+            log.info("process_ready", node=self.settings.node_id, pid=self.process_id)
 
     def send(self, number: int) -> None:
         """Send a signal to the process, if it runs."""

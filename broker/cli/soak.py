@@ -52,6 +52,15 @@ def _kinds(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 @click.option(
     "--fault-interval", type=float, default=4.0, show_default=True, metavar="S", help="Mean seconds between faults."
 )
+@click.option(
+    "--processes",
+    "process_count",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes of the broker, which are also killed, frozen and stopped one by one.",
+)
 @click.option("--json", "is_json", is_flag=True, help="Print the figures as JSON.")
 def soak(
     minutes: float,
@@ -60,16 +69,17 @@ def soak(
     kinds: list[str],
     rate: float,
     fault_interval: float,
+    process_count: int,
     is_json: bool,
 ) -> None:
     """Transact while processes are killed and frozen.
 
     The broker, with its own port and data directory, and the clients (kafka-python, confluent-kafka, and Kafka's Java
     client if there is a JDK) are processes: transactional producers, consume-transform-produce applications in groups,
-    read_committed consumers. At random times, the same for one seed, the broker is killed (kill -9), restarted, frozen
-    with SIGSTOP, or finds its disk full; clients are killed, frozen, restarted, or wake up as zombies whose
-    transactional id another client uses. All operations of the clients and their results are recorded; at the end all
-    records are read, and the history is checked as by `fencepost history check`.
+    read_committed consumers. At random times, the same for one seed, the broker, or one of its processes, is killed
+    (kill -9), restarted, frozen with SIGSTOP, or finds its disk full; clients are killed, frozen, restarted, or wake up
+    as zombies whose transactional id another client uses. All operations of the clients and their results are recorded;
+    at the end all records are read, and the history is checked as by `fencepost history check`.
 
     The exit code is 1 if there is an anomaly, an open transaction, or a client that never committed; 2 if the soak
     could not run.
@@ -101,7 +111,7 @@ def soak(
     if not kinds:
         console.print("no clients are left", style="bold red")
         sys.exit(EXIT_NOT_RUN)
-    plan = Plan(kinds=kinds, rate=rate, seed=int(time.time()) if seed is None else seed)
+    plan = Plan(kinds=kinds, rate=rate, seed=int(time.time()) if seed is None else seed, process_count=process_count)
     console.print(
         f"{minutes:g} minutes, seed {plan.seed}, {', '.join(kinds)}; everything goes to {directory}",
         highlight=False,

@@ -1,11 +1,13 @@
-"""The broker under test: a process with one port and one data directory, killed, frozen, starved of disk and restarted.
+"""The broker under test: one process or several with one data directory, killed, frozen, starved of disk and restarted.
 
 No method waits: `spawn` starts the process and `is_ready` reports when it serves, so that the nemesis can act
-meanwhile.
+meanwhile. Of a broker of several processes, all methods but those of single nodes concern the parent.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import resource
 import signal
@@ -15,7 +17,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from fencepost.soak.free_port import free_port
+from fencepost.soak.free_port import free_ports
 
 READY = re.compile(rb"fencepost is ready|event=ready|: ready")
 HOST = "127.0.0.1"
@@ -26,12 +28,16 @@ class BrokerDiedError(RuntimeError):
 
 
 class Broker:
-    """settings: Kafka settings, passed with --set. `log_path` gets the output of all its processes."""
+    """settings: Kafka settings, passed with --set. process_count: processes that share the directory; the port of each
+    follows that of the one before. `log_path` gets the output of all its processes."""
 
-    def __init__(self, data_directory: Path, log_path: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, data_directory: Path, log_path: Path, settings: Mapping[str, str], *, process_count: int = 1
+    ) -> None:
         self.data_directory = data_directory
         self.log_path = log_path
-        self.port = free_port()
+        self.process_count = process_count
+        self.port = free_ports(process_count)
         self.recoveries_s: list[float] = []  # from the start of the process to its ready line, after the first start
         self._settings = dict(settings)
         self._process: subprocess.Popen[bytes] | None = None
@@ -43,7 +49,12 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        return f"{HOST}:{self.port}"
+        return ",".join(f"{HOST}:{self.port + index}" for index in range(self.process_count))
+
+    @property
+    def starts_count(self) -> int:
+        """How often it was started, as a whole."""
+        return self._starts_count
 
     @property
     def is_running(self) -> bool:
@@ -61,6 +72,11 @@ class Broker:
                 self.raise_if_dead()
         return self._is_ready
 
+    @property
+    def has_served(self) -> bool:
+        """Whether this start has been found ready."""
+        return self._is_ready
+
     def raise_if_dead(self) -> None:
         """Raise BrokerDiedError if it was started and has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
@@ -74,8 +90,10 @@ class Broker:
         """Start the process; `is_ready` reports when it serves."""
         command = [
             *(sys.executable, "-m", "fencepost", "serve"),
-            *("--listener", self.bootstrap_servers, "--data-dir", str(self.data_directory)),
+            *("--listener", f"{HOST}:{self.port}", "--data-dir", str(self.data_directory)),
         ]
+        if self.process_count > 1:
+            command += ["--processes", str(self.process_count)]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
@@ -128,9 +146,36 @@ class Broker:
         """Limit the size of the process's files, as if the disk were full; None: no limit."""
         assert self._process is not None
         self.raise_if_dead()
-        soft_limit = resource.RLIM_INFINITY if limit_bytes is None else limit_bytes
-        _, hard_limit = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (soft_limit, hard_limit))
+        _limit_file_size(self._process.pid, limit_bytes)
+
+    # Single processes
+
+    @property
+    def node_ids(self) -> range:
+        """The nodes, one per process."""
+        return range(1, self.process_count + 1)
+
+    def process_of(self, node_id: int) -> int | None:
+        """The id of the process that was started last for a node; None before its first."""
+        started = re.findall(rb"process_started +node=%d pid=(\d+)" % node_id, self.written())
+        return int(started[-1]) if started else None
+
+    def is_node_ready(self, node_id: int) -> bool:
+        """Whether the process that was started last for a node serves clients."""
+        told = re.findall(rb"(process_started|process_ready) +node=%d " % node_id, self.written())
+        return bool(told) and told[-1] == b"process_ready"
+
+    def signal_process(self, process_id: int, number: int) -> bool:
+        """Send a signal to the process of a node; returns False if it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process_id, number)
+            return True
+        return False
+
+    def limit_file_size_of(self, process_id: int, limit_bytes: int | None) -> None:
+        """Limit the size of the files of a node's process; nothing if it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            _limit_file_size(process_id, limit_bytes)
 
     def written(self) -> bytes:
         """The log output of the current process."""
@@ -140,9 +185,17 @@ class Broker:
 
     def log_files(self) -> list[Path]:
         """The segments of all partitions."""
-        return list(self.data_directory.glob("*-[0-9]*/*.log"))
+        pattern = "*-[0-9]*/*.log" if self.process_count == 1 else "node.*/*-[0-9]*/*.log"
+        return list(self.data_directory.glob(pattern))
 
     def _finish(self) -> None:
         if self._sink is not None:
             self._sink.wait()
         self._process = self._sink = None
+
+
+def _limit_file_size(process_id: int, limit_bytes: int | None) -> None:
+    """Raises ProcessLookupError."""
+    soft_limit = resource.RLIM_INFINITY if limit_bytes is None else limit_bytes
+    _, hard_limit = resource.prlimit(process_id, resource.RLIMIT_FSIZE)
+    resource.prlimit(process_id, resource.RLIMIT_FSIZE, (soft_limit, hard_limit))

@@ -1,4 +1,4 @@
-"""Free port for a server that is restarted on it."""
+"""Free ports for servers that are restarted on them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,26 @@ def free_port() -> int:
     first_port = FIRST_PORT + os.getpid() % process_count * PORTS_PER_PROCESS
     for _ in range(PORTS_PER_PROCESS):
         port = first_port + next(_turn) % PORTS_PER_PROCESS
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        return port
+        if _is_free(port):
+            return port
     raise OSError(f"no free port between {first_port} and {first_port + PORTS_PER_PROCESS}")
+
+
+def free_ports(count: int) -> int:
+    """Find free ports that follow each other; return the first. Raises OSError if there are none."""
+    for _ in range(PORTS_PER_PROCESS):
+        first_port = free_port()
+        if all(_is_free(port) for port in range(first_port + 1, first_port + count)):
+            for _ in range(count - 1):
+                next(_turn)
+            return first_port
+    raise OSError(f"no {count} free ports that follow each other")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

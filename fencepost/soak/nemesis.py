@@ -2,7 +2,7 @@
 
 Each fault is a generator that acts, yields the seconds until it acts again, and goes on. So several faults run at the
 same time: a client dies while the broker is down, another is frozen while the disk is full. At most one fault at a
-time affects the broker, and one each client.
+time affects the broker as a whole, one each of its processes, where it has several, and one each client.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fencepost.soak.broker import Broker, BrokerDiedError
 from fencepost.soak.client_process import ClientProcess
 from fencepost.soak.client_processes import Crew, Post
 from fencepost.soak.plan import ExitCode
+from fencepost.soak.process_faults import ProcessFaults
 
 FaultSchedule: TypeAlias = Iterator[float]
 
@@ -29,6 +30,7 @@ FENCING_TIMEOUT_S = 90.0  # a zombie may wait for a reply up to its client's tim
 SUCCESSOR_TIMEOUT_S = 60.0
 DISK_FULL_S = (0.5, 4.0)
 BROKER_FROZEN_S = (0.2, 4.0)
+PARENT_FROZEN_S = (0.2, 14.0)  # its processes go on meanwhile
 CLIENT_FROZEN_S = (0.2, 14.0)  # beyond the time-outs of sessions and of transactions
 
 
@@ -58,10 +60,7 @@ class Nemesis:
         self._zombies: list[ClientProcess] = []
         # The relative frequency of each.
         self._faults: dict[Callable[[], FaultSchedule], int] = {
-            self._kill_broker: 5,
-            self._restart_broker: 2,
-            self._freeze_broker: 3,
-            self._fill_disk: 2,
+            **self._faults_of_broker(),
             self._kill_client: 6,
             self._freeze_client: 5,
             self._replace_client: 4,
@@ -98,6 +97,12 @@ class Nemesis:
 
     # Faults of the broker
 
+    def _faults_of_broker(self) -> dict[Callable[[], FaultSchedule], int]:
+        if self._broker.process_count == 1:
+            return {self._kill_broker: 5, self._restart_broker: 2, self._freeze_broker: 3, self._fill_disk: 2}
+        of_processes = ProcessFaults(self._broker, self._chance, note=self._note, findings=self.findings)
+        return {self._kill_broker: 1, self._restart_broker: 1, self._freeze_broker: 1, **of_processes.all()}
+
     def _kill_broker(self) -> FaultSchedule:
         if self._is_broker_held:
             return
@@ -121,7 +126,8 @@ class Nemesis:
         if self._is_broker_held:
             return
         self._is_broker_held = True
-        duration_s = self._chance.uniform(*BROKER_FROZEN_S)
+        is_parent = self._broker.process_count > 1
+        duration_s = self._chance.uniform(*(PARENT_FROZEN_S if is_parent else BROKER_FROZEN_S))
         self._note("broker_freezes", f"broker: SIGSTOP for {duration_s:.1f} s")
         self._broker.freeze()
         yield duration_s

@@ -69,11 +69,12 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """kinds: of clients. rate: transactions per second of all clients together."""
+    """kinds: of clients. rate: transactions per second of all clients together. process_count: of the broker."""
 
     kinds: Sequence[str]
     rate: float
     seed: int
+    process_count: int = 1
     producers_count: int = 2  # of each kind
     transformers_count: int = 2
     verifiers_count: int = 1

@@ -18,6 +18,12 @@ FAULT_TITLES = {
     "client_restarts": "client: SIGTERM and restart",
     "zombies": "zombie: SIGSTOP, successor, SIGCONT",
 }
+PROCESS_FAULT_TITLES = {
+    "process_kills": "one process: kill -9",
+    "process_restarts": "one process: SIGTERM",
+    "process_freezes": "one process: SIGSTOP, shorter than it may hang",
+    "process_hangs": "one process: SIGSTOP, until its parent kills it",
+}
 
 
 @dataclass
@@ -31,6 +37,7 @@ class SoakReport:
     seed: int
     minutes: float
     directory: str
+    process_count: int = 1  # of the broker
     duration_s: float = 0.0
     operations: int = 0
     records_sent: int = 0
@@ -72,11 +79,12 @@ class SoakReport:
         table.add_row("transactions with unknown outcome", f"{self.unknown:,}")
         table.add_row("records visible / aborted, at the end", f"{self.visible_records:,} / {self.aborted_records:,}")
         table.add_section()
-        for fault, title in FAULT_TITLES.items():
+        titles = FAULT_TITLES if self.process_count == 1 else {**FAULT_TITLES, **PROCESS_FAULT_TITLES}
+        for fault, title in titles.items():
             table.add_row(title, f"{self.faults.get(fault, 0):,}")
         table.add_row("zombies fenced", f"{self.fenced_zombies:,}")
         for fault, count in self.faults.items():
-            if fault not in FAULT_TITLES:
+            if fault not in titles:
                 table.add_row(fault.replace("_", " "), f"{count:,}")
         table.add_row("partitions taken offline by a full disk", f"{self.partitions_offline:,}")
         if self.recoveries_s:

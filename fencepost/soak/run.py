@@ -47,7 +47,9 @@ class Soak:
         java_class_path: str | None,
         console: Console,
     ) -> None:
-        self.report = SoakReport(seed=plan.seed, minutes=minutes, directory=str(directory))
+        self.report = SoakReport(
+            seed=plan.seed, minutes=minutes, directory=str(directory), process_count=plan.process_count
+        )
         self._plan = plan
         self._minutes = minutes
         self._console = console
@@ -57,7 +59,9 @@ class Soak:
         self._history = HistoryWriter.open(self._history_path)
         logs_directory = directory / "clients"
         logs_directory.mkdir(exist_ok=True)
-        self._broker = Broker(directory / "data", directory / "broker.log", BROKER_SETTINGS)
+        self._broker = Broker(
+            directory / "data", directory / "broker.log", BROKER_SETTINGS, process_count=plan.process_count
+        )
         surroundings = Surroundings(
             plan, self._broker.bootstrap_servers, self._history_path, logs_directory, java_class_path
         )
@@ -197,6 +201,9 @@ class Soak:
             b"log_cut_before_valid_batches",
             b"event_loop_error",
             b"background_work_failed",
+            b"partition_directory_missing",
+            b"partition_admission_failed",
+            b"created_directories_not_recorded",
         ):
             if event in log:
                 report.findings.append(f"the broker reported {event.decode()}; see {self._broker.log_path}")

@@ -45,6 +45,23 @@ def test_clients_of_every_kind_come_through_a_few_seconds_of_crashes(tmp_path: P
     }
 
 
+@pytest.mark.timeout(240)
+def test_clients_come_through_faults_of_single_processes_of_a_broker(tmp_path: Path) -> None:
+    exit_code, report, said = soak(
+        tmp_path / "soak",
+        *("--processes", "3", "--minutes", "0.2", "--seed", "3", "--fault-interval", "0.6", "--rate", "60"),
+        *("--clients", "kafka-python,confluent"),
+    )
+    assert exit_code == 0, said
+    assert report["anomalies"] == {}
+    assert report["findings"] == []
+    assert report["process_count"] == 3
+    assert sum(count for fault, count in report["faults"].items() if fault.startswith("process_")) >= 3
+    log = (tmp_path / "soak" / "broker.log").read_text()
+    assert "node_taken_over" in log
+    assert (tmp_path / "soak" / "data" / "node.3").is_dir()
+
+
 def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
     exit_code, _, said = soak(tmp_path, "--minutes", "0.1")

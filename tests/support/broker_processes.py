@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from fencepost.soak.free_port import free_port
+from fencepost.soak.free_port import free_ports
 from tests.support.broker_process import BrokerProcess
 
 
@@ -20,7 +19,7 @@ class BrokerProcesses(BrokerProcess):
     def __init__(self, data_directory: Path, count: int, *, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(data_directory, settings=settings, arguments=("--processes", str(count)))
         self.count = count
-        self.port = _free_ports(count)
+        self.port = free_ports(count)
 
     @property
     def bootstrap(self) -> str:
@@ -62,20 +61,3 @@ class BrokerProcesses(BrokerProcess):
         except FileNotFoundError:
             return False
         return state not in "ZX"
-
-
-def _free_ports(count: int) -> int:
-    """The first of some free ports that follow each other."""
-    while True:
-        first = free_port()
-        if all(_is_free(port) for port in range(first, first + count)):
-            return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
