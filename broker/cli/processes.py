@@ -31,6 +31,7 @@ from fencepost.broker.network.server import SocketListener, StartError
 from fencepost.broker.node import make_data_directory
 from fencepost.broker.storage.descriptors import raise_limit
 from fencepost.broker.storage.disk import StorageError, remedy
+from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.broker.transaction.producer_ids import BLOCK_KEY, above_reserved_blocks
 
 log = get_logger(__name__)
@@ -73,10 +74,16 @@ async def _serve(settings: Settings, path: str, options: list[Any], count: int) 
     of_nodes = [settings_of_node(settings, path, index) for index in range(count)]
     with contextlib.ExitStack() as cleanup:
         sockets = [_bind_all(each, cleanup) for each in of_nodes]
-        make_data_directory(path)
+        for directory in (path, *(each.log_dirs for each in of_nodes)):
+            make_data_directory(directory)
         cleanup.enter_context(_locked(path))
+        disk = LocalDisk()
+        cleanup.callback(disk.close)
         await prepare_data_directory(
-            path, [each.node_id for each in of_nodes], on_restoring={BLOCK_KEY: above_reserved_blocks}
+            path,
+            [each.node_id for each in of_nodes],
+            disk=disk,
+            on_restoring={BLOCK_KEY: above_reserved_blocks},
         )
         processes = Processes(
             [

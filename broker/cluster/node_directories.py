@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -32,7 +30,6 @@ log = get_logger(__name__)
 LEASE_FILE: Final = ".lease"
 """Locked by the node's process from its start to its end; the kernel unlocks it, however it ends."""
 _NODE_DIRECTORY = re.compile(r"node\.(0|[1-9][0-9]*)")
-_OWNER_ONLY = 0o600
 
 
 def node_directory(data_directory: str, node_id: NodeId) -> str:
@@ -40,32 +37,35 @@ def node_directory(data_directory: str, node_id: NodeId) -> str:
     return f"{data_directory}/node.{node_id}"
 
 
-def node_ids(data_directory: str) -> list[NodeId]:
-    """The nodes that have a directory. Raises OSError."""
-    found = (_NODE_DIRECTORY.fullmatch(name) for name in os.listdir(data_directory))
+def node_ids(disk: Disk, data_directory: str) -> list[NodeId]:
+    """The nodes that have a directory. Raises StorageError."""
+    found = (_NODE_DIRECTORY.fullmatch(name) for name in disk.list(data_directory))
     return sorted(int(match[1]) for match in found if match is not None)
 
 
 @contextlib.contextmanager
-def lease_lock(data_directory: str, node_id: NodeId) -> Iterator[bool]:
-    """Try to lock a node's lease; yield whether it is locked, until the block ends. Raises OSError."""
-    path = f"{node_directory(data_directory, node_id)}/{LEASE_FILE}"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+def lease_lock(disk: Disk, data_directory: str, node_id: NodeId) -> Iterator[bool]:
+    """Try to lock a node's lease; yield whether it is locked, until the block ends. Raises StorageError.
+
+    A node without a directory has no process: its lease is free, and there is nothing to lock.
+    """
+    directory = node_directory(data_directory, node_id)
+    if not disk.exists(directory):
+        yield True
+        return
+    path = f"{directory}/{LEASE_FILE}"
+    is_locked = disk.lock(path)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield is_locked
     finally:
-        os.close(descriptor)
+        if is_locked:
+            disk.unlock(path)
 
 
-def checkpointed(directory: str) -> dict[TopicPartition, LeftOff]:
+def checkpointed(disk: Disk, directory: str) -> dict[TopicPartition, LeftOff]:
     """How a node that has ended left its logs, by its checkpoints. What cannot be read is left out, and reported."""
     recovery_points, log_starts = (
-        _read_checkpoint(f"{directory}/{name}") for name in (RECOVERY_POINT_FILE, LOG_START_FILE)
+        _read_checkpoint(disk, f"{directory}/{name}") for name in (RECOVERY_POINT_FILE, LOG_START_FILE)
     )
     return {
         name: LeftOff(recovery_points.get(name, 0), log_starts.get(name, 0))
@@ -73,13 +73,11 @@ def checkpointed(directory: str) -> dict[TopicPartition, LeftOff]:
     }
 
 
-def _read_checkpoint(path: str) -> dict[TopicPartition, int]:
+def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
     try:
-        with open(path, "rb") as file:
-            return decode_offsets(file.read())
-    except FileNotFoundError:
-        return {}
-    except (OSError, CorruptCheckpointError) as error:
+        content = disk.read_file(path)
+        return {} if content is None else decode_offsets(content)
+    except (StorageError, CorruptCheckpointError) as error:
         log.error("checkpoint_corrupt", path=path, reason=str(error))  # noqa: TRY400  # says all
         return {}
 
@@ -116,7 +114,7 @@ class NodeDirectories:
         left_off = self._placement.left_off(name)
         if self._disk.exists(own):
             return Arrival(Found.HERE, left_off._replace(was_closed=False))
-        for node_id in node_ids(self._data_directory):
+        for node_id in node_ids(self._disk, self._data_directory):
             source = node_directory(self._data_directory, node_id)
             if not self._disk.exists(f"{source}/{name}") or not self._is_of_topic(f"{source}/{name}", name):
                 continue

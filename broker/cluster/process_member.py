@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Mapping
 
 from fencepost.broker.cluster.lease_placement import LeasePlacement
@@ -24,6 +23,7 @@ from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.storage.disk import Disk, StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
 
 log = get_logger(__name__)
 
@@ -39,13 +39,17 @@ RETRY_PAUSE_S = 0.5
 
 
 class ProcessMember:
-    """The membership of one process, for `Membership`. data_directory: that of the whole broker."""
+    """The membership of one process, for `Membership`.
 
-    def __init__(self, data_directory: str, node_id: NodeId, store: LeaseStore) -> None:
+    data_directory: that of the whole broker. disk: the machine's file system, unless given.
+    """
+
+    def __init__(self, data_directory: str, node_id: NodeId, store: LeaseStore, *, disk: Disk | None = None) -> None:
         self.placement = LeasePlacement(store, node_id)
         self._data_directory = data_directory
         self._node_id = node_id
         self._store = store
+        self._disk = LocalDisk() if disk is None else disk
         self._lease = contextlib.ExitStack()
         self._absent_since_s: dict[NodeId, float] = {}
         self._keeping: asyncio.Task[None] | None = None
@@ -63,11 +67,11 @@ class ProcessMember:
     async def _take_lease(self) -> None:
         """Raises StorageError. Another node may have the lock for moments, while it takes over from this one."""
         directory = node_directory(self._data_directory, self._node_id)
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        self._disk.make_directory(directory)
         deadline_s = asyncio.get_running_loop().time() + LONGEST_WAIT_FOR_LEASE_S
         while True:
             lock = contextlib.ExitStack()
-            if lock.enter_context(lease_lock(self._data_directory, self._node_id)):
+            if lock.enter_context(lease_lock(self._disk, self._data_directory, self._node_id)):
                 self._lease = lock
                 return
             lock.close()
@@ -129,11 +133,9 @@ class ProcessMember:
 
     def _is_lease_free(self, node_id: NodeId) -> bool:
         try:
-            with lease_lock(self._data_directory, node_id) as is_locked:
+            with lease_lock(self._disk, self._data_directory, node_id) as is_locked:
                 return is_locked
-        except FileNotFoundError:
-            return True  # a node without a directory has no process
-        except OSError as error:
+        except StorageError as error:
             log.error("lease_not_looked_at", node=node_id, reason=str(error))  # noqa: TRY400  # says all
             return False
 
@@ -143,15 +145,17 @@ class ProcessMember:
         Raises StorageError.
         """
         directory = node_directory(self._data_directory, node_id)
-        with contextlib.ExitStack() as cleanup:
-            with contextlib.suppress(FileNotFoundError):  # a node without a directory has no process
-                if not cleanup.enter_context(lease_lock(self._data_directory, node_id)):
-                    return
+        with lease_lock(self._disk, self._data_directory, node_id) as is_locked:
+            if not is_locked:
+                return
             await self.placement.refresh()
             table = self.placement.known.table
             if table.state(node_id) is NodeState.GONE and not table.led_by(node_id):
                 return  # another node was faster
-            await self._store.node_event(node_id, NodeEvent.LOST, left_off=checkpointed(directory))
+            # Also when this task is cancelled, the lock is held until the store has
+            # made or refused the change: the lost node could start meanwhile, and lose what it leads again.
+            left_off = checkpointed(self._disk, directory)
+            await self._store.node_event(node_id, NodeEvent.LOST, left_off=left_off)
         log.warning("node_taken_over", node=node_id)
         await self.placement.refresh()
 

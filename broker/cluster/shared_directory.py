@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from fencepost.broker.cluster.lease_store import place_all, read_leases, store_event
@@ -25,7 +25,7 @@ from fencepost.broker.log.log_directory import (
 from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME
-from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.disk import Disk, StorageError
 
 log = get_logger(__name__)
 
@@ -35,33 +35,35 @@ _FILES: Final = (RECOVERY_POINT_FILE, LOG_START_FILE, CLEANER_FILE, CLEAN_SHUTDO
 
 
 async def prepare_data_directory(
-    path: str, nodes: Sequence[NodeId], *, on_restoring: Mapping[str, Callable[[bytes], bytes]]
+    path: str,
+    nodes: Sequence[NodeId],
+    *,
+    disk: Disk,
+    on_restoring: Mapping[str, Callable[[bytes], bytes]],
+    prepare: Callable[..., Awaitable[None]] = prepare_shared,
 ) -> None:
     """Make a data directory ready for these nodes; the caller has locked it, and no node runs. Raises StorageError.
 
-    on_restoring: see `SqliteMetadataStore`. Nodes that are not among these any more are lost: the others lead what they
-    led.
+    on_restoring: see `SqliteMetadataStore`. prepare: makes the metadata store ready. Nodes that are not among these any
+    more are lost: the others lead what they led.
     """
     for node_id in nodes:
-        os.makedirs(node_directory(path, node_id), mode=0o700, exist_ok=True)
-    found = _partitions(path)
-    await prepare_shared(
+        disk.make_directory(node_directory(path, node_id))
+    found = _partitions(disk, path)
+    await prepare(
         f"{path}/{FILE_NAME}",
         before_founding=lambda: _require_none(path, found),
         on_restoring=on_restoring,
-        work=lambda database: _place(database, path, nodes),
+        work=lambda database: _place(database, disk, path, nodes),
     )
     # From here on a broker of one process refuses the directory. What is interrupted now, the next start goes on with.
-    try:
-        _divide(path, node_directory(path, nodes[0]))
-    except OSError as error:
-        raise StorageError(f"{path} cannot be divided among nodes: {error}") from error
+    await _divide(disk, path, node_directory(path, nodes[0]))
 
 
-def _partitions(path: str) -> list[str]:
-    """The directories of partitions, in the data directory and in those of the nodes."""
-    directories = [path, *(node_directory(path, node_id) for node_id in node_ids(path))]
-    return [f"{each}/{name}" for each in directories for name in partition_directories(os.listdir(each))]
+def _partitions(disk: Disk, path: str) -> list[str]:
+    """The directories of partitions, in the data directory and in those of the nodes. Raises StorageError."""
+    directories = [path, *(node_directory(path, node_id) for node_id in node_ids(disk, path))]
+    return [f"{each}/{name}" for each in directories for name in partition_directories(disk.list(each))]
 
 
 def _require_none(path: str, found: Sequence[str]) -> None:
@@ -74,40 +76,33 @@ def _require_none(path: str, found: Sequence[str]) -> None:
         )
 
 
-def _place(database: sqlite3.Connection, path: str, nodes: Sequence[NodeId]) -> None:
+def _place(database: sqlite3.Connection, disk: Disk, path: str, nodes: Sequence[NodeId]) -> None:
     """Give every partition a row and every node its state, and forget the deletions whose files are gone."""
     known = read_leases(database).table.partitions
     place_all(database)
     for name, lease in read_leases(database).table.partitions.items():
-        if name not in known and os.path.exists(f"{path}/{name}"):
+        if name not in known and disk.exists(f"{path}/{name}"):
             database.execute(
                 "UPDATE partitions SET leader = ?, is_created = 1 WHERE topic_id = ? AND partition = ?",
                 (nodes[0], lease.topic_id, name.partition),
             )
     for node_id in read_leases(database).table.nodes:
         if node_id not in nodes:
-            store_event(database, node_id, NodeEvent.LOST, left_off=checkpointed(node_directory(path, node_id)))
-    there = {str(os.path.basename(each)) for each in _partitions(path)}
+            store_event(database, node_id, NodeEvent.LOST, left_off=checkpointed(disk, node_directory(path, node_id)))
+    there = {str(os.path.basename(each)) for each in _partitions(disk, path)}
     for topic_id, name, count in database.execute("SELECT topic_id, name, partition_count FROM deletions").fetchall():
         if not any(f"{name}-{partition}" in there for partition in range(count)):
             database.execute("DELETE FROM deletions WHERE topic_id = ?", (topic_id,))
 
 
-def _divide(path: str, first: str) -> None:
-    """Move the partitions of a single process to the first node. Raises OSError."""
-    names = os.listdir(path)
+async def _divide(disk: Disk, path: str, first: str) -> None:
+    """Move the partitions of a single process to the first node. Raises StorageError."""
+    names = disk.list(path)
     moved = [*map(str, partition_directories(names)), *filter(_DELETED.fullmatch, names)]
     files = [name for name in _FILES if name in names]
     if not moved and not files:
         return
-    for name in files:
-        os.replace(f"{path}/{name}", f"{first}/{name}")
-    for name in moved:
-        os.rename(f"{path}/{name}", f"{first}/{name}")
-    for directory in (first, path):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    for name in [*files, *moved]:
+        disk.rename(f"{path}/{name}", f"{first}/{name}")
+    await disk.sync((), (first, path))
     log.info("data_directory_divided", path=path, partitions=len(moved), moved_to=first)

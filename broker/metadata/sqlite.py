@@ -388,9 +388,19 @@ class SqliteMetadataStore:
     # From the event loop
 
     async def _run(self, work: Callable[[], T]) -> T:
+        """Run work on the store's thread. A caller that is cancelled goes on when it is done: it happens all the same,
+        and what the caller holds must not be given free before."""
+        running = self._submit(work)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.gather(running, return_exceptions=True)
+            raise
+
+    def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
         if self._executor is None:
             raise StorageError(f"{self.path} is not open")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        return asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def _query(
         self, work: Callable[[sqlite3.Connection], T], *, changes: bool = False, may_use_reserve: bool = False

@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import os
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fencepost.broker.cluster import process_member
+from fencepost.broker.cluster import lease_store, process_member
 from fencepost.broker.cluster.lease_store import LeaseStore
-from fencepost.broker.cluster.node_directories import node_directory
+from fencepost.broker.cluster.leases import NodeEvent
+from fencepost.broker.cluster.node_directories import lease_lock, node_directory
 from fencepost.broker.cluster.process_member import KEEPING, ProcessMember
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.peers import TcpPeers
@@ -27,6 +29,7 @@ from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.node import Node
 from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
@@ -289,3 +292,34 @@ async def test_take_overs_go_on_after_an_unforeseen_failure(
         await until(lambda: lines)
         await members.stop(1)
         await members.all_served()
+
+
+async def test_a_lease_stays_locked_until_its_take_over_is_stored_also_if_the_node_that_takes_over_stops(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the lost node could start, and lose its partitions to a change that was decided before."""
+    await orders_on_two(members)
+    may_store, is_storing, store_event = threading.Event(), threading.Event(), lease_store.store_event
+
+    def slowly(database: Any, node_id: int, event: NodeEvent, **options: Any) -> bool:
+        if event is NodeEvent.LOST:
+            is_storing.set()
+            may_store.wait()
+        return store_event(database, node_id, event, **options)
+
+    monkeypatch.setattr(lease_store, "store_event", slowly)
+    await members.stop(1)
+    await until(is_storing.is_set)
+    resting = asyncio.create_task(members.members[2].rest())
+    try:
+        _, late = await asyncio.wait((resting,), timeout=0.1)
+        assert late, "it does not wait for its take-over"
+        with lease_lock(LocalDisk(), members.directory, 1) as is_free:
+            assert not is_free
+    finally:
+        may_store.set()
+    await resting
+    with lease_lock(LocalDisk(), members.directory, 1) as is_free:
+        assert is_free
+    await members.members[2].placement.refresh()
+    assert members.members[2].placement.known.table.led_by(1) == []

@@ -63,7 +63,7 @@ ALLOWED: dict[str, str] = {
     "fencepost.broker.log.large_batch_checks.on_a_thread": _AWAITED,
     "fencepost.broker.log.large_batch_checks.on_a_thread.run": "resolves a future that is not done",
     "fencepost.broker.metadata.sqlite.SqliteMetadataStore._copy": _AWAITED,
-    "fencepost.broker.metadata.sqlite.SqliteMetadataStore._run": _AWAITED,
+    "fencepost.broker.metadata.sqlite.SqliteMetadataStore._submit": _AWAITED,
     "fencepost.broker.metadata.sqlite.SqliteMetadataStore._release": _AWAITED,
     "fencepost.broker.network.peer_security._log_in.log_in": _AWAITED,
     "fencepost.broker.network.peer_security._tls_connect.connect": _AWAITED,
