@@ -6,9 +6,12 @@ that row until the flush is committed, so a flush is either seen by the take-ove
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.left_off import LeftOff
 
 
 class StoreUnavailableError(Exception):
@@ -55,6 +58,17 @@ class FlushId(NamedTuple):
     sequence: int
 
 
+class SealedPartition(NamedTuple):
+    """A partition whose sealed part is restored. directory: an absolute path."""
+
+    key: PartitionKey
+    directory: str
+
+
+class ConflictError(Exception):
+    """Rows of another flush hold some of the offsets: two nodes have led the partition at a time."""
+
+
 class TailStore(Protocol):
     """The rows of all tails. Every call may raise StoreUnavailableError; the next one connects again."""
 
@@ -63,7 +77,7 @@ class TailStore(Protocol):
 
         object_bytes: the size of the object that the rows point into, which is recorded with them; 0 without one.
         Returns False, and has done nothing, if the node's fence is not the flush's any more. A flush that was
-        committed before is not committed twice: the call then returns True.
+        committed before is not committed twice: the call then returns True. Raises ConflictError.
         """
         ...
 
@@ -72,8 +86,8 @@ class TailStore(Protocol):
         ...
 
     def read(self, keys: Sequence[PartitionKey]) -> AsyncIterator[TailRow]:
-        """Read the tails of partitions as of one moment: all rows of a partition together, in rising order of segment
-        and position."""
+        """Read the tails of partitions that no other node leads any more: all rows of a partition together, in rising
+        order of segment and position."""
         ...
 
 
@@ -86,6 +100,25 @@ class FlushObjects(Protocol):
 
     async def get(self, object_id: UUID, position: int, length_bytes: int) -> bytes:
         """Read bytes of an object. Raises StorageError where it is missing or too short."""
+        ...
+
+
+class SealedPart(NamedTuple):
+    """The sealed part of a log. sealed_end: where the tail begins. left_off: for the opening of the log."""
+
+    sealed_end: int
+    left_off: LeftOff
+
+
+class SealedParts(Protocol):
+    """The sealed segments of logs, which a new leader needs beside the tails."""
+
+    async def restore(self, wanted: Mapping[TopicPartition, SealedPartition]) -> Mapping[TopicPartition, SealedPart]:
+        """Write what opening the logs takes of their sealed segments into the directories, which exist.
+
+        Partitions that the store does not have are left out. Raises StoreUnavailableError; StorageError where an object
+        is missing or the disk fails.
+        """
         ...
 
 
@@ -105,11 +138,12 @@ class Tenure(Protocol):
     def is_held(self) -> bool:
         """Whether the node's lease is certainly still in force: until then, no other node leads what it leads.
 
-        Compares the monotonic clock now, so that a process which was stopped knows at once.
+        Compares the monotonic clock now, so that a process which was stopped knows at once. A lease that has lapsed may
+        be held again later, if no other node has taken over.
         """
         ...
 
     def resign(self, reason: str) -> None:
-        """Stop leading all partitions, in this step, as the lease is over or another node has raised the fence; the
-        node then starts again as a new one. Nothing happens if it has resigned already."""
+        """Stop leading all partitions, in this step, as another node has raised the fence; the node then starts again
+        under a new one. Nothing happens if it has resigned already."""
         ...

@@ -1,0 +1,187 @@
+"""Tails of the logs in PostgreSQL: a flush as one statement, guarded by a lock of the fence's row, and bulk reads.
+
+The guard has to lock. A statement that only reads the fence, also one that waits for an advisory lock first, has its
+snapshot from before a take-over, and commits after it. `FOR SHARE` waits for a take-over that is under way, reads the
+fence again, and makes a later one wait until the flush is committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+
+from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect, translated
+from fencepost.broker.cluster.tail_store import (
+    ConflictError,
+    FlushId,
+    PartitionKey,
+    StoreUnavailableError,
+    TailRow,
+)
+from fencepost.broker.storage.disk import StorageError
+
+FLUSH_TIMEOUT_S: Final = 2.0
+"""The longest a flush runs at the server, and by a second more here: a take-over waits for one that hangs."""
+ROWS_PER_FETCH: Final = 64
+
+_COMMIT: Final = """
+WITH held AS (SELECT 1 FROM fences WHERE node_id = $1 AND fence = $2 FOR SHARE),
+     stored AS (INSERT INTO tail_objects SELECT $4::uuid, $1, $5 FROM held WHERE $4::uuid IS NOT NULL)
+INSERT INTO tail (topic_id, partition, segment_base, position, length, base_offset, end_offset, leader_epoch,
+                  content, object, object_position, node_id, fence, sequence)
+SELECT one.*, $1, $2, $3
+FROM held, unnest($6::uuid[], $7::int[], $8::bigint[], $9::bigint[], $10::int[], $11::bigint[], $12::bigint[],
+                  $13::int[], $14::bytea[], $15::uuid[], $16::int[]) AS one
+"""
+
+_IS_COMMITTED: Final = """
+SELECT EXISTS (SELECT FROM tail WHERE topic_id = $1 AND partition = $2 AND base_offset = $3
+               AND node_id = $4 AND fence = $5 AND sequence = $6)
+"""
+
+_READ: Final = """
+SELECT wanted.topic_id, wanted.partition, one.*
+FROM unnest($1::uuid[], $2::int[]) AS wanted (topic_id, partition)
+CROSS JOIN LATERAL (
+    SELECT segment_base, position, length, base_offset, end_offset, leader_epoch, content, object,
+           coalesce(object_position, 0)
+    FROM tail WHERE tail.topic_id = wanted.topic_id AND tail.partition = wanted.partition
+    ORDER BY base_offset
+) AS one
+"""
+
+
+class PostgresTail:
+    """The store of the tails, for `TailStore`.
+
+    application_name: names the sessions of the node's present incarnation; the commit connection is opened anew when it
+                      changes, as another node ends the sessions of an incarnation by their name.
+    """
+
+    def __init__(self, address: PostgresAddress, application_name: Callable[[], str]) -> None:
+        self._address = address
+        self._application_name = application_name
+        self._committing: Connection | None = None
+        self._committing_as = ""
+
+    async def close(self) -> None:
+        """Close the commit connection."""
+        self._drop()
+
+    # Flushes
+
+    async def commit(self, flush: FlushId, rows: Sequence[TailRow], *, object_bytes: int = 0) -> bool:
+        uuids: dict[bytes, UUID] = {}
+        topic_ids = []
+        for (topic_id, _), *_rest in rows:
+            uuid = uuids.get(topic_id)
+            if uuid is None:
+                uuid = uuids[topic_id] = UUID(bytes=topic_id)
+            topic_ids.append(uuid)
+        object_id = rows[0].object_id
+        has_object = object_id is not None
+        with self._answering():
+            connection = await self._connection()
+            try:
+                done = await connection.execute(
+                    _COMMIT,
+                    *flush,
+                    object_id,
+                    object_bytes,
+                    topic_ids,
+                    [row.key.partition for row in rows],
+                    [row.segment_base for row in rows],
+                    [row.position for row in rows],
+                    [row.length_bytes for row in rows],
+                    [row.base_offset for row in rows],
+                    [row.end_offset for row in rows],
+                    [row.leader_epoch for row in rows],
+                    [row.content for row in rows],
+                    [row.object_id for row in rows],
+                    [row.object_position if has_object else None for row in rows],
+                    timeout=FLUSH_TIMEOUT_S + 1,
+                )
+            except asyncpg.UniqueViolationError as error:
+                if await self.is_committed(flush, rows):
+                    return True
+                raise ConflictError(error.detail or str(error)) from error
+        inserted = int(done.rpartition(" ")[2])
+        if inserted not in (0, len(rows)):
+            raise StoreUnavailableError(f"a flush of {len(rows)} rows has inserted {inserted}")
+        return inserted > 0
+
+    async def is_committed(self, flush: FlushId, rows: Sequence[TailRow]) -> bool:
+        first = rows[0]
+        with self._answering():
+            connection = await self._connection()
+            found: bool = await connection.fetchval(
+                _IS_COMMITTED,
+                UUID(bytes=first.key.topic_id),
+                first.key.partition,
+                first.base_offset,
+                *flush,
+                timeout=FLUSH_TIMEOUT_S + 1,
+            )
+        return found
+
+    # Restoring
+
+    async def read(self, keys: Sequence[PartitionKey]) -> AsyncIterator[TailRow]:
+        with self._translated():
+            async with self._reading() as connection, connection.transaction(readonly=True):
+                async for topic_id, partition, *rest in connection.cursor(
+                    _READ, *_arrays(keys), prefetch=ROWS_PER_FETCH
+                ):
+                    yield TailRow(PartitionKey(topic_id.bytes, partition), *rest)
+
+    # Connections
+
+    async def _connection(self) -> Connection:
+        """The connection on which all flushes are committed."""
+        name = self._application_name()
+        if self._committing is not None and (self._committing.is_closed() or name != self._committing_as):
+            self._drop()
+        if self._committing is None:
+            self._committing = await connect(self._address, application_name=name, statement_timeout_s=FLUSH_TIMEOUT_S)
+            self._committing_as = name
+        return self._committing
+
+    @contextlib.asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Connection]:
+        """A connection for one restore: flushes of other partitions go on meanwhile."""
+        connection = await connect(self._address, application_name=self._application_name())
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Drop the commit connection after an error: whether its statement still runs is unknown."""
+        try:
+            with self._translated():
+                yield
+        except BaseException:
+            self._drop()
+            raise
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            with translated(self._address):
+                yield
+        except StorageError as error:
+            raise StoreUnavailableError(str(error)) from error
+
+    def _drop(self) -> None:
+        connection, self._committing = self._committing, None
+        if connection is not None:
+            connection.terminate()
+
+
+def _arrays(keys: Sequence[PartitionKey]) -> tuple[list[UUID], list[int]]:
+    return [UUID(bytes=key.topic_id) for key in keys], [key.partition for key in keys]

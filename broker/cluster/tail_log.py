@@ -1,0 +1,181 @@
+"""The shared log of a cluster's node: its flushes, one after another, as rows of the tails.
+
+Each flush goes on until its outcome is known: committed, or refused by the fence. The store may be away for a while, as
+in a fail-over; no log goes offline for that. Only a flush that is refused ends what this node leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from fencepost.broker.cluster.tail_store import (
+    ConflictError,
+    FlushId,
+    FlushObjects,
+    PartitionKey,
+    StoreUnavailableError,
+    TailRow,
+    TailStore,
+    Tenure,
+)
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.log.shared_log import AppendedBytes
+from fencepost.broker.storage.disk import StorageError
+
+log = get_logger(__name__)
+
+LOGS_PER_FLUSH: Final = 1_000
+"""A flush is one statement, whose cost is little per log; a thousand rows take some 20 ms."""
+INLINE_MAX_BYTES: Final = 256 * 1024
+"""Larger flushes go as an object, of which the rows name parts: above it, rows take longer than an object and rows."""
+READ_PER_STEP_BYTES: Final = 1024 * 1024
+FIRST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 1.0
+REPORT_INTERVAL_S: Final = 5.0
+
+
+class ResignedError(StorageError):
+    """This node does not lead any more what was to be flushed."""
+
+
+class TailLog:
+    """Commits the flushes of one node, for `SharedLog`.
+
+    objects:          for flushes larger than `inline_max_bytes`; None: all bytes go into the rows.
+    flushes_count:    flushes that were committed. flushed_bytes: in all of them.
+    is_waiting:       whether a flush is being tried again, as the store does not answer.
+    """
+
+    logs_per_flush = LOGS_PER_FLUSH
+
+    def __init__(
+        self,
+        store: TailStore,
+        tenure: Tenure,
+        *,
+        objects: FlushObjects | None = None,
+        inline_max_bytes: int = INLINE_MAX_BYTES,
+    ) -> None:
+        self._store = store
+        self._tenure = tenure
+        self._objects = objects
+        self._inline_max_bytes = inline_max_bytes
+        self._sequence = 0
+        self.flushes_count = 0
+        self.flushed_bytes = 0
+        self.is_waiting = False
+
+    async def commit(self, appended: Sequence[AppendedBytes]) -> None:
+        if not appended:
+            return
+        tenure = self._tenure
+        fence = tenure.fence
+        readable, contents, failures = await self._contents(appended)
+        if readable:
+            total_bytes = sum(one.length_bytes for one in readable)
+            object_id = None
+            if self._objects is not None and total_bytes > self._inline_max_bytes:
+                object_id = await self._objects.put(contents)
+            self._sequence += 1
+            flush = FlushId(tenure.node_id, fence, self._sequence)
+            await self._commit(flush, _rows(readable, contents, object_id), total_bytes if object_id else 0)
+            self.flushes_count += 1
+            self.flushed_bytes += total_bytes
+        if failures:
+            paths = [path for failure in failures for path in failure.paths]
+            raise StorageError(failures[0].errno, str(failures[0]), paths=paths)
+
+    async def _contents(
+        self, appended: Sequence[AppendedBytes]
+    ) -> tuple[list[AppendedBytes], list[memoryview], list[StorageError]]:
+        """Read what was appended, a megabyte per step of the event loop. A log whose file cannot be read is left out
+        from there on, or it would get a hole."""
+        readable: list[AppendedBytes] = []
+        contents: list[memoryview] = []
+        failures: list[StorageError] = []
+        failed = set()
+        read_bytes = 0
+        for one in appended:
+            if read_bytes >= READ_PER_STEP_BYTES:
+                read_bytes = 0
+                await asyncio.sleep(0)
+            if one.topic_partition in failed:
+                continue
+            try:
+                content = one.content()
+                if len(content) < one.length_bytes:
+                    raise StorageError(f"{one.file.path} is shorter than what was appended", paths=[one.file.path])
+            except StorageError as error:
+                failed.add(one.topic_partition)
+                failures.append(error)
+                continue
+            read_bytes += one.length_bytes
+            readable.append(one)
+            contents.append(content)
+        return readable, contents, failures
+
+    async def _commit(self, flush: FlushId, rows: Sequence[TailRow], object_bytes: int) -> None:
+        """Commit a flush. Raises ResignedError, after resigning."""
+        is_repeated = False
+        pause_s = FIRST_PAUSE_S
+        loop = asyncio.get_running_loop()
+        report_at_s = began_s = loop.time()
+        try:
+            while self._tenure.fence == flush.fence:
+                try:
+                    if is_repeated and await self._store.is_committed(flush, rows):
+                        break
+                    if await self._store.commit(flush, rows, object_bytes=object_bytes):
+                        break
+                except StoreUnavailableError as error:
+                    is_repeated = self.is_waiting = True
+                    if loop.time() >= report_at_s:
+                        report_at_s = loop.time() + REPORT_INTERVAL_S
+                        log.warning(
+                            "flush_waits",
+                            logs=len(rows),
+                            waiting_s=round(loop.time() - began_s, 1),
+                            reason=str(error),
+                        )
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                except ConflictError as error:
+                    # The fence should have made this impossible: what is stored counts, and it is another node's.
+                    log.error("flush_conflicts", reason=str(error))  # noqa: TRY400  # the reason says it all
+                    self._tenure.resign("another flush holds the offsets of this node's")
+                    raise ResignedError(str(error)) from None
+                else:
+                    self._tenure.resign("another node has taken over")
+                    raise ResignedError("another node leads the partition now")
+            else:
+                raise ResignedError("this node has resigned from the partition")
+        finally:
+            self.is_waiting = False
+        if is_repeated:
+            log.info("flush_committed_late", logs=len(rows), waited_s=round(loop.time() - began_s, 1))
+
+
+def _rows(appended: Sequence[AppendedBytes], contents: Sequence[memoryview], object_id: UUID | None) -> list[TailRow]:
+    rows = []
+    position = 0
+    for one, content in zip(appended, contents, strict=True):
+        rows.append(
+            TailRow(
+                PartitionKey(one.topic_id, one.topic_partition.partition),
+                one.segment_base,
+                one.position,
+                one.length_bytes,
+                one.base_offset,
+                one.end_offset,
+                one.leader_epoch,
+                content if object_id is None else None,
+                object_id,
+                position,
+            )
+        )
+        if object_id is not None:
+            position += one.length_bytes
+    return rows
