@@ -35,6 +35,9 @@ READ_PER_STEP_BYTES: Final = 1024 * 1024
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 REPORT_INTERVAL_S: Final = 5.0
+FIRST_PUT_TIMEOUT_S: Final = 10.0
+OBJECT_KEPT_S: Final = 25 * 60.0
+"""An object without rows is removed as an orphan, but not sooner; a flush that waits longer stores its bytes again."""
 
 
 class ResignedError(StorageError):
@@ -71,19 +74,13 @@ class TailLog:
     async def commit(self, appended: Sequence[AppendedBytes]) -> None:
         if not appended:
             return
-        tenure = self._tenure
-        fence = tenure.fence
+        fence = self._tenure.fence
         readable, contents, failures = await self._contents(appended)
         if readable:
-            total_bytes = sum(one.length_bytes for one in readable)
-            object_id = None
-            if self._objects is not None and total_bytes > self._inline_max_bytes:
-                object_id = await self._objects.put(contents)
             self._sequence += 1
-            flush = FlushId(tenure.node_id, fence, self._sequence)
-            await self._commit(flush, _rows(readable, contents, object_id), total_bytes if object_id else 0)
+            await self._commit(FlushId(self._tenure.node_id, fence, self._sequence), readable, contents)
             self.flushes_count += 1
-            self.flushed_bytes += total_bytes
+            self.flushed_bytes += sum(one.length_bytes for one in readable)
         if failures:
             paths = [path for failure in failures for path in failure.paths]
             raise StorageError(failures[0].errno, str(failures[0]), paths=paths)
@@ -117,21 +114,25 @@ class TailLog:
             contents.append(content)
         return readable, contents, failures
 
-    async def _commit(self, flush: FlushId, rows: Sequence[TailRow], object_bytes: int) -> None:
+    async def _commit(self, flush: FlushId, appended: Sequence[AppendedBytes], contents: Sequence[memoryview]) -> None:
         """Commit a flush. Raises ResignedError, after resigning."""
-        is_repeated = False
-        pause_s = FIRST_PAUSE_S
         loop = asyncio.get_running_loop()
         report_at_s = began_s = loop.time()
+        pause_s = FIRST_PAUSE_S
+        rows, object_bytes = await self._rows(flush, appended, contents)
+        put_s = loop.time()
         try:
             while self._tenure.fence == flush.fence:
                 try:
-                    if is_repeated and await self._store.is_committed(flush, rows):
+                    if self.is_waiting and await self._store.is_committed(flush, rows):
                         break
+                    if object_bytes and loop.time() - put_s > OBJECT_KEPT_S:
+                        rows, object_bytes = await self._rows(flush, appended, contents)
+                        put_s = loop.time()
                     if await self._store.commit(flush, rows, object_bytes=object_bytes):
                         break
                 except StoreUnavailableError as error:
-                    is_repeated = self.is_waiting = True
+                    self.is_waiting = True
                     if loop.time() >= report_at_s:
                         report_at_s = loop.time() + REPORT_INTERVAL_S
                         log.warning(
@@ -152,10 +153,29 @@ class TailLog:
                     raise ResignedError("another node leads the partition now")
             else:
                 raise ResignedError("this node has resigned from the partition")
+            if self.is_waiting:
+                log.info("flush_committed_late", logs=len(rows), waited_s=round(loop.time() - began_s, 1))
         finally:
             self.is_waiting = False
-        if is_repeated:
-            log.info("flush_committed_late", logs=len(rows), waited_s=round(loop.time() - began_s, 1))
+
+    async def _rows(
+        self, flush: FlushId, appended: Sequence[AppendedBytes], contents: Sequence[memoryview]
+    ) -> tuple[list[TailRow], int]:
+        """The rows of a flush, and the size of the object that they point into, which is stored by then; 0 if the bytes
+        are in the rows. Raises ResignedError."""
+        total_bytes = sum(one.length_bytes for one in appended)
+        if self._objects is None or total_bytes <= self._inline_max_bytes:
+            return _rows(appended, contents, None), 0
+        timeout_s = FIRST_PUT_TIMEOUT_S
+        while self._tenure.fence == flush.fence:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    object_id = await self._objects.put(contents)
+            except TimeoutError:
+                timeout_s *= 2  # it may only be slow; meanwhile the node may have resigned
+            else:
+                return _rows(appended, contents, object_id), total_bytes
+        raise ResignedError("this node has resigned from the partition")
 
 
 def _rows(appended: Sequence[AppendedBytes], contents: Sequence[memoryview], object_id: UUID | None) -> list[TailRow]:
