@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.storage.disk import StorageError
 
@@ -21,11 +22,16 @@ class Found(Enum):
 
 
 class Arrival(NamedTuple):
-    """How a partition's directory was found. error: why it could not be brought here, though it was found."""
+    """How a partition's directory was found.
+
+    error:  why it could not be brought here, though it was found.
+    sealed: the segments below those in the directory, which are in a store that all nodes share; in rising order.
+    """
 
     found: Found
     left_off: LeftOff = LeftOff()
     error: StorageError | None = None
+    sealed: Sequence[SealedSegment] = ()
 
 
 class Arrivals(Protocol):

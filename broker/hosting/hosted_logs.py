@@ -130,9 +130,9 @@ class HostedLogs:
         arrivals = await self._arrive(list(topics))
         errors = {name: arrival.error for name, arrival in arrivals.items() if arrival.error is not None}
         errors |= await self._logs.serve(
-            ArrivingLog(name, self.config(topic.name, topic.configs), epochs[name], arrivals[name].left_off)
+            ArrivingLog(name, self.config(topic.name, topic.configs), epochs[name], arrival.left_off, arrival.sealed)
             for name, topic in topics.items()
-            if arrivals[name].found is Found.HERE
+            if (arrival := arrivals[name]).found is Found.HERE
         )
         created: list[TopicPartition] = []
         for count, (name, topic) in enumerate(wanted, 1):

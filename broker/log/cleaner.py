@@ -16,6 +16,7 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.away_segments import AwaySegment
 from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from fencepost.broker.log.compaction import CleanedTransactions, OffsetMap, RetentionRules
 from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET
@@ -129,7 +130,7 @@ class LogCleaning:
 
         Raises CleaningAbandonedError, and StorageError when writing fails; the log is then still usable, or offline.
         """
-        candidates = [segment for segment in self._log.segments.sealed if segment.base_offset < self._dirty.end_offset]
+        candidates = await self._brought_candidates()
         await self._build_map(candidates)
         segments = [segment for segment in candidates if segment.base_offset < self._map.end_offset]
         last_records = await run_in_slices(self._log.producer_work.last_records_in_steps(), SHORT_SLICE_S)
@@ -156,6 +157,17 @@ class LogCleaning:
             cleaned_offset=self._map.end_offset,
         )
         return self._map.end_offset
+
+    async def _brought_candidates(self) -> list[Segment]:
+        """Return the segments that may be cleaned; they are all on this node by then. Raises StorageError."""
+        while True:
+            candidates = [one for one in self._log.segments.sealed if one.base_offset < self._dirty.end_offset]
+            away = [segment for segment in candidates if isinstance(segment, AwaySegment)]
+            if not away:
+                return candidates
+            for segment in away:
+                await segment.bring()
+                self._require_segments([])
 
     async def _batches(self, segment: Segment) -> AsyncIterator[tuple[int, RecordBatch]]:
         """Yield the batches of a segment with their positions, in time slices."""

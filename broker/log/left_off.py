@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.log.log_config import LogConfig
 
 
@@ -22,9 +24,13 @@ class LeftOff(NamedTuple):
 
 
 class ArrivingLog(NamedTuple):
-    """A log that this node opens, to lead it in this epoch. Its directory is in the log directory."""
+    """A log that this node opens, to lead it in this epoch. Its directory is in the log directory.
+
+    sealed: the segments below those in the directory, which are in a store that all nodes share; in rising order.
+    """
 
     topic_partition: TopicPartition
     config: LogConfig
     leader_epoch: int
     left_off: LeftOff
+    sealed: Sequence[SealedSegment] = ()

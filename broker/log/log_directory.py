@@ -18,6 +18,7 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.away_segments import SealedStore
 from fencepost.broker.log.cleaner import Cleaner
 from fencepost.broker.log.deferred_logs import DeferredLogs
 from fencepost.broker.log.durable_file import replace_durably
@@ -92,6 +93,7 @@ class LogDirectory:
     files_move: whether a partition's directory is moved into that of the node that leads it. Then no other node has
         written what is found here at the start; otherwise one may have.
     shared_log: commits what is appended to all logs, in place of syncs of the disk.
+    sealed_store: has the segments below what is in the directories, and the starts of all logs.
     """
 
     def __init__(
@@ -104,8 +106,10 @@ class LogDirectory:
         cleaner_backoff_ms: int | None = 0,
         files_move: bool = False,
         shared_log: SharedLog | None = None,
+        sealed_store: SealedStore | None = None,
     ) -> None:
         self._path = path
+        self._sealed_store = sealed_store
         self._disk = disk
         self._clock = clock
         self._flusher = flusher or Flusher(disk, shared_log)
@@ -121,6 +125,7 @@ class LogDirectory:
             log_starts=self._log_starts,
             opened=self._add,
             files_move=files_move,
+            sealed_store=sealed_store,
         )
         self._cleaner = Cleaner(self._join(CLEANER_FILE), disk=disk, clock=clock)
         self.cleaner_backoff_ms = cleaner_backoff_ms
@@ -374,6 +379,11 @@ class LogDirectory:
                 errors[name] = ErrorCode.KAFKA_STORAGE_ERROR
             else:
                 errors[name] = partition_log.move_log_start(before_offset)
+        if self._sealed_store is not None:
+            moved = (name for name, error in errors.items() if error is ErrorCode.NONE)
+            await self._sealed_store.store_log_starts(
+                {name: self._logs[name].log_start_offset for name in moved if name in self._logs}
+            )
         await self._write_log_starts(durable=True)
         return errors
 

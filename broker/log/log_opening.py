@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.log.away_segments import AwaySegment, SealedSegment, SealedStore
 from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID
 from fencepost.broker.log.deferred_logs import DeferredLogs
 from fencepost.broker.log.flusher import Flusher
@@ -64,7 +65,7 @@ class LogOpening:
     """The logs of a directory: which are open, and how the last stop left them.
 
     opened:    called with each opened log.
-    files_move: see `LogDirectory`.
+    files_move, sealed_store: see `LogDirectory`.
     unopened:  the deferred logs, for `open_next` and `open_now`.
     was_clean: whether the last stop of the directory was clean.
     """
@@ -80,6 +81,7 @@ class LogOpening:
         log_starts: OffsetCheckpoint,
         opened: Callable[[PartitionLog], None],
         files_move: bool,
+        sealed_store: SealedStore | None,
     ) -> None:
         self.unopened = DeferredLogs()
         self.was_clean = False
@@ -91,6 +93,7 @@ class LogOpening:
         self._log_starts = log_starts
         self._opened = opened
         self._files_move = files_move
+        self._sealed_store = sealed_store
         self._config_for_topic: Callable[[str], LogConfig] | None = None
         self._leader_epoch_of: Callable[[TopicPartition], int | None] | None = None
         self._unsynced: list[tuple[PartitionLog, LoadedLog]] = []
@@ -187,13 +190,13 @@ class LogOpening:
         Returns the errors of those that could not be opened.
         """
         errors: dict[TopicPartition, StorageError] = {}
-        for name, config, leader_epoch, left_off in arrived:
+        for name, config, leader_epoch, left_off, sealed in arrived:
             self._recovery_points.offsets.pop(name, None)
             if left_off.recovery_point:
                 self._recovery_points.offsets[name] = left_off.recovery_point
             if left_off.log_start_offset > self._log_starts.offsets.get(name, 0):
                 self._log_starts.offsets[name] = left_off.log_start_offset
-            loading = self._load(name, config, leader_epoch=leader_epoch, is_clean=left_off.was_closed)
+            loading = self._load(name, config, leader_epoch=leader_epoch, is_clean=left_off.was_closed, sealed=sealed)
             try:
                 await run_in_slices(loading, SLICE_S)
             except StorageError as error:
@@ -250,7 +253,13 @@ class LogOpening:
         self._opened(partition_log)
 
     def _load(
-        self, topic_partition: TopicPartition, config: LogConfig, *, leader_epoch: int, is_clean: bool
+        self,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        leader_epoch: int,
+        is_clean: bool,
+        sealed: Sequence[SealedSegment] = (),
     ) -> SlicedWork[None]:
         files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
         now_ms = self._clock.now_ms()
@@ -262,6 +271,7 @@ class LogOpening:
             log_start_offset=self._log_starts.offsets.get(topic_partition, 0),
             now_ms=now_ms,
             leader_epoch=leader_epoch,
+            away=self._away(files, topic_partition, config, sealed),
         ).load()
         topic_id = files.read_topic_id()
         if topic_id == ZERO_TOPIC_ID and loaded.segments.size_bytes == 0 and loaded.offline_reason is None:
@@ -275,6 +285,19 @@ class LogOpening:
         self._opened(partition_log)
         if loaded.unsynced or loaded.side_files:
             self._unsynced.append((partition_log, loaded))
+
+    def _away(
+        self,
+        files: PartitionFiles,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        sealed: Sequence[SealedSegment],
+    ) -> list[AwaySegment]:
+        if not sealed:
+            return []
+        store = self._sealed_store
+        assert store is not None, "without a store no segment is away"
+        return [AwaySegment(files, topic_partition, one, store, config.index_interval_bytes) for one in sealed]
 
     def _log(
         self,

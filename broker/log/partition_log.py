@@ -14,6 +14,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.append_rules import AppendRules
+from fencepost.broker.log.away_segments import SegmentAwayError
 from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.batch_validation import (
     finish_preparation,
@@ -568,8 +569,9 @@ class PartitionLog:
         if it alone is above `max_bytes`. With `is_lazy` large finds are not read before they are sent.
         Refuses, as a value: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE where no batch begins, and what
         lies elsewhere stays readable. With LOG_END a log that cannot be read raises StorageError instead: a
-        replay must not take a part for the whole. Where the first batch is above `max_bytes`, and left out, it is
-        not said which transactions were aborted.
+        replay must not take a part for the whole. Where a segment is not on this node, nothing is found until it is
+        here, which watchers are notified of; with LOG_END SegmentAwayError is raised. Where the first batch is above
+        `max_bytes`, and left out, it is not said which transactions were aborted.
         Source: Kafka's UnifiedLog.read, LocalLog.collectAbortedTransactions and ReplicaManager.readFromLog.
         """
         bound = self.bound(isolation)
@@ -610,6 +612,11 @@ class PartitionLog:
                     raise
                 result.records = NO_RECORDS
                 result.error = ErrorCode.CORRUPT_MESSAGE
+            except SegmentAwayError as away:
+                if isolation is Isolation.LOG_END:
+                    raise
+                result.records, result.slice = NO_RECORDS, None
+                away.bring()  # watchers are called when it is here
             except StorageError as error:
                 self.give_up(error)
                 if isolation is Isolation.LOG_END:
@@ -636,14 +643,17 @@ class PartitionLog:
                 usable_transaction_index(self.files, list(self.segments), error.segment)
 
     def header_at(self, offset: int) -> BatchHeader | None:
-        """Read the header of the batch that holds an offset, below the log's end; None if there is none.
+        """Read the header of the batch that holds an offset, below the log's end; None if there is none on this node.
 
         Raises StorageError; DamagedLogError where a batch on the way to it cannot be read.
         """
         self._require_online()
         if not self.log_start_offset <= offset < self.log_end_offset:
             return None
-        segment, found = self.segments.read(offset, 0, self.log_end_offset, minimum_one_batch=False)
+        try:
+            segment, found = self.segments.read(offset, 0, self.log_end_offset, minimum_one_batch=False)
+        except SegmentAwayError:
+            return None
         header = segment.batches.log.read(found.end_position, HEADER_BYTES)
         return read_header(header) if len(header) == HEADER_BYTES else None
 
@@ -682,6 +692,9 @@ class PartitionLog:
                 except DamagedLogError as error:
                     self.reports.damage(error)
                     raise
+                except SegmentAwayError as away:
+                    yield away
+                    break
                 result = yield need
                 self._require_online()
 
@@ -876,6 +889,16 @@ class PartitionLog:
         failure = UnexpectedFailureError("an append", error)
         APPEND.failed(error, concerns=self.topic_partition, on_failure=lambda _: self.give_up(failure))
         return failure
+
+    # Segments that come and go
+
+    def exchange(self, old: Segment, new: Segment) -> None:
+        """Put a segment in place of its stand-in, or the other way round, and notify those that wait for its records.
+
+        The caller closes the old one.
+        """
+        self.segments.replace([old], new)
+        self._watchers.notify()
 
     # Watchers
 

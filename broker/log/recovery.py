@@ -110,6 +110,8 @@ class LogRecovery:
     log_start_offset: as checkpointed; 0 when it never moved.
     recovery_point:   as checkpointed; after a clean stop also the log end offset.
     leader_epoch:     of the partition, from sources outside its log.
+    away:             segments below those in the directory, which are elsewhere: all of the log below the recovery
+                      point. They are sealed, and are not looked into.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class LogRecovery:
         log_start_offset: int,
         now_ms: int,
         leader_epoch: int = 0,
+        away: Sequence[Segment] = (),
     ) -> None:
         self._files = files
         self._disk = files.disk
@@ -131,6 +134,7 @@ class LogRecovery:
         self._log_start_offset = log_start_offset
         self._now_ms = now_ms
         self._leader_epoch = leader_epoch
+        self._away = away
         self._producers = ProducerState()
         self._epochs = LeaderEpochs()
         self._known_epochs = self._epochs  # from the checkpoint, while `_epochs` follows what is read
@@ -150,10 +154,10 @@ class LogRecovery:
             self._refuse_if_one_is_missing(segments)
         if self._refusal is None:
             self._refuse_what_is_of_another(segments)
-        self._log_start_offset = max(self._log_start_offset, segments[0].base_offset)
+        self._log_start_offset = max(self._log_start_offset, (*self._away, *segments)[0].base_offset)
         self._epochs = self._files.read_epochs()
         self._known_epochs = LeaderEpochs(self._epochs.starts)
-        for segment in segments:
+        for segment in (*self._away, *segments):
             segment.batches.known_epochs = self._epochs
         try:
             is_resumed = self._refusal is not None
@@ -181,7 +185,7 @@ class LogRecovery:
             # The next recovery judges the epochs that it finds by the checkpoint.
             self._side_files.append(self._files.write_epochs_anew(self._epochs))
         return LoadedLog(
-            LogSegments(segments),
+            LogSegments([*self._away, *segments]),
             self._producers,
             self._epochs,
             self._log_start_offset,
@@ -244,7 +248,7 @@ class LogRecovery:
 
     def _open_segments(self, numbered: Mapping[str, Sequence[int]]) -> list[Segment]:
         base_offsets = self._possible(numbered.get(".log", []))
-        known = set(base_offsets)
+        known = {*base_offsets, *(segment.base_offset for segment in self._away)}
         self._orphans = [
             self._files.path(file_name(offset, suffix))
             for suffix in INDEX_SUFFIXES
@@ -253,7 +257,8 @@ class LogRecovery:
         ]
         self._files.snapshot_offsets = list(numbered.get(".snapshot", []))
         if not base_offsets:
-            return [self._files.new_segment(self._log_start_offset, self._config.index_interval_bytes)]
+            base_offset = self._away[-1].next_offset if self._away else self._log_start_offset
+            return [self._files.new_segment(base_offset, self._config.index_interval_bytes)]
         with_aborted = set(numbered.get(".txnindex", []))
         for base_offset in base_offsets:
             recorded = self._files.checksums.get(file_name(base_offset, ".txnindex"))

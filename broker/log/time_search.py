@@ -13,12 +13,14 @@ from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 
+from fencepost.broker.log.away_segments import SegmentAwayError
 from fencepost.broker.log.header_plausibility import HeaderFault
 from fencepost.broker.log.large_batch_checks import on_a_thread
 from fencepost.broker.log.log_segments import LogSegments
 from fencepost.broker.log.log_types import TimestampedOffset
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.sliced_work import SLICE_S, Slices
+from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.compression import Codec, TooLargeForOneStepError, decompress
 from fencepost.protocol.primitives import Buffer, DecodeError
 from fencepost.protocol.record import LEAST_DELTA_MS, find_record
@@ -49,8 +51,9 @@ class Need(Enum):
 
 
 Work: TypeAlias = Callable[[], "Buffer | DecodeError"]
-Search: TypeAlias = Generator[Need | Work, Buffer | DecodeError | None, T]
-"""Each `send` does a step; work that it yields is done elsewhere, and the result is sent next."""
+Search: TypeAlias = Generator[Need | Work | SegmentAwayError, Buffer | DecodeError | None, T]
+"""Each `send` does a step; work that it yields is done elsewhere, and the result is sent next. A segment that is away
+is brought; where that fails, StorageError is thrown in."""
 
 
 class Searches:
@@ -63,15 +66,16 @@ class Searches:
         """Run a search while other things run. Raises what the search raises."""
         slices = Slices(SLICE_S)
         result: Buffer | DecodeError | None = None
+        error: StorageError | None = None
         has_slot = False
         try:
             while True:
                 try:
-                    need = search.send(result)
+                    need = search.send(result) if error is None else search.throw(error)
                 except StopIteration as end:
                     found: T = end.value
                     return found
-                result = None
+                result = error = None
                 if need is Need.MEMORY:
                     if not has_slot:
                         await self._slots.acquire()
@@ -81,6 +85,15 @@ class Searches:
                         self._slots.release()
                         has_slot = False
                     await slices.turn()
+                elif isinstance(need, SegmentAwayError):
+                    if has_slot:
+                        self._slots.release()
+                        has_slot = False
+                    try:
+                        await need.bring()
+                    except StorageError as failed:
+                        error = failed
+                    slices.begin()
                 else:
                     assert not isinstance(need, Need)
                     result = await on_a_thread(need)
@@ -91,15 +104,17 @@ class Searches:
 
 
 def searched_at_once(search: Search[T]) -> T:
-    """Run all steps of a search now. Raises what the search raises."""
+    """Run all steps of a search now. Raises what the search raises; StorageError where a segment is away."""
     result: Buffer | DecodeError | None = None
+    error: StorageError | None = None
     while True:
         try:
-            need = search.send(result)
+            need = search.send(result) if error is None else search.throw(error)
         except StopIteration as end:
             found: T = end.value
             return found
-        result = None if isinstance(need, Need) else need()
+        error = StorageError(str(need)) if isinstance(need, SegmentAwayError) else None
+        result = need() if callable(need) else None
 
 
 def find_first(segments: LogSegments, timestamp_ms: int, start_offset: int) -> Search[TimestampedOffset | None]:
