@@ -107,7 +107,7 @@ class NodeProcess:
         """Tell the parent the addresses."""
         description = {
             "listeners": [str(endpoint) for endpoint in node.addresses],
-            "advertised": [str(endpoint) for endpoint in node.advertised_addresses],
+            "advertised_listeners": [str(endpoint) for endpoint in node.advertised_addresses],
             "cluster_id": node.cluster_id,
         }
         self._write(json.dumps(description).encode() + HEARTBEAT)

@@ -141,10 +141,17 @@ def _print_ready(processes: Processes, settings: Settings, path: str) -> None:
         described = [{"node_id": node_id, **node} for node_id, node in zip(node_ids, nodes, strict=True)]
         line = json.dumps({"event": "ready", "nodes": described, "data_directory": path})
     else:
-        where = ", ".join(node["advertised"][0].partition("://")[2] for node in nodes)
+        where = _first_addresses(nodes, "listeners")
+        advertised = _first_addresses(nodes, "advertised_listeners")
+        if advertised != where:
+            where += f", advertised as {advertised}"
         ids = names([process.settings for process in processes.all])
         line = f"fencepost is ready: {where} (cluster {nodes[0]['cluster_id']}, nodes {ids}, data in {path})"
     print(line, flush=True)
+
+
+def _first_addresses(nodes: Sequence[dict[str, Any]], kind: str) -> str:
+    return ", ".join(node[kind][0].partition("://")[2] for node in nodes)
 
 
 class ProcessOfNode:

@@ -295,6 +295,13 @@ def test_a_process_that_cannot_start_ends_the_whole_broker_with_its_reason(tmp_p
         broker.start()
 
 
+def test_the_ready_line_names_the_addresses_that_are_bound_and_those_that_clients_are_given(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "advertised.listeners": "PLAINTEXT://example.org:9092"}
+    with BrokerProcesses(tmp_path / "data", 2, settings=settings) as broker:
+        bound = ", ".join(broker.address(node_id) for node_id in broker.node_ids)
+        assert f"is ready: {bound}, advertised as example.org:9092, example.org:9093 (" in broker.output
+
+
 def test_ports_that_would_meet_are_refused(tmp_path: Path) -> None:
     port = BrokerProcesses(tmp_path / "data", 1).port
     listeners = f"PLAINTEXT://127.0.0.1:{port},PLAINTEXT2://127.0.0.1:{port + 1}"
