@@ -189,7 +189,8 @@ class Committer:
         in_doubt: list[InDoubt] = []
 
         def check() -> None:
-            in_doubt.extend(session.coordinator.in_doubt(task_ids_pattern(self._sink)))
+            own_ids = {token.transactional_id for token in decision.tokens}
+            in_doubt.extend(session.coordinator.in_doubt(task_ids_pattern(self._sink), including=own_ids))
             require_prepared(decision.tokens, in_doubt, session.latest.aborted_until_ms)
 
         try:

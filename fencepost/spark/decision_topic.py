@@ -16,6 +16,7 @@ TIMEOUT_S = 30.0
 PAUSE_S = 0.05
 FETCH_WAIT_MS = 5
 UNKNOWN_TOPIC = ("_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART")
+LEADER_MOVES = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH")
 TAIL = 64
 """How many offsets are read at first: a batch takes four of them."""
 
@@ -102,13 +103,20 @@ def _bounds(consumer: Any, topic: str, timeout_s: float) -> tuple[int, int] | No
     import confluent_kafka
 
     partition = confluent_kafka.TopicPartition(topic, 0)
-    try:
-        low, high = consumer.get_watermark_offsets(partition, timeout=timeout_s)
-    except confluent_kafka.KafkaException as error:
-        if error.args[0].name() in UNKNOWN_TOPIC:
-            return None
-        raise
-    return int(low), int(high)
+    give_up_at_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=timeout_s)
+        except confluent_kafka.KafkaException as error:
+            name = error.args[0].name()
+            if name in UNKNOWN_TOPIC:
+                return None
+            # The client does not repeat this request by itself, but has asked who leads the topic now.
+            if name not in LEADER_MOVES or time.monotonic() > give_up_at_s:
+                raise
+            time.sleep(PAUSE_S)
+        else:
+            return int(low), int(high)
 
 
 def ensure_topic(options: SinkOptions, topic: str, *, timeout_s: float = TIMEOUT_S) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self, TypeVar
 
 from fencepost.two_phase.tokens import (
@@ -160,16 +160,17 @@ class Coordinator:
             found.transaction_start_time_ms,
         )
 
-    def in_doubt(self, pattern: str = ".*", *, timeout_s: float = 60) -> list[InDoubt]:
-        """List the open transactions whose id matches a regular expression, oldest first. Raises TimeoutError."""
+    def in_doubt(self, pattern: str = ".*", *, including: Iterable[str] = (), timeout_s: float = 60) -> list[InDoubt]:
+        """List the open transactions whose id matches a regular expression, oldest first. Raises TimeoutError.
+
+        Brokers are asked one after the other. If a coordinator moves from one to another meanwhile, its transactions
+        may be missing.
+        including: transactional ids whose open transactions are never missing.
+        """
         matches = re.compile(pattern).fullmatch
         found = self._until(timeout_s, lambda admin: admin.list_transactions(state_filters=["Ongoing"]))
-        names = sorted(
-            listing.transactional_id
-            for listings in found.values()
-            for listing in listings
-            if matches(listing.transactional_id)
-        )
+        listed = (listing.transactional_id for listings in found.values() for listing in listings)
+        names = sorted({*filter(matches, listed), *including})
         now_ms = time.time() * 1000
         in_doubt = [
             _in_doubt(name, described, now_ms)
@@ -265,8 +266,10 @@ class AsyncCoordinator:
     async def describe(self, transactional_id: str, *, timeout_s: float = 60) -> Description | None:
         return await _on_a_thread(self._coordinator.describe, transactional_id, timeout_s=timeout_s)
 
-    async def in_doubt(self, pattern: str = ".*", *, timeout_s: float = 60) -> list[InDoubt]:
-        return await _on_a_thread(self._coordinator.in_doubt, pattern, timeout_s=timeout_s)
+    async def in_doubt(
+        self, pattern: str = ".*", *, including: Iterable[str] = (), timeout_s: float = 60
+    ) -> list[InDoubt]:
+        return await _on_a_thread(self._coordinator.in_doubt, pattern, including=including, timeout_s=timeout_s)
 
 
 async def _on_a_thread(function: Callable[..., T], *arguments: Any, **options: Any) -> T:

@@ -204,6 +204,14 @@ def test_a_transaction_that_ended_before_the_decision_fails_the_batch_whole(run:
     assert run.values() == ["a", "b"]
 
 
+def test_a_batch_is_decided_while_a_coordinator_moves_that_no_list_has(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka.admin.KafkaAdminClient.list_transactions", lambda *_, **__: {})
+    run.write(0, "a", "b")
+    assert run.values() == ["a", "b"]
+
+
 def test_a_transaction_that_ended_after_the_decision_fails_the_query_in_words(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
