@@ -66,23 +66,23 @@ class Hold:
 
 
 class Wire(LoopbackProxy):
-    """The proxy.
+    """The proxy, with a port for each node of the broker.
 
     failures: of the proxy itself; they end connections, and should not be.
     history: where sends and ends of transactions are recorded, for topics that `is_recorded` names.
     """
 
     def __init__(
-        self, port: int, upstream_port: int, history: HistoryWriter, is_recorded: Callable[[str], bool]
+        self, ports: range, upstream_port: int, history: HistoryWriter, is_recorded: Callable[[str], bool]
     ) -> None:
-        super().__init__(port, upstream_port, "wire")
+        super().__init__(ports[0], upstream_port, "wire", count=len(ports))
         self._recorder = _Recorder(history, is_recorded)
         self.failures: list[Exception] = []
         self._holds: list[Hold] = []
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return ",".join(f"127.0.0.1:{self.port + index}" for index in range(self.count))
 
     def hold(self, matches: Callable[[Passing], bool]) -> Hold:
         """From now on, hold what matches. `matches` sees everything that passes, in order, and may count."""

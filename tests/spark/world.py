@@ -20,12 +20,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from fencepost.history.checker import check_file
 from fencepost.history.writer import HistoryWriter
 from fencepost.protocol.api_keys import ApiKey
-from fencepost.soak.free_port import free_port
+from fencepost.soak.free_port import free_port, free_ports
 from fencepost.two_phase import Coordinator
 from scripts.apache_kafka import ApacheKafka
 from tests.spark.program import ANSWER
 from tests.spark.wire import Passing, Wire, keys_of
 from tests.support.broker_process import ROOT, BrokerProcess
+from tests.support.broker_processes import BrokerProcesses
 
 PARTITIONS = 2
 TIMEOUT_S = 30.0
@@ -53,13 +54,46 @@ class KilledKafka(ApacheKafka):
         self.process.wait()
 
 
+class KilledInTurns(BrokerProcesses):
+    """A broker of several processes, of which one after the other is killed, and started again by the parent."""
+
+    def kill(self) -> None:
+        for node_id in self.node_ids:
+            self.replace(node_id)
+
+    def start(self) -> BrokerProcess:
+        return self if self.is_running else super().start()
+
+    def replace(self, node_id: int) -> None:
+        """kill -9 of a node's process, and wait until another one serves the node."""
+        self.wait_for_another(node_id, than=self.kill_node(node_id))
+        self.wait_for_answer(node_id)
+
+    def __exit__(self, *_exception: object) -> None:
+        super().kill()
+
+
 @contextmanager
 def fencepost_behind(wire_port: int, folder: Path) -> Iterator[tuple[Broker, int]]:
-    settings = {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{wire_port}"}
-    with BrokerProcess(folder / "fencepost", settings=settings) as broker:
+    with BrokerProcess(folder / "fencepost", settings=_behind(wire_port)) as broker:
         yield broker, broker.port
-        assert broker.is_running
-        assert "Traceback" not in broker.output
+        assert_sound(broker)
+
+
+@contextmanager
+def processes_behind(wire_port: int, folder: Path) -> Iterator[tuple[Broker, int]]:
+    with KilledInTurns(folder / "fencepost", NODES["processes"], settings=_behind(wire_port)) as broker:
+        yield broker, broker.port
+        assert_sound(broker)
+
+
+def _behind(wire_port: int) -> dict[str, str]:
+    return {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{wire_port}"}
+
+
+def assert_sound(broker: BrokerProcess) -> None:
+    assert broker.is_running
+    assert "Traceback" not in broker.output
 
 
 @contextmanager
@@ -69,7 +103,8 @@ def kafka_behind(wire_port: int, folder: Path) -> Iterator[tuple[Broker, int]]:
         yield node, node.port
 
 
-BROKERS = {"fencepost": fencepost_behind, "kafka": kafka_behind}
+BROKERS = {"fencepost": fencepost_behind, "processes": processes_behind, "kafka": kafka_behind}
+NODES = {"fencepost": 1, "processes": 3, "kafka": 1}
 
 
 class Spark:
@@ -329,12 +364,12 @@ class World:
 
 @contextmanager
 def world(kind: str, folder: Path) -> Iterator[World]:
-    """A world around a broker of a kind: `fencepost` or `kafka`."""
+    """A world around a broker of a kind: a name of `BROKERS`."""
     history = HistoryWriter.open(folder / HISTORY)
-    wire_port = free_port()
+    wire_port = free_ports(NODES[kind])
     with (
         BROKERS[kind](wire_port, folder) as (broker, port),
-        Wire(wire_port, port, history, lambda topic: topic.endswith(RECORDED)) as wire,
+        Wire(range(wire_port, wire_port + NODES[kind]), port, history, lambda topic: topic.endswith(RECORDED)) as wire,
     ):
         yield World(kind, folder, broker, wire, history)
         assert wire.failures == []

@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient
+
 from fencepost.soak.free_port import free_ports
 from tests.support.broker_process import BrokerProcess
 
@@ -16,8 +18,15 @@ from tests.support.broker_process import BrokerProcess
 class BrokerProcesses(BrokerProcess):
     """The parent, as `BrokerProcess` has it, and its processes: node 1 on `port`, the others on the ports after it."""
 
-    def __init__(self, data_directory: Path, count: int, *, settings: Mapping[str, str] | None = None) -> None:
-        super().__init__(data_directory, settings=settings, arguments=("--processes", str(count)))
+    def __init__(
+        self,
+        data_directory: Path,
+        count: int,
+        *,
+        settings: Mapping[str, str] | None = None,
+        config: Path | None = None,
+    ) -> None:
+        super().__init__(data_directory, settings=settings, config=config, arguments=("--processes", str(count)))
         self.count = count
         self.port = free_ports(count)
 
@@ -54,6 +63,10 @@ class BrokerProcesses(BrokerProcess):
         while self.process_of(node_id) == than:
             assert time.monotonic() < deadline, f"node {node_id} was not started again:\n{self.output}"
             time.sleep(0.05)
+
+    def wait_for_answer(self, node_id: int, *, timeout_s: float = 40.0) -> None:
+        """Wait until a node answers requests."""
+        AdminClient({"bootstrap.servers": self.address(node_id), "log_level": 0}).list_topics(timeout=timeout_s)
 
     def is_alive(self, process_id: int) -> bool:
         try:

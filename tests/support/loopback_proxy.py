@@ -10,6 +10,7 @@ import contextlib
 import struct
 import threading
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Self
 
 from tests.support.closed_loop import close_with_connections
@@ -35,11 +36,15 @@ class Conversation(ABC):
 
 
 class LoopbackProxy(ABC):
-    """Listens on `port` and forwards to `upstream_port`; a context manager that runs in a thread of its own."""
+    """Listens on `port` and forwards to `upstream_port`; a context manager that runs in a thread of its own.
 
-    def __init__(self, port: int, upstream_port: int, name: str) -> None:
+    count: how many ports from each of the two on are connected so, one to one.
+    """
+
+    def __init__(self, port: int, upstream_port: int, name: str, *, count: int = 1) -> None:
         self.port = port
         self.upstream_port = upstream_port
+        self.count = count
         self.loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._stopping = asyncio.Event()
@@ -67,19 +72,28 @@ class LoopbackProxy(ABC):
         close_with_connections(self.loop)
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._forward, "127.0.0.1", self.port, limit=LARGEST_BUFFER_BYTES)
+        servers = [
+            await asyncio.start_server(
+                partial(self._forward, self.upstream_port + index),
+                "127.0.0.1",
+                self.port + index,
+                limit=LARGEST_BUFFER_BYTES,
+            )
+            for index in range(self.count)
+        ]
         self._started.set()
         await self._stopping.wait()
-        server.close()
+        for server in servers:
+            server.close()
         open_connections = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in open_connections:
             task.cancel()
         await asyncio.gather(*open_connections, return_exceptions=True)
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, upstream_port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             upstream_reader, upstream_writer = await asyncio.open_connection(
-                "127.0.0.1", self.upstream_port, limit=LARGEST_BUFFER_BYTES
+                "127.0.0.1", upstream_port, limit=LARGEST_BUFFER_BYTES
             )
         except OSError:  # the broker is down, and so are we
             writer.close()
