@@ -21,6 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write into the transcripts of tests/scenarios what really happens; read the difference before you commit",
     )
+    parser.addoption(
+        "--processes",
+        type=int,
+        default=1,
+        help="how many processes the brokers of tests/compat have (1)",
+    )
 
 
 def pytest_configure() -> None:

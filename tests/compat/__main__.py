@@ -47,7 +47,7 @@ def run_client(client: Client, options: argparse.Namespace) -> bool:
     with tempfile.TemporaryDirectory(prefix="fencepost-compat-") as folder:
         reports: dict[str, Report] = {}
         if not options.only_other:
-            with fencepost(client, Path(folder)) as ours:
+            with fencepost(client, Path(folder), options.processes) as ours:
                 for number in range(1, options.times + 1):
                     print(f"{client.name}, run {number} of {options.times}", flush=True)
                     reports = run(client, ours, run_name=str(number), checks=options.check, on_report=show)
@@ -73,6 +73,7 @@ def main() -> int:
     parser.add_argument("--client", action="append", choices=CLIENTS, help="only this client; can be repeated")
     parser.add_argument("--check", action="append", default=[], help="only this check; can be repeated")
     parser.add_argument("--times", type=int, default=1, help="how often each program runs on its broker")
+    parser.add_argument("--processes", type=int, default=1, help="how many processes the broker has (1)")
     parser.add_argument(
         "--against",
         metavar="BROKER",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import queue
@@ -27,6 +28,7 @@ from fencepost.soak.free_port import free_port
 from scripts.apache_kafka import ApacheKafka
 from tests.compat.secured import Security
 from tests.support.broker_process import BrokerProcess
+from tests.support.broker_processes import BrokerProcesses
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS_FOLDER = ROOT / "tests" / "compat"
@@ -159,6 +161,22 @@ class Fencepost:
 
 
 @dataclass(frozen=True)
+class SeveralProcesses(Fencepost):
+    """A broker of several processes of this checkout. Each kill hits the next one of them."""
+
+    process: BrokerProcesses
+    _kills: Iterator[int] = field(default_factory=itertools.count)
+
+    def restart(self, how: str) -> str:
+        if how == "terminate":
+            return super().restart(how)
+        node_id = self.process.node_ids[next(self._kills) % self.process.count]
+        self.process.wait_for_another(node_id, than=self.process.kill_node(node_id))
+        self.process.wait_for_answer(node_id)
+        return "done"
+
+
+@dataclass(frozen=True)
 class Oracle:
     """An Apache Kafka of our own."""
 
@@ -199,17 +217,30 @@ COMMON_SETTINGS = {
 
 
 @contextmanager
-def fencepost(client: Client, folder: Path) -> Iterator[Fencepost]:
-    """A broker process for one client, with its data below `folder`; what it wrote is looked through at the end."""
-    security = Security(folder / "security", is_kafka=False) if client.is_secured else None
+def fencepost(client: Client, folder: Path, processes: int = 1) -> Iterator[Fencepost]:
+    """A broker for one client, with its data below `folder`; what it wrote is looked through at the end.
+
+    processes: how many it has.
+    """
+    security = Security(folder / "security", is_kafka=False, nodes=processes) if client.is_secured else None
     settings = {**COMMON_SETTINGS, **client.broker_settings}
     config = security.config_file() if security else None
-    with BrokerProcess(folder / "data", settings=settings, config=config) as process:
+    with _process(folder / "data", settings, config, processes) as process:
         if security:
             security.add_users()
-        yield Fencepost(process, security)
+        yield (
+            SeveralProcesses(process, security)
+            if isinstance(process, BrokerProcesses)
+            else Fencepost(process, security)
+        )
         if not process.is_running or "Traceback" in process.output:
             raise AssertionError(f"the broker of {client.name} broke:\n{process.output}")
+
+
+def _process(data: Path, settings: Mapping[str, str], config: Path | None, processes: int) -> BrokerProcess:
+    if processes == 1:
+        return BrokerProcess(data, settings=settings, config=config)
+    return BrokerProcesses(data, processes, settings=settings, config=config)
 
 
 @contextmanager

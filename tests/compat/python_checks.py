@@ -35,7 +35,7 @@ class SkippedError(Exception):
 class Check:
     """One check while it runs.
 
-    bootstrap: the broker's HOST:PORT.
+    bootstrap: the broker's HOST:PORT, or those of all its nodes with commas between.
     """
 
     _request_lock = threading.Lock()
@@ -47,6 +47,11 @@ class Check:
         self._check = check
         self._run = run
         self._deadline = time.monotonic() + LIMIT_S
+
+    @property
+    def addresses(self) -> list[str]:
+        """HOST:PORT of each of the broker's nodes, by their ids, which count from 1."""
+        return self.bootstrap.split(",")
 
     def name(self, kind: str) -> str:
         """A name that no other check and no other run uses."""

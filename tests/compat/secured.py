@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fencepost.soak.free_port import free_port
+from fencepost.soak.free_port import free_ports
 from tests.support.certificates import Authority
 
 ADMIN, ADMIN_PASSWORD = "admin", "admin-secret"
@@ -46,13 +46,15 @@ class Security:
     """The secrets of one broker below `folder`, and the address of each of its listeners.
 
     is_kafka: an Apache Kafka comes to know of a change of ACLs a little after it has answered; Fencepost before.
+    nodes: how many nodes the broker has, with ports that follow each other; the addresses are those of the first.
     """
 
     folder: Path
     is_kafka: bool
+    nodes: int = 1
 
     def __post_init__(self) -> None:
-        self.ports = {name: free_port() for name in (*PROTOCOLS, *(["CONTROLLER"] if self.is_kafka else []))}
+        self.ports = {name: free_ports(self.nodes) for name in (*PROTOCOLS, *(["CONTROLLER"] if self.is_kafka else []))}
         authority = Authority(self.folder)
         Authority(self.folder, "other-authority")
         self._trusted = authority.path
@@ -111,13 +113,16 @@ class Security:
             )
             if self.is_kafka:
                 settings[f"{prefix}.oauthbearer.sasl.server.callback.handler.class"] = VALIDATOR
+        if self.is_kafka or self.nodes > 1:
+            settings |= {
+                "inter.broker.listener.name": "SASL_PLAINTEXT",
+                "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            }
         if self.is_kafka:
             # One port for the controller, and a mechanism for the node that speaks with itself.
             settings["listener.security.protocol.map"] += ",CONTROLLER:SASL_PLAINTEXT"
             settings |= {
                 "controller.quorum.voters": f"1@{self.address('CONTROLLER')}",
-                "inter.broker.listener.name": "SASL_PLAINTEXT",
-                "sasl.mechanism.inter.broker.protocol": "PLAIN",
                 "sasl.mechanism.controller.protocol": "PLAIN",
                 "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
                 "listener.name.controller.plain.sasl.jaas.config": plain,

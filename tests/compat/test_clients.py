@@ -46,9 +46,10 @@ def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         made = chosen.setdefault(str(item.callspec.params["client"]), set())
         if "check" in item.callspec.params:
             made.add(str(item.callspec.params["check"]))
+    processes = request.config.getoption("--processes")
     with ThreadPoolExecutor(PROGRAMS_AT_ONCE) as programs:
         runs = {
-            name: programs.submit(_made, client, tmp_path_factory.mktemp(name), chosen[name])
+            name: programs.submit(_made, client, tmp_path_factory.mktemp(name), chosen[name], processes)
             for name, client in CLIENTS.items()
             if name in chosen
         }
@@ -63,14 +64,14 @@ def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         programs.shutdown(cancel_futures=True)
 
 
-def _made(client: Client, folder: Path, chosen: set[str]) -> dict[str, Report]:
+def _made(client: Client, folder: Path, chosen: set[str], processes: int) -> dict[str, Report]:
     """The reports of the chosen checks, or of all quick ones: also of those that no list has if it has no long ones."""
     client.command()  # a client that is not here needs no broker
     known, quick = client.known_checks(), client.quick_checks()
     checks = [check for check in known if check in chosen | set(quick)] if known != quick else []
     if not chosen <= set(quick):
         checks = [check for check in known if check in chosen]
-    with fencepost(client, folder) as target:
+    with fencepost(client, folder, processes) as target:
         return run(client, target, checks=checks)
 
 

@@ -173,9 +173,9 @@ def admin_offsets_and_records(check: Check) -> None:
 def admin_cluster(check: Check) -> None:
     admin = new_admin(check)
     described = admin.describe_cluster().result(TIMEOUT_S)
-    [node] = described.nodes
-    check.equal("controller", described.controller.id, node.id)
-    check.equal("address", f"{node.host}:{node.port}", check.bootstrap)
+    addresses = {node.id: f"{node.host}:{node.port}" for node in described.nodes}
+    check.equal("controller is one of the nodes", described.controller.id in addresses, True)
+    check.equal("addresses", [addresses[node_id] for node_id in sorted(addresses)], check.addresses)
     check.equal("cluster id", described.cluster_id, admin.list_topics(timeout=TIMEOUT_S).cluster_id)
 
 

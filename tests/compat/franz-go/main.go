@@ -51,7 +51,7 @@ func main() {
 // client is a client of the check's broker that is closed with the function returned.
 func client(t *checks.T, options ...kgo.Opt) *kgo.Client {
 	all := append([]kgo.Opt{
-		kgo.SeedBrokers(t.Bootstrap),
+		kgo.SeedBrokers(t.Addresses()...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		// Nothing but the pace differs from what a client does by itself.
 		kgo.MetadataMinAge(100 * time.Millisecond),

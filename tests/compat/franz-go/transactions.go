@@ -84,7 +84,7 @@ func transactionConsumeTransformProduce(t *checks.T) {
 	produce(t, producer, numbers(source, 2, 60)...)
 	session := func() *kgo.GroupTransactSession {
 		made, err := kgo.NewGroupTransactSession(
-			kgo.SeedBrokers(t.Bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.SeedBrokers(t.Addresses()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 			kgo.TransactionalID(t.Name("transaction")), kgo.ConsumerGroup(group), kgo.ConsumeTopics(source),
 			kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
 			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(6*time.Second),

@@ -32,11 +32,21 @@ type Check struct {
 type T struct {
 	// Context ends when the check's time is up.
 	Context context.Context
-	// Bootstrap is the broker's HOST:PORT.
+	// Bootstrap is the broker's HOST:PORT, or those of all its nodes with commas between.
 	Bootstrap string
 	check     string
 	run       string
 	facts     map[string]any
+}
+
+// Addresses are HOST:PORT of each of the broker's nodes.
+func (t *T) Addresses() []string {
+	return strings.Split(t.Bootstrap, ",")
+}
+
+// Nodes is how many nodes the broker has.
+func (t *T) Nodes() int {
+	return len(t.Addresses())
 }
 
 type failed struct{ reason string }

@@ -1,5 +1,6 @@
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -35,6 +36,7 @@ import org.apache.kafka.clients.admin.UserScramCredentialUpsertion;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.IsolationLevel;
+import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicCollection;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.acl.AccessControlEntry;
@@ -454,8 +456,11 @@ final class Administering {
     static void cluster(Check check) throws Exception {
         try (Admin admin = Clients.admin(check)) {
             var description = admin.describeCluster(new DescribeClusterOptions().includeAuthorizedOperations(true));
-            check.equal("nodes", description.nodes().get().stream().map(node -> node.id()).toList(), List.of(1));
-            check.equal("controller", description.controller().get().id(), 1);
+            List<String> addresses = description.nodes().get().stream().sorted(Comparator.comparing(Node::id))
+                    .map(node -> node.host() + ":" + node.port()).toList();
+            check.equal("nodes", String.join(",", addresses), check.bootstrap);
+            check.isTrue("the controller is one of them",
+                    description.nodes().get().contains(description.controller().get()));
             check.equal("the same cluster", description.clusterId().get(), admin.describeCluster().clusterId().get());
             check.fact("operations",
                     new TreeSet<>(description.authorizedOperations().get().stream().map(Enum::name).toList()));

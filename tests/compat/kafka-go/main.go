@@ -37,7 +37,7 @@ func main() {
 // newClient has connections of its own, which are closed with the function returned.
 func newClient(t *checks.T) (*kafka.Client, func()) {
 	transport := &kafka.Transport{}
-	return &kafka.Client{Addr: kafka.TCP(t.Bootstrap), Timeout: 20 * time.Second, Transport: transport}, transport.CloseIdleConnections
+	return &kafka.Client{Addr: kafka.TCP(t.Addresses()...), Timeout: 20 * time.Second, Transport: transport}, transport.CloseIdleConnections
 }
 
 // createTopic makes a topic of the check's own, waits until it is known and returns its name.
@@ -64,7 +64,7 @@ func partitionsOf(t *checks.T, client *kafka.Client, topic string) []kafka.Parti
 // newWriter sends each message to the partition that its WriterData holds.
 func newWriter(t *checks.T, topic string) *kafka.Writer {
 	return &kafka.Writer{
-		Addr: kafka.TCP(t.Bootstrap), Topic: topic, RequiredAcks: kafka.RequireAll, BatchTimeout: time.Millisecond,
+		Addr: kafka.TCP(t.Addresses()...), Topic: topic, RequiredAcks: kafka.RequireAll, BatchTimeout: time.Millisecond,
 		MaxAttempts: 1000, WriteBackoffMin: 50 * time.Millisecond, WriteBackoffMax: 200 * time.Millisecond,
 		Balancer:  kafka.BalancerFunc(func(message kafka.Message, _ ...int) int { return message.WriterData.(int) }),
 		Transport: &kafka.Transport{},
@@ -87,7 +87,7 @@ func numbers(partitions, from, to int) []kafka.Message {
 }
 
 func newReader(t *checks.T, settings kafka.ReaderConfig) *kafka.Reader {
-	settings.Brokers = []string{t.Bootstrap}
+	settings.Brokers = t.Addresses()
 	settings.StartOffset = kafka.FirstOffset
 	settings.MaxWait = 100 * time.Millisecond
 	settings.ReadBackoffMin, settings.ReadBackoffMax = 20*time.Millisecond, 100*time.Millisecond

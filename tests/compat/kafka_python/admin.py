@@ -129,9 +129,10 @@ def admin_delete_records(check: Check) -> None:
 def admin_cluster(check: Check) -> None:
     admin = new_admin(check)
     described: Any = admin.describe_cluster()
-    [node] = described["brokers"]
-    check.equal("controller", described["controller_id"], node["broker_id"] if VERSION >= 3 else node["node_id"])
-    check.equal("address", f"{node['host']}:{node['port']}", check.bootstrap)
+    id_field = "broker_id" if VERSION >= 3 else "node_id"
+    addresses = {node[id_field]: f"{node['host']}:{node['port']}" for node in described["brokers"]}
+    check.equal("controller is one of the nodes", described["controller_id"] in addresses, True)
+    check.equal("addresses", [addresses[node_id] for node_id in sorted(addresses)], check.addresses)
     check.equal("the cluster has an id", bool(described["cluster_id"]), True)
     admin.close()
 

@@ -11,7 +11,7 @@ export { CompressionTypes }
 export function newKafka(check) {
   return new Kafka({
     clientId: check.name('client'),
-    brokers: [check.bootstrap],
+    brokers: check.bootstrap.split(','),
     logLevel: logLevel.NOTHING,
     retry: { initialRetryTime: 50, maxRetryTime: 500, retries: 60 },
   })

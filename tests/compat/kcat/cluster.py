@@ -8,28 +8,39 @@ from tests.compat.python_checks import Check, FailedError
 
 def metadata_listing(check: Check) -> None:
     topic = create_topic(check)
-    broker = {"id": 1, "name": check.bootstrap}
+    brokers = dict(enumerate(check.addresses, 1))
     listed = metadata(check, "-t", topic)
-    check.equal("asked", (listed["originating_broker"]["id"], listed["query"]), (1, {"topic": topic}))
-    check.equal("brokers", (listed["controllerid"], listed["brokers"]), (1, [broker]))
+    check.equal("asked", (listed["originating_broker"]["id"] in brokers, listed["query"]), (True, {"topic": topic}))
+    check.equal("controller is one of the brokers", listed["controllerid"] in brokers, True)
+    found = sorted(listed["brokers"], key=lambda broker: broker["id"])
+    check.equal("brokers", found, [{"id": number, "name": address} for number, address in brokers.items()])
+    leaders = [partition["leader"] for partition in listed["topics"][0]["partitions"]]
+    check.equal("leaders are brokers", set(leaders) <= brokers.keys(), True)
     described = [
-        {"partition": partition, "leader": 1, "replicas": [{"id": 1}], "isrs": [{"id": 1}]}
-        for partition in range(PARTITION_COUNT)
+        {"partition": partition, "leader": leader, "replicas": [{"id": leader}], "isrs": [{"id": leader}]}
+        for partition, leader in zip(range(PARTITION_COUNT), leaders, strict=True)
     ]
     check.equal("topic", listed["topics"], [{"topic": topic, "partitions": described}])
-    everything = metadata(check)
-    check.equal("asked for all", everything["query"], {"topic": "*"})
-    check.equal("among all topics", [each for each in everything["topics"] if each["topic"] == topic], listed["topics"])
-    lines = succeed(check, "-L", "-t", topic).splitlines()
+    check.equal("asked for all", metadata(check)["query"], {"topic": "*"})
+
+    def among_all() -> list[object]:  # perhaps of another broker, which comes to know of a topic a little later
+        return [each for each in metadata(check)["topics"] if each["topic"] == topic]
+
+    check.comes_to("among all topics", among_all, listed["topics"])
+    lines = [line.removesuffix(" (controller)") for line in succeed(check, "-L", "-t", topic).splitlines()]
+    of_brokers = lines[2 : 2 + len(brokers)]
     check.equal(
         "as text",
-        lines[1:],
+        [lines[1], *sorted(of_brokers), *lines[2 + len(brokers) :]],
         [
-            " 1 brokers:",
-            f"  broker 1 at {check.bootstrap} (controller)",
+            f" {len(brokers)} brokers:",
+            *[f"  broker {number} at {address}" for number, address in brokers.items()],
             " 1 topics:",
             f'  topic "{topic}" with {PARTITION_COUNT} partitions:',
-            *[f"    partition {partition}, leader 1, replicas: 1, isrs: 1" for partition in range(PARTITION_COUNT)],
+            *[
+                f"    partition {partition}, leader {leader}, replicas: {leader}, isrs: {leader}"
+                for partition, leader in enumerate(leaders)
+            ],
         ],
     )
 

@@ -23,7 +23,7 @@ type member struct {
 }
 
 func join(t *checks.T, group, topic string, settings *sarama.Config) *member {
-	joined, err := sarama.NewConsumerGroup([]string{t.Bootstrap}, group, settings)
+	joined, err := sarama.NewConsumerGroup(t.Addresses(), group, settings)
 	t.Must("new consumer group", err)
 	ctx, cancel := context.WithCancel(t.Context)
 	m := &member{group: joined, stop: cancel, stopped: make(chan struct{})}

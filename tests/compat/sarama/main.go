@@ -85,13 +85,13 @@ func transactionalConfig(transactional string) *sarama.Config {
 }
 
 func newProducer(t *checks.T, settings *sarama.Config) sarama.SyncProducer {
-	producer, err := sarama.NewSyncProducer([]string{t.Bootstrap}, settings)
+	producer, err := sarama.NewSyncProducer(t.Addresses(), settings)
 	t.Must("new producer", err)
 	return producer
 }
 
 func newAdmin(t *checks.T) sarama.ClusterAdmin {
-	admin, err := sarama.NewClusterAdmin([]string{t.Bootstrap}, config())
+	admin, err := sarama.NewClusterAdmin(t.Addresses(), config())
 	t.Must("new admin", err)
 	return admin
 }
@@ -134,7 +134,7 @@ func numbers(topic string, partitions int32, count int) []*sarama.ProducerMessag
 // read returns the messages of a partition from its start, exactly as many as asked for.
 func read(t *checks.T, settings *sarama.Config, topic string, partition int32, count int) []*sarama.ConsumerMessage {
 	settings.Consumer.Return.Errors = true
-	consumer, err := sarama.NewConsumer([]string{t.Bootstrap}, settings)
+	consumer, err := sarama.NewConsumer(t.Addresses(), settings)
 	t.Must("new consumer", err)
 	defer consumer.Close()
 	of, err := consumer.ConsumePartition(topic, partition, sarama.OffsetOldest)
@@ -165,7 +165,7 @@ func readAll(t *checks.T, topic string, partition int32, level sarama.IsolationL
 	t.Must("close producer", producer.Close())
 	settings := config()
 	settings.Consumer.IsolationLevel = level
-	consumer, err := sarama.NewConsumer([]string{t.Bootstrap}, settings)
+	consumer, err := sarama.NewConsumer(t.Addresses(), settings)
 	t.Must("new consumer", err)
 	defer consumer.Close()
 	of, err := consumer.ConsumePartition(topic, partition, sarama.OffsetOldest)

@@ -54,7 +54,7 @@ func manyClients(t *checks.T) {
 
 // produceAlone is one of many producers: it fills a partition, one record after the other.
 func produceAlone(t *checks.T, topic string, partition int32, count int) error {
-	producer, err := sarama.NewSyncProducer([]string{t.Bootstrap}, idempotentConfig())
+	producer, err := sarama.NewSyncProducer(t.Addresses(), idempotentConfig())
 	if err != nil {
 		return err
 	}

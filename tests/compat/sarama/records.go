@@ -135,7 +135,7 @@ func offsetsByTime(t *checks.T) {
 		one.Timestamp = checks.Start.Add(time.Duration(milliseconds) * time.Millisecond)
 		send(t, producer, one)
 	}
-	kafka, err := sarama.NewClient([]string{t.Bootstrap}, config())
+	kafka, err := sarama.NewClient(t.Addresses(), config())
 	t.Must("new client", err)
 	defer kafka.Close()
 	offsets := []int64{}

@@ -41,7 +41,7 @@ func transactionCommitAndAbort(t *checks.T) {
 // readAllAfterEnd is readAll of partition 0 after an earlier readAll has left its own record there.
 func readAllAfterEnd(t *checks.T, topic string) []string {
 	values := []string{}
-	kafka, err := sarama.NewClient([]string{t.Bootstrap}, config())
+	kafka, err := sarama.NewClient(t.Addresses(), config())
 	t.Must("new client", err)
 	defer kafka.Close()
 	// 20 records and markers of transactions, and the one at the end.
