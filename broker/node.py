@@ -248,7 +248,13 @@ class Node:
         if self._is_disk_local:
             make_data_directory(self.data_directory)
         membership = self._membership
-        logs = LogDirectory(self.data_directory, disk=self._disk, clock=clock, files_move=membership is not None)
+        logs = LogDirectory(
+            self.data_directory,
+            disk=self._disk,
+            clock=clock,
+            files_move=membership is not None,
+            shared_log=None if membership is None else membership.shared_log,
+        )
         cleanup.push_async_callback(self._store.close)
         await self._store.open()
         self.cluster_id = await self._store.cluster_id()
@@ -331,6 +337,7 @@ class Node:
             cluster_id=self.cluster_id,
             loggers=self._loggers,
             check_back=None if check_back is None else check_back.core,
+            commits_may_wait=membership is not None and membership.shared_log is not None,
         )
         if settings.authorizer_class_name:
             await self._authorize(services)
@@ -355,12 +362,19 @@ class Node:
         cleanup.callback(connection_quotas.close)
         authentications = await self._authenticate(bound_listeners, scram_credentials)
         of_listeners = [services]
+        new_dispatcher: Callable[..., RequestDispatcher] = Dispatcher
+        if membership is not None and membership.is_held is not None:
+            # Imported here: a broker that is alone has no lease.
+            from fencepost.broker.network.leased_dispatch import LeasedDispatcher
+
+            assert membership.shared_log is not None
+            new_dispatcher = partial(LeasedDispatcher, is_held=membership.is_held, shared_log=membership.shared_log)
         for bound in bound_listeners:
             # A client gets the advertised address of the listener that it has connected to.
             address = bound.advertised
             seen = dataclasses.replace(services, host=address.host, port=address.port, listener=bound.listener.name)
             of_listeners.append(seen)
-            dispatcher: RequestDispatcher = Dispatcher(seen, loop=loop, quotas=client_quotas)
+            dispatcher: RequestDispatcher = new_dispatcher(seen, loop=loop, quotas=client_quotas)
             if self._watch is not None:
                 dispatcher = self._watch(dispatcher, seen, loop)
             new_server: Callable[..., Server] = Server

@@ -54,6 +54,9 @@ class ProcessMember:
         self._absent_since_s: dict[NodeId, float] = {}
         self._keeping: asyncio.Task[None] | None = None
 
+    shared_log = None
+    is_held = None
+
     def arrivals(self, disk: Disk) -> NodeDirectories:
         return NodeDirectories(self._data_directory, self.placement, self._store, disk)
 

@@ -31,6 +31,8 @@ LOGS_PER_FLUSH: Final = 1_000
 """A flush is one statement, whose cost is little per log; a thousand rows take some 20 ms."""
 INLINE_MAX_BYTES: Final = 256 * 1024
 """Larger flushes go as an object, of which the rows name parts: above it, rows take longer than an object and rows."""
+MOST_UNFLUSHED_BYTES: Final = 64 * 1024 * 1024
+"""What clients may have sent that is not committed yet; a connection that sends more waits until there is room."""
 READ_PER_STEP_BYTES: Final = 1024 * 1024
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
@@ -70,8 +72,30 @@ class TailLog:
         self.flushes_count = 0
         self.flushed_bytes = 0
         self.is_waiting = False
+        self._unflushed_bytes = 0  # sent by clients since the flush before
+        self._flushing_bytes = 0  # sent by clients, and in the flush that runs
+        self._room: asyncio.Future[None] | None = None
+
+    def room_after(self, produced_bytes: int) -> asyncio.Future[None] | None:
+        self._unflushed_bytes += produced_bytes
+        if self._unflushed_bytes + self._flushing_bytes <= MOST_UNFLUSHED_BYTES:
+            return None
+        if self._room is None:
+            self._room = asyncio.get_running_loop().create_future()
+        return self._room
 
     async def commit(self, appended: Sequence[AppendedBytes]) -> None:
+        # What clients have sent by now has been appended, or refused.
+        self._flushing_bytes, self._unflushed_bytes = self._unflushed_bytes, 0
+        try:
+            await self._commit_all(appended)
+        finally:
+            self._flushing_bytes = 0
+            room, self._room = self._room, None
+            if room is not None:
+                room.set_result(None)
+
+    async def _commit_all(self, appended: Sequence[AppendedBytes]) -> None:
         if not appended:
             return
         fence = self._tenure.fence

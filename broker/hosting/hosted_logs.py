@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from fencepost.broker.config import Settings, readable_configs
@@ -70,7 +71,17 @@ class HostedLogs:
             # Configs are checked before they are stored, so only another version of the broker or an edited file
             # leads here. The readable ones apply: without its retention or cleanup policy, a topic would lose records.
             log.error("topic_configs_unreadable", topic=name, reason="; ".join(reasons))
-        return log_config(readable, self._settings)
+        config = log_config(readable, self._settings)
+        if self._logs.is_scratch and not config.is_durable:
+            # Readers would see records that are gone with the node.
+            log.warning(
+                "flush_interval_ignored",
+                topic=name,
+                flush_messages=config.flush_interval_messages,
+                reason="in a cluster of several machines every acknowledgement waits until the records are committed",
+            )
+            config = dataclasses.replace(config, flush_interval_messages=1)
+        return config
 
     # Creating and opening
 

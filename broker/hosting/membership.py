@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.placement import Placement
+from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk
 
 if TYPE_CHECKING:
@@ -21,6 +22,17 @@ class Membership(Protocol):
 
     def arrivals(self, disk: Disk) -> Arrivals:
         """Make what brings directories of partitions to this node."""
+        ...
+
+    @property
+    def shared_log(self) -> SharedLog | None:
+        """What commits the flushes of this node's logs; None where their files are their own."""
+        ...
+
+    @property
+    def is_held(self) -> Callable[[], bool] | None:
+        """Whether this node's lease is certainly in force, asked whenever an answer leaves; None where the system ends
+        a process before another one leads. Given with a shared log."""
         ...
 
     async def join(self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str) -> None:

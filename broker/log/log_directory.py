@@ -149,6 +149,11 @@ class LogDirectory:
     def flusher(self) -> Flusher:
         return self._flusher
 
+    @property
+    def is_scratch(self) -> bool:
+        """Whether the logs are kept elsewhere, and their files serve reads only."""
+        return self._flusher.shared_log is not None
+
     def volume(self) -> Volume:
         """Return the file system of the directory. Raises StorageError."""
         return self._disk.volume(self._path)

@@ -7,6 +7,7 @@ durable: the high watermark follows, and the next leader of the partition finds 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -51,6 +52,11 @@ class SharedLog(Protocol):
 
     @property
     def logs_per_flush(self) -> int: ...
+
+    def room_after(self, produced_bytes: int) -> asyncio.Future[None] | None:
+        """Note that clients have sent this many bytes to be appended. Where too many wait to be committed, returns a
+        future that ends when there is room for more; it never fails."""
+        ...
 
     def commit(self, appended: Sequence[AppendedBytes]) -> Awaitable[None]:
         """Commit the bytes of one flush, of a log in rising order; done when they outlive this node.

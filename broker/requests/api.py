@@ -89,6 +89,7 @@ class Services:
     gate: RequestGate | None = None
     observer: RequestObserver | None = None
     check_back: CheckBack | None = None  # for metrics; None without resolvers
+    commits_may_wait: bool = False  # on an engine that is away, so that a Produce keeps to its client's time-out
 
     @property
     def shares(self) -> ShareService:

@@ -125,6 +125,24 @@ def error_of_missing_log(topics: Topics, topic_partition: TopicPartition, log: P
     )
 
 
+class NotInTimeError(Exception):
+    """Records are not durable within the time that their client has given the broker."""
+
+
+async def flushed_in_time(log: PartitionLog, end_offset: int, timeout_s: float) -> None:
+    """Return when a log is durable up to an offset. Raises NotInTimeError, and StorageError.
+
+    Uses no `asyncio.timeout`: it may run in the first step of an eager coroutine.
+    """
+    waiting = log.flushed(end_offset)
+    if isinstance(waiting, asyncio.Future):
+        done, _ = await asyncio.wait([waiting], timeout=max(0.0, timeout_s))
+        if not done:
+            waiting.cancel()
+            raise NotInTimeError("the records are not committed yet; they may be later")
+    await waiting
+
+
 class PartitionAppend:
     """The batch of one partition, and the outcome of its append.
 
@@ -414,13 +432,28 @@ class ProduceAppend:
             return eager.Finished(None)
         for write in self._appended:
             if write.log.high_watermark <= write.outcome.last_offset:  # type: ignore[union-attr]  # it was appended
-                return self._finish_when_durable()
+                return self._finish_in_time() if self._services.commits_may_wait else self._finish_when_durable()
         return eager.Finished(self.answer())
 
     async def _finish_when_durable(self) -> ProduceAnswer:
         for write in self._appended:
             try:
                 await write.log.flushed(write.outcome.last_offset + 1)  # type: ignore[union-attr]  # it was appended
+            except StorageError as error:
+                self._log_failed(write, error)
+        return self.answer()
+
+    async def _finish_in_time(self) -> ProduceAnswer:
+        """Answer when all batches are durable, or when the client's time is over. What is not durable by then may be
+        later, as in Kafka with replicas that lag."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + max(0, self._request.timeout_ms) / 1000
+        for write in self._appended:
+            end_offset = write.outcome.last_offset + 1  # type: ignore[union-attr]  # it was appended
+            try:
+                await flushed_in_time(write.log, end_offset, end_s - loop.time())
+            except NotInTimeError as error:
+                self.refuse(write, ErrorCode.REQUEST_TIMED_OUT, str(error))
             except StorageError as error:
                 self._log_failed(write, error)
         return self.answer()

@@ -13,7 +13,13 @@ from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fencepost.broker.requests.produce_append import ACKS_NONE, ProduceRefusal, error_of_missing_log, produce_failed
+from fencepost.broker.requests.produce_append import (
+    ACKS_NONE,
+    NotInTimeError,
+    ProduceRefusal,
+    error_of_missing_log,
+    produce_failed,
+)
 from fencepost.broker.requests.produce_batches import find_targets, read_batch
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.batch_run import BatchRun, count_leading
@@ -78,12 +84,20 @@ class ProduceRun:
         columns = self._base_offsets, repeat(-1), repeat(self.log.log_start_offset)
         return (form.write_all(self._correlation_ids, *columns, throttle_ms=throttle_ms),)
 
+    @property
+    def timeout_s(self) -> float:
+        """How long the client lets the broker wait for durability."""
+        timeout_ms: int = self._cached.request.timeout_ms
+        return max(0, timeout_ms) / 1000
+
     def failed(self, error: Exception, services: Services, throttle_ms: int = 0) -> ReplyChunks:
         """Write the replies of requests that all failed."""
         code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
         if isinstance(error, StorageError):
             code = error_of_missing_log(services.topics, self.log.topic_partition, self.log)
             message = str(error)
+        elif isinstance(error, NotInTimeError):
+            code, message = ErrorCode.REQUEST_TIMED_OUT, str(error)
         version = self._cached.route.version
         response = produce_failed(self._cached.request, code, version, message=message)
         response.throttle_time_ms = throttle_ms

@@ -25,6 +25,9 @@ class SteppedSharedLog:
         self.flushes: list[tuple[list[AppendedBytes], asyncio.Future[None]]] = []
         self.rebuilt: dict[int, bytearray] = {}
 
+    def room_after(self, produced_bytes: int) -> None:
+        return None
+
     def commit(self, appended: Sequence[AppendedBytes]) -> Awaitable[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for one in appended:
