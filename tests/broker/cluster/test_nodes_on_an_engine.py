@@ -1,0 +1,202 @@
+"""Nodes whose logs an engine keeps: take-overs within transactions, zombies, engines that are away, leases."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.broker.cluster import tail_log
+from fencepost.broker.hosting.peers import PeerUnreachable
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.cluster import COORDINATOR, DATA, TOPIC, until
+from tests.support.engine_cluster import EngineCluster, running_engine_cluster
+from tests.support.handler_context import batch
+from tests.support.simulated_engine import EngineFaults, SimulatedEngine
+
+ID = "tx"
+DATA_0, DATA_1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[EngineCluster]:
+    async with running_engine_cluster(tmp_path, SimulatedEngine()) as cluster:
+        yield cluster
+
+
+def produce(value: bytes, timeout_ms: int = 5_000, acks: int = -1) -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=batch(value))
+    return ProduceRequest(
+        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])]
+    )
+
+
+def error_of(response: Any) -> ErrorCode:
+    return ErrorCode(response.responses[0].partition_responses[0].error_code)
+
+
+# Take-overs
+
+
+@pytest.mark.parametrize("lost", [COORDINATOR, DATA])
+async def test_a_transaction_survives_the_loss_of_its_coordinator_or_its_leader(
+    cluster: EngineCluster, lost: int
+) -> None:
+    heir = COORDINATOR + DATA - lost
+    before = await cluster.init(ID)
+    assert await cluster.produce(ID, before, DATA_0, b"committed", version=12) == 0
+    ended = await cluster.end(ID, before, committed=True, version=5)
+    assert ended.error_code == 0
+    await until(lambda: cluster.state(ID) == "COMPLETE_COMMIT")
+    producer = before._replace(producer_epoch=ended.producer_epoch)
+    assert await cluster.produce(ID, producer, DATA_0, b"in the middle", version=12) == 0
+    cluster.freeze(lost)
+    cluster.members[lost].session.is_cut_off = True
+    await cluster.take_over(lost, heir)
+    coordinator, data = (heir, DATA) if lost == COORDINATOR else (COORDINATOR, heir)
+    await cluster.nodes[heir].services.transactions.ensure_loaded()
+    assert await cluster.produce(ID, producer, DATA_1, b"after", version=12, node_id=data) == 0
+    assert (await cluster.end(ID, producer, committed=True, version=5, node_id=coordinator)).error_code == 0
+    assert await cluster.values(DATA_0, 2, node_id=data) == [b"committed", b"in the middle"]
+    assert await cluster.values(DATA_1, 1, node_id=data) == [b"after"]
+
+
+async def test_a_zombie_acknowledges_nothing_and_resigns(cluster: EngineCluster) -> None:
+    assert error_of(await cluster.send(DATA, produce(b"before"), 9)) is ErrorCode.NONE
+    cluster.freeze(DATA)
+    await cluster.take_over(DATA, COORDINATOR)
+    answer = await cluster.send(DATA, produce(b"by the zombie"), 9)
+    assert error_of(answer) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.members[DATA].resigned_for == "another node has taken over"
+    assert error_of(await cluster.send(COORDINATOR, produce(b"after"), 9)) is ErrorCode.NONE
+    assert await cluster.values(DATA_0, 2, node_id=COORDINATOR) == [b"before", b"after"]
+    assert all(not log.is_offline for log in cluster.nodes[DATA].services.topics.directory.logs())
+
+
+async def test_a_node_that_comes_back_starts_from_the_engine_alone(cluster: EngineCluster) -> None:
+    assert error_of(await cluster.send(DATA, produce(b"one"), 9)) is ErrorCode.NONE
+    await cluster.stop(DATA)
+    await cluster.take_over(DATA, COORDINATOR)
+    assert error_of(await cluster.send(COORDINATOR, produce(b"two"), 9)) is ErrorCode.NONE
+    await cluster.start(DATA)
+    cluster.table.place(DATA_0, DATA)
+    await until(lambda: cluster.nodes[DATA].services.topics.log(DATA_0) is not None)
+    assert await cluster.values(DATA_0, 2) == [b"one", b"two"]
+    assert error_of(await cluster.send(DATA, produce(b"three"), 9)) is ErrorCode.NONE
+
+
+# An engine that is away
+
+
+async def test_a_produce_waits_as_long_as_its_client_allows_and_the_records_stay(cluster: EngineCluster) -> None:
+    cluster.engine.begin_fail_over()
+    late = await cluster.send(DATA, produce(b"late", timeout_ms=50), 9)
+    assert error_of(late) is ErrorCode.REQUEST_TIMED_OUT
+    patient = asyncio.ensure_future(cluster.send(DATA, produce(b"patient"), 9))
+    await asyncio.sleep(0.05)
+    assert not patient.done()
+    cluster.engine.end_fail_over()
+    assert error_of(await patient) is ErrorCode.NONE
+    assert await cluster.values(DATA_0, 2) == [b"late", b"patient"]
+
+
+async def test_many_produces_that_arrive_together_keep_to_their_time(cluster: EngineCluster) -> None:
+    await cluster.send(DATA, produce(b"0"), 9)
+    cluster.engine.begin_fail_over()
+    answers = await asyncio.gather(*(cluster.send(DATA, produce(b"%d" % n, timeout_ms=100), 9) for n in range(20)))
+    assert {error_of(answer) for answer in answers} == {ErrorCode.REQUEST_TIMED_OUT}
+    cluster.engine.end_fail_over()
+    assert len(await cluster.values(DATA_0, 21)) == 21
+
+
+async def test_clients_that_send_more_than_is_committed_have_to_wait(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_log, "MOST_UNFLUSHED_BYTES", 5_000)
+    cluster.engine.begin_fail_over()
+    log = cluster.nodes[DATA].services.topics.log(DATA_0)
+    assert log is not None
+    sent = [asyncio.ensure_future(cluster.send(DATA, produce(b"x" * 1_000), 9)) for _ in range(30)]
+    await until(lambda: log.log_end_offset >= 5)
+    await asyncio.sleep(0.1)
+    assert log.log_end_offset < 15
+    cluster.engine.end_fail_over()
+    assert {error_of(answer) for answer in await asyncio.gather(*sent)} == {ErrorCode.NONE}
+    assert log.high_watermark == 30
+
+
+async def test_transactions_go_through_an_engine_that_loses_connections(tmp_path: Path) -> None:
+    engine = SimulatedEngine(random.Random(5))
+    async with running_engine_cluster(tmp_path, engine) as cluster:
+        engine.faults = EngineFaults(0.001, lost_replies=0.2, refusals=0.2)
+        producer = await cluster.init(ID)
+        for number in range(10):
+            while error := await cluster.produce(ID, producer, DATA_0, b"%d" % number, version=12):
+                assert error == ErrorCode.CONCURRENT_TRANSACTIONS, "the one before is being completed"
+            ended = await cluster.end(ID, producer, committed=number % 3 != 0, version=5)
+            assert ended.error_code == 0
+            producer = producer._replace(producer_epoch=ended.producer_epoch)
+        wanted = [b"%d" % number for number in range(10) if number % 3]
+        assert await cluster.values(DATA_0, len(wanted)) == wanted
+
+
+# Leases
+
+FETCH = FetchRequest(
+    topics=[FetchTopic(topic=TOPIC, partitions=[FetchPartition(partition=0, partition_max_bytes=1_000)])]
+)
+LIST_OFFSETS = ListOffsetsRequest(
+    replica_id=-1,
+    topics=[ListOffsetsTopic(name=TOPIC, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])],
+)
+OFFSET_FETCH = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="group")])
+
+
+@pytest.mark.parametrize(("request_", "version"), [(FETCH, 12), (LIST_OFFSETS, 5), (OFFSET_FETCH, 9)])
+async def test_what_is_answered_from_memory_needs_the_lease(
+    cluster: EngineCluster, request_: Any, version: int
+) -> None:
+    await cluster.send(DATA, request_, version)
+    cluster.members[DATA].has_lease = False
+    with pytest.raises(PeerUnreachable):
+        await cluster.send(DATA, request_, version)
+    assert len((await cluster.send(DATA, MetadataRequest(topics=None), 9)).topics) == 4
+    cluster.members[DATA].has_lease = True
+    await cluster.send(DATA, request_, version)
+
+
+async def test_a_fetch_that_waits_is_not_answered_after_the_lease(cluster: EngineCluster) -> None:
+    waiting = FetchRequest(max_wait_ms=200, min_bytes=1, topics=FETCH.topics)
+    answer = asyncio.ensure_future(cluster.send(DATA, waiting, 12))
+    await asyncio.sleep(0.02)
+    cluster.members[DATA].has_lease = False
+    with pytest.raises(PeerUnreachable):
+        await answer
+
+
+async def test_a_committed_write_is_acknowledged_whatever_the_lease(cluster: EngineCluster) -> None:
+    cluster.members[DATA].has_lease = False
+    assert error_of(await cluster.send(DATA, produce(b"one"), 9)) is ErrorCode.NONE
+
+
+# Settings
+
+
+async def test_acknowledgements_wait_for_the_engine_whatever_the_topic_asks_for(
+    cluster: EngineCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.nodes[DATA].services.topics.create("hasty", 1, {"flush.messages": "1000"})
+    assert "flush_interval_ignored topic='hasty'" in caplog.text
+    log = cluster.nodes[DATA].services.topics.log(TopicPartition("hasty", 0))
+    assert log is not None
+    assert log.config.is_durable
