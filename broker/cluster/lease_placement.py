@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
 
-from fencepost.broker.cluster.lease_store import Endpoints, LeaseStore, StoredLeases
+from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases
 from fencepost.broker.cluster.leases import Move, NodeId, NodeState, PartitionLease, due_moves
 from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -15,6 +16,20 @@ NO_EPOCH = 0
 """Of a partition that is not placed yet."""
 
 
+class Leases(Protocol):
+    """The store of the leases, as the placement needs it. on_placement_changed: awaited when rows may have changed."""
+
+    on_placement_changed: list[Callable[[], Awaitable[None]]]
+
+    async def load_leases(self) -> StoredLeases:
+        """Read all rows as of one moment. Raises StorageError."""
+        ...
+
+    async def choose(self, name: TopicPartition, node_id: NodeId | None) -> bool:
+        """Record the node that should lead a partition; None: the one by rendezvous hash. Raises StorageError."""
+        ...
+
+
 class LeasePlacement:
     """The leases as of the last `refresh`, for `Placement`.
 
@@ -22,7 +37,7 @@ class LeasePlacement:
     on_changed:    see `Placement`; called for partitions that are lost before those that are gained.
     """
 
-    def __init__(self, store: LeaseStore, node_id: NodeId, *, between_nodes: str = "") -> None:
+    def __init__(self, store: Leases, node_id: NodeId, *, between_nodes: str = "") -> None:
         self.on_changed: list[Callable[[TopicPartition], None]] = []
         self.node_id = node_id
         self._store = store
@@ -30,6 +45,7 @@ class LeasePlacement:
         self._known = StoredLeases()
         self._addresses: dict[NodeId, NodeAddress] = {}
         self._handing_over: set[TopicPartition] = set()
+        self._is_resigned = False
         self._refreshing = asyncio.Lock()
 
     def follow(self) -> None:
@@ -43,11 +59,18 @@ class LeasePlacement:
 
     def is_local(self, topic_partition: TopicPartition) -> bool:
         lease = self._lease(topic_partition)
-        return lease is not None and lease.leader == self.node_id and topic_partition not in self._handing_over
+        return (
+            lease is not None
+            and lease.leader == self.node_id
+            and topic_partition not in self._handing_over
+            and not self._is_resigned
+        )
 
     def leader(self, topic_partition: TopicPartition) -> NodeAddress | None:
         lease = self._lease(topic_partition)
         if lease is None or lease.leader is None or topic_partition in self._handing_over:
+            return None
+        if self._is_resigned and lease.leader == self.node_id:
             return None
         return self._addresses.get(lease.leader)
 
@@ -97,11 +120,23 @@ class LeasePlacement:
             if self.is_local(name):
                 self._notify(name)
 
-    async def refresh(self) -> None:
-        """Read the leases, and notify of what has changed, all in one step. Raises StorageError."""
+    def resign(self) -> None:
+        """Lead nothing any more, whatever the rows say, until `refresh` takes up again: the node has lost its lease."""
+        led = [name for name in self._known.table.led_by(self.node_id) if self.is_local(name)]
+        self._is_resigned = True
+        for name in led:
+            self._notify(name)
+
+    async def refresh(self, *, takes_up: bool = False) -> None:
+        """Read the leases, and notify of what has changed, all in one step. Raises StorageError.
+
+        takes_up: whether a node that has resigned leads again, having started again: each epoch has risen meanwhile.
+        """
         async with self._refreshing:
             before, after = self._known, await self._store.load_leases()
             self._known = after
+            if takes_up:
+                self._is_resigned = False
             self._addresses = {
                 node_id: self._address(node_id, after.endpoints[node_id])
                 for node_id, state in after.table.nodes.items()

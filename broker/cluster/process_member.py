@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 
+from fencepost.broker.cluster.handover import hand_over
 from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import Endpoints, LeaseStore
-from fencepost.broker.cluster.leases import Move, NodeEvent, NodeId, NodeState
+from fencepost.broker.cluster.leases import NodeEvent, NodeId, NodeState
 from fencepost.broker.cluster.node_directories import (
     LEASE_FILE,
     NodeDirectories,
@@ -20,8 +20,6 @@ from fencepost.broker.cluster.node_directories import (
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
-from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.storage.disk import Disk, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 
@@ -113,7 +111,7 @@ class ProcessMember:
                     await self._take_over(node_id)
                 moves = self.placement.due_moves()
                 if moves:
-                    await self._hand_over(topics, moves)
+                    await hand_over(self.placement, topics, moves, self._store.move)
             except StorageError as error:
                 log.error("leases_not_changed", reason=str(error))  # noqa: TRY400  # the reason says it all
                 await asyncio.sleep(RETRY_PAUSE_S)
@@ -161,26 +159,3 @@ class ProcessMember:
             await self._store.node_event(node_id, NodeEvent.LOST, left_off=left_off)
         log.warning("node_taken_over", node=node_id)
         await self.placement.refresh()
-
-    async def _hand_over(self, topics: Topics, moves: list[Move]) -> None:
-        """Move partitions to the nodes that should lead them. Raises StorageError, after which they are led here."""
-        names = [move.topic_partition for move in moves]
-        self.placement.begin_handing_over(names)
-        try:
-            left_off: Mapping[TopicPartition, LeftOff] = await topics.hand_over(names)
-            placed = await self._store.move({move: left_off.get(move.topic_partition, LeftOff()) for move in moves})
-            log.info("partitions_handed_over", partitions=[str(one.topic_partition) for one in placed])
-        finally:
-            await self._know_leaders()
-            self.placement.end_handing_over(names)
-
-    async def _know_leaders(self) -> None:
-        """Learn which moves are stored: without that nothing may be led again."""
-        while True:
-            try:
-                await self.placement.refresh()
-            except StorageError as error:
-                log.error("leases_not_read", reason=str(error))  # noqa: TRY400  # the reason says it all
-                await asyncio.sleep(RETRY_PAUSE_S)
-            else:
-                return

@@ -122,9 +122,13 @@ async def connect(
                 "timezone": "UTC",
             },
         )
-        # `off` acknowledges what a crash loses, `local` what a fail-over to a synchronous standby loses.
-        if await connection.fetchval("SELECT current_setting('synchronous_commit')") in ("off", "local"):
-            await connection.execute("SET synchronous_commit = on")
+        try:
+            # `off` acknowledges what a crash loses, `local` what a fail-over to a synchronous standby loses.
+            if await connection.fetchval("SELECT current_setting('synchronous_commit')") in ("off", "local"):
+                await connection.execute("SET synchronous_commit = on")
+        except BaseException:
+            connection.terminate()
+            raise
     return connection
 
 

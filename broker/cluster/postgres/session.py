@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
+
+import asyncpg
 
 from fencepost.broker.cluster.postgres.connections import (
     STATEMENT_TIMEOUT_S,
@@ -26,6 +29,7 @@ REPEAT_FOR_S: Final = 10.0
 """How long work is repeated while PostgreSQL does not answer: a restart of it takes less."""
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 1.0
 
 
 class Session:
@@ -56,7 +60,10 @@ class Session:
 
     async def close(self) -> None:
         async with self._turn:
-            await self._drop()
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                    await connection.close(timeout=CLOSE_TIMEOUT_S)  # or else it terminates
 
     async def run(self, work: Work[T], *, repeat_for_s: float = REPEAT_FOR_S) -> T:
         """Run work, and repeat it while PostgreSQL does not answer, so it must be safe to do twice.

@@ -1,0 +1,349 @@
+"""Leases in PostgreSQL: each change is one transaction that locks, reads, decides as `leases` does, and writes.
+
+Two locks make it safe. PLACING is held by all that decide who leads what. The row of a node's fence is locked by each
+of its flushes until it is committed; a start or a take-over raises the fence, so it waits for a flush under way, and
+refuses all later ones. No clock counts but that of PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import asyncpg
+
+from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases
+from fencepost.broker.cluster.leases import (
+    Move,
+    NodeEvent,
+    NodeId,
+    NodeState,
+    PartitionLease,
+    Placed,
+    decide_event,
+    decide_move,
+)
+from fencepost.broker.cluster.postgres.connections import Connection, DeposedError, PostgresAddress, UnavailableError
+from fencepost.broker.cluster.postgres.lease_rows import (
+    decode_endpoints,
+    encode_endpoints,
+    read_leases,
+    write_node,
+    write_placed,
+)
+from fencepost.broker.cluster.postgres.metadata_store import PostgresMetadataStore, session_prefix
+from fencepost.broker.cluster.postgres.schema import PLACING, lock
+from fencepost.broker.cluster.postgres.session import Session
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.storage.disk import StorageError
+
+log = get_logger(__name__)
+
+FENCE_LOCK_TIMEOUT: Final = "1s"
+"""How long a start or a take-over waits for a flush of the node before its sessions are ended: a statement that was
+sent in half would hold the lock until PostgreSQL notices."""
+FENCE_ATTEMPTS: Final = 5
+RESERVED_FOR_S: Final = 60.0
+"""How long a node id is kept for a process that is starting."""
+
+
+class NodeIdInUseError(StorageError):
+    """Another process has the lease of this node id."""
+
+
+class Renewal(NamedTuple):
+    """The answer to a renewal.
+
+    lost:   nodes whose leases are over and have not been taken over, or that are gone and still lead something.
+    counts: of changes, by kind; see `PostgresMetadataStore.seen_counts`.
+    """
+
+    lost: Sequence[NodeId]
+    counts: Mapping[str, int]
+
+
+class PostgresLeaseStore(PostgresMetadataStore):
+    """The metadata store of one node with its lease.
+
+    lease_s: how long a lease lasts after a renewal, by PostgreSQL's clock.
+    """
+
+    def __init__(self, address: PostgresAddress, *, lease_s: float) -> None:
+        super().__init__(address)
+        self.lease_s = lease_s
+        # Apart from the metadata, so that no renewal waits behind a slow query.
+        self._renewals = Session(address, lambda: self.session_name("lease"), statement_timeout_s=lease_s)
+
+    async def close(self) -> None:
+        await self._renewals.close()
+        await super().close()
+
+    async def begin_incarnation(self, incarnation: UUID) -> None:
+        """From now on, this node is another incarnation, whose sessions a take-over from the last one leaves alone."""
+        self.incarnation = incarnation
+        await self._renewals.close()
+        await self.session.close()
+
+    async def load_leases(self) -> StoredLeases:
+        """Raises StorageError."""
+
+        async def read(connection: Connection) -> StoredLeases:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                return await read_leases(connection)
+
+        return await self.session.run(read)
+
+    # This node
+
+    async def reserve_node_id(self, endpoints: Endpoints) -> NodeId:
+        """Choose a node id for a process that has none: the one that it had before, else the lowest that is free.
+
+        It is kept for RESERVED_FOR_S. Raises StorageError.
+        """
+
+        async def reserve(connection: Connection) -> NodeId:
+            await lock(connection, PLACING)
+            rows = await connection.fetch(
+                "SELECT node_id, state, listeners, lease_until > clock_timestamp() AS is_kept, incarnation FROM nodes"
+            )
+            free = [row for row in rows if row["incarnation"] == self.incarnation]
+            free = free or [row for row in rows if decode_endpoints(row["listeners"]) == endpoints]
+            free = free or [row for row in rows if row["state"] == NodeState.GONE and not row["is_kept"]]
+            taken = {row["node_id"] for row in rows}
+            node_id = (
+                min(int(row["node_id"]) for row in free)
+                if free
+                else next(number for number in range(1, len(taken) + 2) if number not in taken)
+            )
+            await connection.execute(
+                "INSERT INTO nodes (node_id, incarnation, state, listeners, lease_until, since) "
+                "VALUES ($1, $2, 'gone', $3, clock_timestamp() + $4 * interval '1 s', clock_timestamp()) "
+                "ON CONFLICT (node_id) DO UPDATE SET lease_until = excluded.lease_until "
+                "WHERE nodes.state = 'gone'",
+                node_id,
+                self.incarnation,
+                encode_endpoints(endpoints),
+                RESERVED_FOR_S,
+            )
+            return node_id
+
+        return await self.session.transaction(reserve)
+
+    async def start(self, node_id: NodeId, endpoints: Endpoints, *, takes_own_lease: bool) -> int:
+        """Take the lease of a node id, fence what an earlier process may still flush, and lead on in higher epochs.
+
+        takes_own_lease: whether a lease that is held by a process with the same endpoints is taken at once: that was
+                         this node before it was killed.
+        Returns the fence under which this incarnation flushes. Raises NodeIdInUseError, StorageError.
+        """
+
+        async def start(connection: Connection) -> int:
+            await lock(connection, PLACING)
+            row = await connection.fetchrow(
+                "SELECT incarnation, listeners, state <> 'gone' AND lease_until > clock_timestamp() AS is_held "
+                "FROM nodes WHERE node_id = $1 FOR UPDATE",
+                node_id,
+            )
+            if row is not None and row["is_held"] and row["incarnation"] != self.incarnation:
+                other = decode_endpoints(row["listeners"])
+                if not (takes_own_lease and other == endpoints):
+                    where = ", ".join(f"{host}:{port}" for host, port in other.values())
+                    raise NodeIdInUseError(
+                        f"node.id {node_id} is in use by the broker at {where}; give each broker a node.id of its own, "
+                        "or none: then the cluster gives it one"
+                    )
+            fence = await _raise_fence(connection, node_id, None if row is None else row["incarnation"])
+            table = (await read_leases(connection)).table
+            change = decide_event(table, node_id, NodeEvent.STARTED)
+            assert change is not None, "a node may always start"
+            await connection.execute(
+                "INSERT INTO nodes (node_id, incarnation, state, listeners, lease_until, since) "
+                "VALUES ($1, $2, $3, $4, clock_timestamp() + $5 * interval '1 s', clock_timestamp()) "
+                "ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation, state = excluded.state, "
+                "listeners = excluded.listeners, lease_until = excluded.lease_until, since = excluded.since",
+                node_id,
+                self.incarnation,
+                change.state.value,
+                encode_endpoints(endpoints),
+                self.lease_s,
+            )
+            await write_placed(connection, table, change.placed)
+            return fence
+
+        return await self.session.transaction(start)
+
+    async def renew(self, node_id: NodeId) -> Renewal:
+        """Renew the lease of this incarnation, in one round trip. Raises DeposedError; StorageError.
+
+        A lease that is over is renewed, too, where no other node has taken over.
+        """
+
+        async def renew(connection: Connection) -> Renewal:
+            row = await connection.fetchrow(_RENEWAL, node_id, self.incarnation, self.lease_s)
+            if not row["is_renewed"]:
+                raise DeposedError(f"the lease of node {node_id} was lost: another node has taken over from it")
+            return Renewal(row["lost"] or (), json.loads(row["counts"]))
+
+        try:
+            async with asyncio.timeout(self.lease_s / 2):
+                return await self._renewals.run(renew, repeat_for_s=0)
+        except TimeoutError as error:
+            raise UnavailableError(f"PostgreSQL at {self.address.shown} has not answered in time") from error
+
+    async def leave(self, node_id: NodeId) -> None:
+        """Give the lease back, after all is flushed; other nodes lead at once what this one led.
+
+        Raises StorageError.
+        """
+        await self._end(node_id, of_this_incarnation=True)
+
+    # Other nodes
+
+    async def take_over(self, node_id: NodeId) -> bool:
+        """Give what a node led to others, if its lease is over. Returns whether this call did. Raises StorageError."""
+        return await self._end(node_id, of_this_incarnation=False)
+
+    async def _end(self, node_id: NodeId, *, of_this_incarnation: bool) -> bool:
+        condition = (
+            "incarnation = $2 AND state <> 'gone'"
+            if of_this_incarnation
+            else "incarnation <> $2 AND (state = 'gone' OR lease_until < clock_timestamp())"
+        )
+
+        async def end(connection: Connection) -> bool:
+            await lock(connection, PLACING)
+            # A renewal under way has the row: then the node is alive.
+            skipping = "" if of_this_incarnation else " SKIP LOCKED"
+            incarnation = await connection.fetchval(
+                f"SELECT incarnation FROM nodes WHERE node_id = $1 AND {condition} FOR UPDATE{skipping}",
+                node_id,
+                self.incarnation,
+            )
+            if incarnation is None:
+                return False
+            table = (await read_leases(connection)).table
+            if table.state(node_id) is NodeState.GONE and not table.led_by(node_id):
+                return False
+            # Nodes whose leases are over, too, are not given anything: they are taken over from next.
+            for row in await connection.fetch("SELECT node_id FROM nodes WHERE lease_until < clock_timestamp()"):
+                if row["node_id"] != node_id:
+                    table.nodes[row["node_id"]] = NodeState.GONE
+            await _raise_fence(connection, node_id, incarnation)
+            change = await asyncio.to_thread(decide_event, table, node_id, NodeEvent.LOST)
+            assert change is not None, "a node that is there can be lost"
+            await write_node(connection, change)
+            await write_placed(connection, table, change.placed)
+            return True
+
+        return await self.session.transaction(end)
+
+    async def node_event(self, node_id: NodeId, event: NodeEvent) -> bool:
+        """Store what an administrator asks of a node: DRAINED or RESUMED. Returns False if the node is gone.
+
+        Raises StorageError.
+        """
+
+        async def store(connection: Connection) -> bool:
+            await lock(connection, PLACING)
+            table = (await read_leases(connection)).table
+            change = decide_event(table, node_id, event)
+            if change is None:
+                return False
+            await write_node(connection, change)
+            return True
+
+        return await self.session.transaction(store)
+
+    async def move(self, moves: Mapping[Move, LeftOff], *, fence: int) -> list[Placed]:
+        """Store planned moves of partitions whose logs this node has flushed and closed, under its fence.
+
+        Returns those that were not out of date. Raises DeposedError, StorageError.
+        """
+        done: list[Placed] = []
+
+        async def store(connection: Connection) -> list[Placed]:
+            await lock(connection, PLACING)
+            source = next(iter(moves)).source
+            is_fence = await connection.fetchval(
+                "SELECT true FROM fences WHERE node_id = $1 AND fence = $2 FOR SHARE", source, fence
+            )
+            if not is_fence:
+                raise DeposedError(f"node {source} was taken over from; what it led is led elsewhere")
+            table = (await read_leases(connection)).table
+            # An earlier attempt, whose answer was lost, may have stored some.
+            stored = [one for one in done if _is_placed(table.partitions.get(one.topic_partition), one)]
+            decided = [placed for move in moves if (placed := decide_move(table, move)) is not None]
+            await write_placed(connection, table, decided)
+            done[:] = stored + decided
+            return done
+
+        return await self.session.transaction(store) if moves else []
+
+    async def choose(self, name: TopicPartition, node_id: NodeId | None) -> bool:
+        """Record the node that should lead a partition; its leader moves it. None: the one by rendezvous hash.
+
+        Returns False if there is no such partition. Raises StorageError.
+        """
+
+        async def store(connection: Connection) -> bool:
+            await lock(connection, PLACING)
+            status: str = await connection.execute(
+                "UPDATE partitions SET wanted = $3 FROM topics "
+                "WHERE topics.topic_id = partitions.topic_id AND name = $1 AND partition = $2",
+                *name,
+                node_id,
+            )
+            return not status.endswith(" 0")
+
+        is_known = await self.session.transaction(store)
+        await self._placement_changed()
+        return is_known
+
+
+def _is_placed(lease: PartitionLease | None, placed: Placed) -> bool:
+    return lease is not None and (lease.leader, lease.epoch) == (placed.leader, placed.epoch)
+
+
+_RENEWAL: Final = """
+WITH renewed AS (
+    UPDATE nodes SET lease_until = clock_timestamp() + $3 * interval '1 s'
+    WHERE node_id = $1 AND incarnation = $2 AND state <> 'gone' RETURNING true
+)
+SELECT
+    EXISTS (SELECT FROM renewed) AS is_renewed,
+    (SELECT array_agg(node_id) FROM nodes WHERE node_id <> $1 AND CASE state
+        WHEN 'gone' THEN EXISTS (SELECT FROM partitions WHERE leader = node_id)
+        ELSE lease_until < clock_timestamp() END) AS lost,
+    (SELECT jsonb_object_agg(kind, count) FROM changes) AS counts
+"""
+
+
+async def _raise_fence(connection: Connection, node_id: NodeId, incarnation: UUID | None) -> int:
+    """Raise the fence of a node, and return it. Waits for a flush under way, and ends the sessions of an incarnation
+    that holds the lock for longer."""
+    for attempt in range(1, FENCE_ATTEMPTS + 1):
+        try:
+            async with connection.transaction():
+                await connection.execute(f"SET LOCAL lock_timeout = '{FENCE_LOCK_TIMEOUT}'")
+                fence: int = await connection.fetchval(
+                    "INSERT INTO fences AS of_node VALUES ($1, 1) "
+                    "ON CONFLICT (node_id) DO UPDATE SET fence = of_node.fence + 1 RETURNING fence",
+                    node_id,
+                )
+                await connection.execute("SET LOCAL lock_timeout = 0")
+                return fence
+        except asyncpg.LockNotAvailableError:
+            if incarnation is None or attempt == FENCE_ATTEMPTS:
+                raise
+            ended = await connection.fetchval(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                "WHERE starts_with(application_name, $1) AND pid <> pg_backend_pid()",
+                session_prefix(incarnation),
+            )
+            log.warning("sessions_ended", node=node_id, sessions=ended, reason="they kept the fence of their node")
+    raise AssertionError("unreachable")

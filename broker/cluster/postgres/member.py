@@ -1,0 +1,234 @@
+"""A broker of several machines: it renews its lease, takes over from nodes whose leases are over, and hands over what
+others should lead.
+
+A node that has lost its lease, or cannot know that it has it, resigns: it leads nothing from that step on. Then it
+starts again, as another incarnation with another fence, in the same process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+from uuid import uuid4
+
+from fencepost.broker.cluster.handover import hand_over
+from fencepost.broker.cluster.lease_placement import LeasePlacement
+from fencepost.broker.cluster.lease_store import Endpoints
+from fencepost.broker.cluster.leases import NodeId
+from fencepost.broker.cluster.local_lease import LocalLease
+from fencepost.broker.cluster.postgres.connections import DeposedError
+from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore
+from fencepost.broker.hosting.arrivals import Arrivals
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.storage.disk import Disk, StorageError
+
+log = get_logger(__name__)
+
+RENEWING = Place("renewal of the node's lease", Policy.RETRY)
+KEEPING = Place("take-overs and moves of partitions in the cluster", Policy.RETRY)
+IDENTITY = Place("the node's identity in the cluster", Policy.STOP_BROKER)
+
+MOVES_INTERVAL_S: Final = 0.2
+"""How often a node looks, in memory, for moves that are due."""
+RETRY_PAUSE_S: Final = 0.5
+START_PAUSE_S: Final = 0.2
+"""Between attempts to start while another process has the node id: its lease may be running out."""
+
+
+class PostgresMember:
+    """The membership of one broker, for `Membership`; also what it may do now, for the log of its flushes.
+
+    fence:      under which this incarnation flushes; 0 before the first start.
+    lease:      until when it may answer as a leader.
+    on_started: called after each start with its fence, before anything is led in this incarnation.
+    renew_interval_s: between renewals; a fraction of the store's lease_s.
+    """
+
+    def __init__(
+        self,
+        store: PostgresLeaseStore,
+        node_id: NodeId,
+        *,
+        renew_interval_s: float,
+        make_arrivals: Callable[[LeasePlacement, Disk], Arrivals],
+    ) -> None:
+        self.node_id = node_id
+        self.fence = 0
+        self.placement = LeasePlacement(store, node_id)
+        self.lease = LocalLease(store.lease_s)
+        self.on_started: list[Callable[[], None]] = []
+        self._store = store
+        self._renew_interval_s = renew_interval_s
+        self._make_arrivals = make_arrivals
+        self._endpoints: Endpoints = {}
+        self._has_resigned = asyncio.Event()
+        self._lost: Sequence[NodeId] = ()
+        self._look = asyncio.Event()
+        self._takes_over_from_s = 0.0
+        self._renewing: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+
+    def arrivals(self, disk: Disk) -> Arrivals:
+        return self._make_arrivals(self.placement, disk)
+
+    # What this node may do
+
+    def is_held(self) -> bool:
+        """Whether the lease is certainly still in force: no other node leads what this one leads."""
+        return self.lease.is_held()
+
+    def resign(self, reason: str) -> None:
+        """Stop leading all partitions, in this step, and start again as another incarnation."""
+        if self._has_resigned.is_set():
+            return
+        self._has_resigned.set()
+        self.lease.lost()
+        led = len(self.placement.known.table.led_by(self.node_id))
+        log.error("node_resigned", node=self.node_id, partitions=led, reason=reason, remedy="it starts again by itself")
+        self.placement.resign()
+
+    # From the start to the stop
+
+    async def join(self, endpoints: Endpoints, *, between_nodes: str) -> None:
+        self._endpoints = endpoints
+        self.placement.between_nodes = between_nodes
+        await self._start(takes_own_lease=True)
+        self.placement.follow()
+        # Beside all that follows: opening what is led may take longer than a lease.
+        self._renewing = RENEWING.start_retrying(self._renew_regularly)
+        await self.placement.refresh()
+
+    async def _start(self, *, takes_own_lease: bool) -> None:
+        """Raises StorageError. Waits while another process has the node id, as long as its lease may last."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + 2 * self._store.lease_s
+        while True:
+            sent_at_s = self.lease.now_s()
+            try:
+                self.fence = await self._store.start(self.node_id, self._endpoints, takes_own_lease=takes_own_lease)
+            except NodeIdInUseError:
+                if loop.time() >= deadline_s:
+                    raise
+                await asyncio.sleep(START_PAUSE_S)
+            else:
+                break
+        self.lease.renewed(sent_at_s)
+        log.info("node_joined", node=self.node_id, fence=self.fence, incarnation=str(self._store.incarnation))
+        for hook in list(self.on_started):
+            hook()
+
+    def keep(self, topics: Topics) -> None:
+        self._keeping = KEEPING.start_retrying(lambda: self._keep(topics))
+
+    async def rest(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+            self._keeping = None
+
+    async def leave(self) -> None:
+        self.placement.stop_following()
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+            self._renewing = None
+        try:
+            if not self._has_resigned.is_set():
+                await self._store.leave(self.node_id)
+        except StorageError as error:
+            # Another node takes over when the lease is over.
+            log.error("clean_stop_not_recorded", node=self.node_id, reason=str(error))  # noqa: TRY400
+        self.lease.lost()
+
+    # The lease
+
+    async def _renew_regularly(self) -> None:
+        while True:
+            if self._has_resigned.is_set():
+                await self._start_again()
+            sent_at_s = self.lease.now_s()
+            try:
+                await self._renew(sent_at_s)
+            except DeposedError as error:
+                self.resign(str(error))
+                continue
+            except StorageError as error:
+                log.warning(
+                    "lease_not_renewed", node=self.node_id, left_s=round(self.lease.left_s(), 1), reason=str(error)
+                )
+            pause_s = max(0.0, sent_at_s + self._renew_interval_s - self.lease.now_s())
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._has_resigned.wait()
+            except TimeoutError:
+                pass  # the usual case
+
+    async def _renew(self, sent_at_s: float) -> None:
+        """Raises StorageError."""
+        was_held = self.lease.is_held()
+        renewal = await self._store.renew(self.node_id)
+        if not was_held:
+            self._leave_others_time()
+        self.lease.renewed(sent_at_s)
+        self._store.seen_counts(renewal.counts)
+        self._lost = renewal.lost if self.lease.now_s() >= self._takes_over_from_s else ()
+        if self._lost:
+            self._look.set()
+
+    async def _start_again(self) -> None:
+        """Start as another incarnation. Goes on trying while PostgreSQL does not answer."""
+        while True:
+            try:
+                await self._store.begin_incarnation(uuid4())
+                await self._start(takes_own_lease=False)
+                await self.placement.refresh(takes_up=True)
+            except NodeIdInUseError as error:
+                IDENTITY.failed(error)
+                await asyncio.Event().wait()  # the broker stops
+            except StorageError as error:
+                log.error("node_not_started_again", node=self.node_id, reason=str(error))  # noqa: TRY400
+                await asyncio.sleep(RETRY_PAUSE_S)
+            else:
+                self._leave_others_time()
+                self._has_resigned.clear()
+                return
+
+    def _leave_others_time(self) -> None:
+        """Take nothing over for a while: PostgreSQL was away, perhaps, and others have yet to renew their leases."""
+        self._takes_over_from_s = self.lease.now_s() + self._store.lease_s
+
+    # While the node serves
+
+    async def _keep(self, topics: Topics) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(MOVES_INTERVAL_S):
+                    await self._look.wait()
+            except TimeoutError:
+                pass  # the usual case
+            self._look.clear()
+            if self._has_resigned.is_set():
+                continue
+            try:
+                lost, self._lost = self._lost, ()
+                for node_id in lost:
+                    await self._take_over(node_id)
+                moves = self.placement.due_moves()
+                if moves:
+                    store_moves = partial(self._store.move, fence=self.fence)
+                    await hand_over(self.placement, topics, moves, store_moves)
+            except DeposedError as error:
+                self.resign(str(error))
+            except StorageError as error:
+                log.error("leases_not_changed", reason=str(error))  # noqa: TRY400  # the reason says it all
+                await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _take_over(self, node_id: NodeId) -> None:
+        """Raises StorageError."""
+        if await self._store.take_over(node_id):
+            log.warning("node_taken_over", node=node_id)
+            await self.placement.refresh()

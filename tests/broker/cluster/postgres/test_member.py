@@ -1,0 +1,287 @@
+"""Members of a cluster, without their logs: they keep their leases, take over, move, resign and start again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, cast
+
+import pytest
+
+from fencepost.broker.cluster.lease_placement import LeasePlacement
+from fencepost.broker.cluster.leases import NodeState
+from fencepost.broker.cluster.postgres import member as member_module
+from fencepost.broker.cluster.postgres.connections import UnavailableError, parse_address
+from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore
+from fencepost.broker.cluster.postgres.member import IDENTITY, KEEPING, RENEWING, PostgresMember
+from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel import supervision
+from fencepost.broker.kernel.supervision import CURRENT, Supervisor
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.metadata.image import TopicMetadata
+from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+from tests.support.captured_events import capture_logs
+from tests.support.postgres import PostgresServer
+
+ORDERS = TopicMetadata("orders", b"o" * 16, 12)
+NAMES = ORDERS.partitions()
+LEASE_S = 2.0
+RENEW_S = 0.1
+
+
+class ClosingTopics:
+    """Stands for the logs: closes what is handed over."""
+
+    def __init__(self, placement: LeasePlacement) -> None:
+        self._placement = placement
+        self.closed: list[TopicPartition] = []
+
+    async def hand_over(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeftOff]:
+        assert not any(self._placement.is_local(name) for name in names)
+        self.closed += names
+        return {}
+
+
+class Machine:
+    """A broker of the cluster. lost, gained: partitions, as the placement has notified of them."""
+
+    def __init__(self, url: str, node_id: int) -> None:
+        self.store = PostgresLeaseStore(parse_address(url), lease_s=LEASE_S)
+        self.member = PostgresMember(
+            self.store, node_id, renew_interval_s=RENEW_S, make_arrivals=lambda _placement, _disk: cast("Any", None)
+        )
+        self.node_id = node_id
+        self.fences: list[int] = []
+        self.member.on_started.append(lambda: self.fences.append(self.member.fence))
+        self.changes: list[tuple[TopicPartition, bool]] = []
+        self.member.placement.on_changed.append(
+            lambda name: self.changes.append((name, self.member.placement.is_local(name)))
+        )
+        self.topics = ClosingTopics(self.member.placement)
+
+    async def start(self) -> None:
+        await self.store.open()
+        await self.member.join({"CLIENTS": ("10.0.0.1", 9000 + self.node_id)}, between_nodes="CLIENTS")
+        self.member.keep(cast("Topics", self.topics))
+
+    async def stop(self) -> None:
+        await self.member.rest()
+        await self.member.leave()
+        await self.store.close()
+
+    async def kill(self) -> None:
+        """End as kill -9 does: nothing is said any more."""
+        await self.member.rest()
+        renewing = self.member._renewing
+        if renewing is not None:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+        await self.store.close()
+
+    def led(self) -> list[TopicPartition]:
+        return [name for name in NAMES if self.member.placement.is_local(name)]
+
+    def state(self, node_id: int) -> NodeState:
+        return self.member.placement.known.table.state(node_id)
+
+
+@pytest.fixture
+async def three(cluster_url: str) -> AsyncIterator[list[Machine]]:
+    async with AsyncExitStack() as cleanup:
+        machines = [Machine(cluster_url, node_id) for node_id in (1, 2, 3)]
+        for machine in machines:
+            await machine.start()
+            cleanup.push_async_callback(machine.kill)
+        await until(lambda: len(machines[0].member.placement.other_nodes()) == 2)
+        await machines[0].store.create_topic(ORDERS)
+        await until(lambda: all(len(led(machines)) == 12 for _ in machines))
+        yield machines
+
+
+def led(machines: Sequence[Machine]) -> list[TopicPartition]:
+    return sorted(name for machine in machines for name in machine.led())
+
+
+async def test_each_leads_a_share_and_all_know_who_leads_what(three: list[Machine]) -> None:
+    assert led(three) == NAMES
+    assert all(machine.led() for machine in three)
+    for name in NAMES:
+        assert len({machine.member.placement.leader(name) for machine in three}) == 1
+
+
+async def test_leases_are_kept_without_a_statement_more_than_one_per_interval(three: list[Machine]) -> None:
+    await asyncio.sleep(1.5 * LEASE_S)
+    assert all(machine.member.is_held() for machine in three)
+    assert led(three) == NAMES
+    assert [len(machine.fences) for machine in three] == [1, 1, 1]
+
+
+async def test_what_a_killed_node_led_is_led_by_others_when_its_lease_is_over(three: list[Machine]) -> None:
+    one, two, last = three
+    began_s = time.monotonic()
+    await two.kill()
+    await until(lambda: led([one, last]) == NAMES)
+    took_s = time.monotonic() - began_s
+    assert took_s > LEASE_S - RENEW_S - 0.2, "not before the lease was over"
+    assert one.state(2) is NodeState.GONE
+    assert {one.member.placement.leader_epoch(name) for name in NAMES} == {0, 1}
+
+
+async def test_a_node_that_stops_hands_its_lease_back_and_is_followed_at_once(three: list[Machine]) -> None:
+    one, two, last = three
+    began_s = time.monotonic()
+    await two.stop()
+    await until(lambda: led([one, last]) == NAMES)
+    assert time.monotonic() - began_s < LEASE_S - RENEW_S
+
+
+async def test_a_node_that_joins_gets_its_share_moved_to_it(three: list[Machine], cluster_url: str) -> None:
+    before = {name: three[0].member.placement.leader(name) for name in NAMES}
+    joined = Machine(cluster_url, 4)
+    await joined.start()
+    try:
+        await until(lambda: joined.led() and led([*three, joined]) == NAMES)
+        await until(lambda: not any(machine.member.placement.due_moves() for machine in three))
+        for name in NAMES:
+            leader = joined.member.placement.leader(name)
+            assert leader in (before[name], joined.member.placement.address(4))
+        closed = sorted(name for machine in three for name in machine.topics.closed)
+        await until(lambda: sorted(joined.led()) == closed)
+    finally:
+        await joined.kill()
+
+
+async def test_a_node_whose_lease_was_taken_resigns_and_starts_again_as_another_incarnation(
+    three: list[Machine],
+) -> None:
+    _, two, _ = three
+    had = two.led()
+    incarnation = two.store.incarnation
+    two.changes.clear()
+    with capture_logs() as lines:
+        await two.store.session.run(
+            lambda connection: connection.execute("UPDATE nodes SET state = 'gone' WHERE node_id = 2")
+        )
+        await until(lambda: len(two.fences) == 2)
+        await until(lambda: two.member.is_held() and led(three) == NAMES)
+    assert "node_resigned" in [line["event"] for line in lines]
+    assert two.store.incarnation != incarnation
+    assert two.fences[1] > two.fences[0]
+    assert sorted(name for name, is_local in two.changes[: len(had)] if not is_local) == had, "given up before all else"
+
+
+async def test_a_node_resigns_when_its_log_says_so(three: list[Machine]) -> None:
+    one, two, _ = three
+    had = two.led()
+    two.changes.clear()
+    two.member.resign("a flush found another fence")
+    assert two.led() == []
+    assert two.changes == [(name, False) for name in had]
+    assert all(two.member.placement.leader(name) is None for name in had)
+    assert not two.member.is_held()
+    two.member.resign("again")
+    await until(lambda: two.member.is_held() and led(three) == NAMES)
+    assert len(two.fences) == 2
+    await until(lambda: all(one.member.placement.leader_epoch(name) == 1 for name in had))
+
+
+async def test_while_the_database_does_not_answer_the_lease_lapses_and_nothing_is_taken_over(
+    three: list[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for machine in three:
+        monkeypatch.setattr(
+            machine.store, "renew", raising(UnavailableError("away"), times=25, then=machine.store.renew)
+        )
+    await until(lambda: not any(machine.member.is_held() for machine in three))
+    await until(lambda: all(machine.member.is_held() for machine in three))
+    await asyncio.sleep(2 * RENEW_S)
+    assert led(three) == NAMES
+    assert [len(machine.fences) for machine in three] == [1, 1, 1], "nobody took the others for lost"
+
+
+async def test_a_restart_of_the_database_deposes_nobody(three: list[Machine], durable_postgres: PostgresServer) -> None:
+    await asyncio.to_thread(durable_postgres.restart)
+    await until(lambda: all(machine.member.is_held() for machine in three))
+    assert led(three) == NAMES
+
+
+async def test_two_nodes_that_are_lost_at_once_are_taken_over_by_the_third(three: list[Machine]) -> None:
+    one, two, last = three
+    await asyncio.gather(one.kill(), two.kill())
+    await until(lambda: last.led() == NAMES)
+
+
+async def test_a_node_that_starts_again_at_once_need_not_wait_for_its_old_lease(
+    three: list[Machine], cluster_url: str
+) -> None:
+    await three[1].kill()
+    began_s = time.monotonic()
+    again = Machine(cluster_url, 2)
+    await again.start()
+    assert time.monotonic() - began_s < LEASE_S / 2
+    try:
+        await until(lambda: led([three[0], again, three[2]]) == NAMES)
+        assert again.fences == [three[1].fences[0] + 1]
+    finally:
+        await again.kill()
+
+
+async def test_the_clocks_of_the_machines_do_not_matter(three: list[Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600.0)
+    await asyncio.sleep(1.2 * LEASE_S)
+    assert [len(machine.fences) for machine in three] == [1, 1, 1]
+    assert led(three) == NAMES
+
+
+# What was not foreseen
+
+Plant = Callable[..., Any]
+
+
+@plants(RENEWING)
+@unforeseen
+async def test_renewals_go_on_after_a_failure(
+    error: BaseException, three: list[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "FIRST_RETRY_PAUSE_S", 0.001)
+    store = three[0].store
+    with logged(RENEWING):
+        monkeypatch.setattr(store, "seen_counts", raising(error, times=1))
+        await asyncio.sleep(5 * RENEW_S)
+        assert three[0].member.is_held()
+
+
+@plants(KEEPING)
+@unforeseen
+async def test_take_overs_go_on_after_a_failure(
+    error: BaseException, three: list[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "FIRST_RETRY_PAUSE_S", 0.001)
+    one, two, last = three
+    await last.member.rest()
+    with logged(KEEPING):
+        monkeypatch.setattr(one.store, "take_over", raising(error, times=1, then=one.store.take_over))
+        await two.kill()
+        await until(lambda: led([one, last]) == NAMES)
+
+
+@plants(IDENTITY)
+async def test_a_broker_whose_id_another_one_has_taken_stops(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_module, "START_PAUSE_S", 0.01)
+    stopped: list[str] = []
+    token = CURRENT.set(Supervisor(stopped.append))
+    machine = Machine(cluster_url, 1)
+    await machine.start()
+    CURRENT.reset(token)
+    in_use = NodeIdInUseError("node.id 1 is in use by the broker at 10.0.0.2:9092")
+    monkeypatch.setattr(machine.store, "start", raising(in_use))
+    monkeypatch.setattr(machine.store, "lease_s", 0.05)
+    with logged(IDENTITY):
+        machine.member.resign("another node has taken over")
+        await until(lambda: stopped)
+    assert "10.0.0.2:9092" in stopped[0]
+    await machine.kill()
