@@ -114,10 +114,7 @@ class Restoring:
         if not wanted:
             return arrivals
         parts = await self._sealed_parts(wanted, arrivals)
-        tails = {
-            wanted[name].key: _TailFiles(self._disk, wanted[name].directory, part.sealed_end)
-            for name, part in parts.items()
-        }
+        tails = {wanted[name].key: _TailFiles(self._disk, wanted[name].directory, part) for name, part in parts.items()}
         try:
             await self._write_tails(tails)
         finally:
@@ -187,32 +184,39 @@ class Restoring:
             return None
 
     def _arrival(self, tail: _TailFiles, part: SealedPart) -> Arrival:
-        left_off = part.left_off
         try:
             tail.finish()
         except StorageError as error:
             tail.fail(error)
         if tail.error is not None:
             return Arrival(Found.MISSING, error=tail.error)
-        return Arrival(Found.HERE, left_off)
+        return Arrival(Found.HERE, LeftOff(tail.start_offset, part.log_start_offset), sealed=part.segments)
 
 
 class _TailFiles:
-    """The log files of one tail while they are written. error: why the log cannot be restored."""
+    """The log files of one tail while they are written.
 
-    def __init__(self, disk: Disk, directory: str, sealed_end: int) -> None:
+    start_offset: where the tail begins.
+    error:        why the log cannot be restored.
+    """
+
+    def __init__(self, disk: Disk, directory: str, part: SealedPart) -> None:
+        self.start_offset = part.sealed_end
         self.error: StorageError | None = None
         self._disk = disk
         self._directory = directory
-        self._end_offset = sealed_end
-        self._sealed_end = sealed_end
+        self._log_start_offset = part.log_start_offset
+        self._end_offset = part.sealed_end
         self._file: LogFile | None = None
         self._segment_base = -1
 
     def write(self, row: TailRow, content: bytes | memoryview) -> None:
         """Append a row's bytes to its segment's file; a row that does not follow the one before fails the tail."""
-        if self.error is not None or row.end_offset <= self._sealed_end:
-            return  # sealed since, and about to be removed
+        if self.error is not None:
+            return
+        if self._segment_base < 0 and self._end_offset < row.segment_base <= self._log_start_offset:
+            # Whole segments were deleted before they were sealed.
+            self.start_offset = self._end_offset = row.segment_base
         try:
             if row.segment_base != self._segment_base:
                 self.close()
@@ -238,7 +242,7 @@ class _TailFiles:
         """Make the active segment where the tail has none: the log may be deleted or sealed up to its end. Raises
         StorageError."""
         if self._segment_base < 0:
-            self._disk.open(f"{self._directory}/{file_name(self._sealed_end, '.log')}").close()
+            self._disk.open(f"{self._directory}/{file_name(self.start_offset, '.log')}").close()
 
     def fail(self, error: StorageError) -> None:
         self.error = self.error or error

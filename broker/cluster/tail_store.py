@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.away_segments import SealedSegment
 
 
 class StoreUnavailableError(Exception):
@@ -104,10 +104,16 @@ class FlushObjects(Protocol):
 
 
 class SealedPart(NamedTuple):
-    """The sealed part of a log. sealed_end: where the tail begins. left_off: for the opening of the log."""
+    """The sealed part of a log.
 
-    sealed_end: int
-    left_off: LeftOff
+    sealed_end:       where the tail begins.
+    log_start_offset: below it, all is deleted. It may be in the tail.
+    segments:         up to the sealed end, in rising order.
+    """
+
+    sealed_end: int = 0
+    log_start_offset: int = 0
+    segments: Sequence[SealedSegment] = ()
 
 
 class SealedParts(Protocol):

@@ -32,7 +32,6 @@ from fencepost.broker.cluster.tail_store import (
     TailRow,
 )
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
 
 
 class Guard(Enum):
@@ -154,7 +153,7 @@ class EngineSession:
             yield row
 
     async def restore(self, wanted: Mapping[TopicPartition, SealedPartition]) -> Mapping[TopicPartition, SealedPart]:
-        return {name: SealedPart(0, LeftOff()) for name in wanted}
+        return {name: SealedPart() for name in wanted}
 
     async def _ask(self, arrive: object, effect: object) -> object:
         assert callable(arrive)
