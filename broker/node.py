@@ -308,7 +308,7 @@ class Node:
         await transactions.start()
         await groups.start()
         cleanup.push_async_callback(groups.close)
-        shares = self._shares = LazyShareService(topics, groups, group_configs, settings, clock)
+        shares = self._shares = LazyShareService(topics, groups, group_configs, settings, clock, peers=self._peers)
         shares.start()
         cleanup.push_async_callback(shares.close)
         check_back = self._check_back(topics, transactions) if settings.check_back else None

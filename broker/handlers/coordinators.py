@@ -78,7 +78,7 @@ async def handle_find_coordinator(context: RequestContext, request: FindCoordina
             await services.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
             await services.groups.ensure_loaded()
         elif key_type is KeyType.SHARE:
-            await services.shares.persister.ensure_available()
+            await services.shares.coordinator.ensure_available()
         else:
             await services.transactions.ensure_available()
     except StorageError as error:

@@ -740,6 +740,11 @@ NEEDED_RIGHTS: Final[Mapping[int, Row | None]] = {
     ApiKey.SHARE_ACKNOWLEDGE: Row(whole(READ, GROUP, "group_id")),  # the same
     ApiKey.ADD_RAFT_VOTER: Row(cluster(ALTER)),
     ApiKey.REMOVE_RAFT_VOTER: Row(cluster(ALTER)),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: Row(cluster(CLUSTER_ACTION)),
+    ApiKey.READ_SHARE_GROUP_STATE: Row(cluster(CLUSTER_ACTION)),
+    ApiKey.WRITE_SHARE_GROUP_STATE: Row(cluster(CLUSTER_ACTION)),
+    ApiKey.DELETE_SHARE_GROUP_STATE: Row(cluster(CLUSTER_ACTION)),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Row(cluster(CLUSTER_ACTION)),
     ApiKey.STREAMS_GROUP_HEARTBEAT: Row(
         both(whole(READ, GROUP, "group_id"), described_topics(_topics_of_topology))
     ),  # and CREATE for the internal topics that are missing: `broker.handlers.streams_groups`

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fencepost.broker.config import Settings
     from fencepost.broker.group.service import GroupService
     from fencepost.broker.hosting.group_configs import GroupConfigs
+    from fencepost.broker.hosting.peers import Peers
     from fencepost.broker.hosting.topics import Topics
     from fencepost.broker.kernel.clock import Clock
     from fencepost.broker.share.service import ShareService
@@ -19,13 +20,21 @@ class LazyShareService:
     """Creates the one `ShareService` of a broker."""
 
     def __init__(
-        self, topics: Topics, groups: GroupService, group_configs: GroupConfigs, settings: Settings, clock: Clock
+        self,
+        topics: Topics,
+        groups: GroupService,
+        group_configs: GroupConfigs,
+        settings: Settings,
+        clock: Clock,
+        *,
+        peers: Peers | None = None,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._group_configs = group_configs
         self._settings = settings
         self._clock = clock
+        self._peers = peers
         self._made: ShareService | None = None
 
     def start(self) -> None:
@@ -39,7 +48,9 @@ class LazyShareService:
         if self._made is None:
             from fencepost.broker.share.service import ShareService
 
-            made = ShareService(self._topics, self._groups, self._group_configs, self._settings, self._clock)
+            made = ShareService(
+                self._topics, self._groups, self._group_configs, self._settings, self._clock, peers=self._peers
+            )
             made.start()
             self._made = made
         return self._made
@@ -47,7 +58,7 @@ class LazyShareService:
     async def ensure_loaded(self) -> None:
         """Wait until all state is loaded, or could not be."""
         if self._made is not None:
-            await self._made.persister.ensure_loaded()
+            await self._made.coordinator.ensure_loaded()
 
     async def close(self) -> None:
         if self._made is not None:

@@ -1,108 +1,41 @@
-"""Share coordinator of this broker: stores the states of records durably, in `__share_group_state`.
+"""Persister: through it leaders of partitions and group coordinators keep states of records with the share coordinator.
 
 A write is one step, as an append to any log is; the caller waits for durability before it replies.
-Source: KIP-932; Kafka's ShareCoordinatorService and Persister.
+Source: KIP-932; Kafka's Persister.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from fencepost.broker.config import Settings
-from fencepost.broker.coordination.internal_topic import InternalTopicLoader
-from fencepost.broker.coordination.runtime import (
-    CoordinatorRefusal,
-    CoordinatorRuntime,
-    PartitionState,
-    partition_for_key,
-)
-from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.coordination.runtime import CoordinatorRefusal
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
-from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC
-from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.share.coordinator import ShareCoordinator
 from fencepost.broker.share.sessions import TopicIdPartition
-from fencepost.broker.share.shard import SharePartitionKey, ShareState, ShareStateShard
+from fencepost.broker.share.shard import SharePartitionKey, ShareState
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.stored.share_group_state import StateBatch
 
 log = get_logger(__name__)
 
-SHARE_STATE_REMOVAL = Place("removal of the share state of a deleted topic", Policy.RETRY)
-PRUNING = Place("pruning of share state", Policy.RETRY)
-PRUNE_TIMER = Place("timer of the pruning of share state", Policy.RETRY)
-
-PRUNE_INTERVAL_MS = 300_000
-
 
 class SharePersister:
-    """Asynchronous service around the share coordinator's shards.
+    """Calls the share coordinator of this broker. Errors are values, among them COORDINATOR_NOT_AVAILABLE if it cannot
+    answer.
 
-    Calls return errors as values, among them COORDINATOR_NOT_AVAILABLE if a shard cannot answer.
+    on_lost: called with a share partition if something that `write` has accepted cannot be stored.
     """
 
-    def __init__(self, topics: Topics, settings: Settings, clock: Clock) -> None:
-        self._topics = topics
+    def __init__(self, coordinator: ShareCoordinator, clock: Clock) -> None:
+        self.on_lost: list[Callable[[SharePartitionKey], None]] = []
+        self._coordinator = coordinator
         self._clock = clock
-        updates_per_snapshot = settings.share_coordinator_snapshot_update_records_per_snapshot
-        self._runtime: CoordinatorRuntime[ShareStateShard] = CoordinatorRuntime(
-            "share",
-            make_shard=lambda _: ShareStateShard(updates_per_snapshot),
-            clock=clock,
-            decides_purely=True,
-        )
-        self._state_topic = InternalTopicLoader(SHARE_GROUP_STATE_TOPIC, topics, self._runtime, coordinator="share")
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._prune_timer: asyncio.TimerHandle | None = None
-
-    # Life
-
-    def start(self) -> None:
-        """Begin to load every partition of `__share_group_state`, as soon as the topic exists."""
-        self._topics.on_deleted.append(self._topic_deleted)
-        self._state_topic.start()
-        self._prune_later()
-
-    async def ensure_loaded(self) -> None:
-        """Wait until every partition answers, or could not be loaded."""
-        await self._state_topic.ensure_loaded()
-
-    async def ensure_available(self) -> None:
-        """Create `__share_group_state` if it is missing, and wait until it is loaded. Raises StorageError."""
-        await self._topics.ensure_internal(SHARE_GROUP_STATE_TOPIC)
-        await self.ensure_loaded()
 
     async def close(self) -> None:
-        self._topics.on_deleted.remove(self._topic_deleted)
-        if self._prune_timer is not None:
-            self._prune_timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await self._state_topic.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._runtime.close()
-
-    def _topic_deleted(self, topic: TopicMetadata) -> None:
-        for partition in self._runtime.partitions():
-            forget = partial(self._forget_topic, partition.index, topic.topic_id)
-            self._keep(SHARE_STATE_REMOVAL.start_retrying(forget, concerns=topic.name))
-
-    async def _forget_topic(self, index: int, topic_id: bytes) -> None:
-        try:
-            await self._runtime.execute_in_parts(index, lambda shard, keys: shard.delete_topic(topic_id, keys))
-        except CoordinatorRefusal as refusal:
-            log.debug("share_state_of_deleted_topic_kept", partition=index, error=refusal.error.name)
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    # State
+        """Give up what is not stored yet."""
 
     async def initialize(
         self, group_id: str, start_offsets: Mapping[TopicIdPartition, int], *, state_epoch: int
@@ -112,35 +45,36 @@ class SharePersister:
         Refuses: FENCED_STATE_EPOCH, COORDINATOR_NOT_AVAILABLE.
         """
         try:
-            await self.ensure_available()
+            await self._coordinator.ensure_available()
         except StorageError as error:
             log.error("share_state_unavailable", reason=str(error))  # noqa: TRY400  # the reason says it all
             return dict.fromkeys(start_offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-        async def initialize_one(at: TopicIdPartition, start_offset: int) -> ErrorCode:
-            key = SharePartitionKey(group_id, *at)
-            now_ms = self._clock.now_ms()
-            try:
-                return await self._runtime.execute(
-                    self._index(key),
-                    lambda shard: shard.initialize(
-                        key, state_epoch=state_epoch, start_offset=start_offset, now_ms=now_ms
-                    ),
-                )
-            except CoordinatorRefusal:
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE
-
         # All at once: what is appended together is flushed together.
-        errors = await asyncio.gather(*(initialize_one(at, offset) for at, offset in start_offsets.items()))
+        errors = await asyncio.gather(
+            *(
+                self._initialize(SharePartitionKey(group_id, *at), start_offset, state_epoch)
+                for at, start_offset in start_offsets.items()
+            )
+        )
         return dict(zip(start_offsets, errors, strict=True))
+
+    async def _initialize(self, key: SharePartitionKey, start_offset: int, state_epoch: int) -> ErrorCode:
+        now_ms = self._clock.now_ms()
+        try:
+            return await self._coordinator.execute(
+                key,
+                lambda shard: shard.initialize(key, state_epoch=state_epoch, start_offset=start_offset, now_ms=now_ms),
+            )
+        except CoordinatorRefusal:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     async def read(self, key: SharePartitionKey, *, leader_epoch: int) -> ShareState | ErrorCode:
         """Return the state for the partition's leader. Refuses: INVALID_REQUEST (it has none),
         FENCED_LEADER_EPOCH, COORDINATOR_NOT_AVAILABLE."""
         now_ms = self._clock.now_ms()
         try:
-            return await self._runtime.execute(
-                self._index(key), lambda shard: shard.read(key, leader_epoch=leader_epoch, now_ms=now_ms)
+            return await self._coordinator.execute(
+                key, lambda shard: shard.read(key, leader_epoch=leader_epoch, now_ms=now_ms)
             )
         except CoordinatorRefusal:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -162,8 +96,8 @@ class SharePersister:
         """
         now_ms = self._clock.now_ms()
         try:
-            return self._runtime.execute_without_wait(
-                self._index(key),
+            return self._coordinator.execute_without_wait(
+                key,
                 lambda shard: shard.write(
                     key,
                     state_epoch=state_epoch,
@@ -177,21 +111,27 @@ class SharePersister:
         except CoordinatorRefusal:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    async def durable(self, key: SharePartitionKey) -> ErrorCode:
-        """Wait until everything written is durable. Refuses: COORDINATOR_NOT_AVAILABLE."""
+    def durable(self, key: SharePartitionKey) -> Awaitable[ErrorCode]:
+        """Wait until everything that was written before this call is durable. Refuses: COORDINATOR_NOT_AVAILABLE."""
+        return self._durable_here(key)
+
+    async def _durable_here(self, key: SharePartitionKey) -> ErrorCode:
         try:
-            await self._runtime.durable(self._index(key))
+            await self._coordinator.durable(key)
         except CoordinatorRefusal:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE
 
     async def summary(self, key: SharePartitionKey) -> ShareState | ErrorCode | None:
-        """Return the stored state; None if there is none. Refuses: COORDINATOR_NOT_AVAILABLE."""
-        if not self._state_topic.partition_count:
+        """Return the stored state; None if there is none. Refuses: COORDINATOR_NOT_AVAILABLE.
+
+        Of a state that another node keeps, the states of its records are left out.
+        """
+        if self._coordinator.partition_of(key) is None:
             return None
-        await self.ensure_loaded()
+        await self._coordinator.ensure_loaded()
         try:
-            return self._runtime.partition(self._index(key)).shard.state(key)
+            return await self._coordinator.state(key)
         except CoordinatorRefusal:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -199,52 +139,14 @@ class SharePersister:
         """Forget share partitions; one error for each topic. Refuses: COORDINATOR_NOT_AVAILABLE."""
         errors = {}
         for topic_id, numbers in partitions.items():
-            deleted = [await self._delete(SharePartitionKey(group_id, topic_id, number)) for number in numbers]
+            deleted = await asyncio.gather(
+                *(self._delete(SharePartitionKey(group_id, topic_id, number)) for number in numbers)
+            )
             errors[topic_id] = next((error for error in deleted if error is not ErrorCode.NONE), ErrorCode.NONE)
         return errors
 
     async def _delete(self, key: SharePartitionKey) -> ErrorCode:
         try:
-            return await self._runtime.execute(self._index(key), lambda shard: shard.delete(key))
+            return await self._coordinator.execute(key, lambda shard: shard.delete(key))
         except CoordinatorRefusal:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    def _index(self, key: SharePartitionKey) -> int:
-        if not self._state_topic.partition_count:
-            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
-        return partition_for_key(key.coordinator_key, self._state_topic.partition_count)
-
-    # Tidying
-
-    def _prune_later(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._prune_timer = loop.call_later(PRUNE_INTERVAL_MS / 1000, PRUNE_TIMER.callback(self._prune_now))
-
-    def _prune_now(self) -> None:
-        self._prune_later()  # first, so that a failure does not end the timer
-        self._keep(PRUNING.start(self._prune_all()))
-
-    async def _prune_all(self) -> None:
-        for partition in list(self._runtime.partitions()):
-            if partition.state is PartitionState.ACTIVE and partition.log.log_end_offset:
-                try:
-                    await self.prune(partition.index)
-                except (CoordinatorRefusal, StorageError) as error:
-                    log.warning("share_state_not_pruned", partition=partition.index, reason=str(error))
-                except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
-                    PRUNING.failed(error, concerns=partition.log.topic_partition)
-
-    async def prune(self, index: int) -> None:
-        """Delete superseded records of a partition. Raises CoordinatorRefusal, StorageError."""
-        partition = self._runtime.partition(index)
-        now_ms = self._clock.now_ms()
-        written_before_ms = now_ms - PRUNE_INTERVAL_MS
-        await self._runtime.execute_in_parts(
-            index,
-            lambda shard, keys: shard.snapshot_cold(written_before_ms, partition.log.log_end_offset, now_ms, keys),
-            is_patient=False,
-        )
-        # Everything is durable now, so records before the snapshots may go.
-        first_needed_offset = partition.shard.first_needed_offset(partition.log.high_watermark)
-        if first_needed_offset > partition.log.log_start_offset:
-            await self._topics.delete_records({partition.log.topic_partition: first_needed_offset})

@@ -7,7 +7,7 @@ Source: KIP-932; the share groups of Kafka's GroupCoordinatorService; Kafka's Sh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -19,16 +19,19 @@ from fencepost.broker.group.service import GroupService
 from fencepost.broker.group.share_groups.groups import OffsetDeletion
 from fencepost.broker.group.share_groups.membership import StateToInitialize
 from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.hosting.peers import Peers
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.share.coordinator import ShareCoordinator
+from fencepost.broker.share.end_offsets import end_offsets
 from fencepost.broker.share.partition import Acknowledgement, AcknowledgementRefusal
 from fencepost.broker.share.persister import SharePersister
 from fencepost.broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
-from fencepost.broker.share.shard import UNKNOWN_COUNT, UNKNOWN_OFFSET, SharePartitionKey
-from fencepost.broker.share.share_partitions import ServedSharePartitions
+from fencepost.broker.share.shard import UNKNOWN_COUNT, UNKNOWN_OFFSET, SharePartitionKey, ShareState
+from fencepost.broker.share.share_partitions import ServedSharePartitions, error_of_acknowledgement
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import (
     ShareGroupDescribedGroup,
@@ -48,6 +51,10 @@ def _as_int64(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
+async def _shown(storing: Awaitable[ErrorCode]) -> ErrorCode:
+    return error_of_acknowledgement(await storing)
+
+
 class ShareConnection(Protocol):
     """Connection of a session, which ends with it."""
 
@@ -64,25 +71,54 @@ class ShareOffset(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
+def _share_offset(state: ShareState | ErrorCode | None, end: int | ErrorCode | None) -> ShareOffset:
+    """end: the partition's high watermark; None where no lag is known."""
+    if state is None:
+        return ShareOffset()
+    if isinstance(state, ErrorCode):
+        return ShareOffset(error=state)
+    if isinstance(end, ErrorCode):
+        return ShareOffset(error=end)
+    lag = UNKNOWN_LAG if end is None else _as_int64(end - state.start_offset - state.delivery_complete_count)
+    return ShareOffset(state.start_offset, state.leader_epoch, lag)
+
+
 class ShareService:
     """The share groups of this broker.
 
-    persister: the share coordinator. share_partitions: those that are led here. sessions: of members with this node.
+    coordinator: of the states of share partitions that are kept here. persister: keeps states here and elsewhere.
+    share_partitions: those that are led here. sessions: of members with this node.
+    peers: the channel to the other nodes; None for a node that is alone.
     """
 
     def __init__(
-        self, topics: Topics, groups: GroupService, group_configs: GroupConfigs, settings: Settings, clock: Clock
+        self,
+        topics: Topics,
+        groups: GroupService,
+        group_configs: GroupConfigs,
+        settings: Settings,
+        clock: Clock,
+        *,
+        peers: Peers | None = None,
     ) -> None:
         self._topics = topics
         self._groups = groups
-        self.persister = SharePersister(topics, settings, clock)
+        self.coordinator = ShareCoordinator(topics, settings, clock)
+        self._peers = peers
+        if peers is None:
+            self.persister: SharePersister = SharePersister(self.coordinator, clock)
+        else:
+            # Imported here: a node that is alone needs none of it.
+            from fencepost.broker.share.remote_persister import RemoteSharePersister
+
+            self.persister = RemoteSharePersister(self.coordinator, topics, peers, clock)
         self.share_partitions = ServedSharePartitions(topics, self.persister, group_configs, clock)
         self.sessions = ShareSessions(settings.group_share_max_share_sessions)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._groups_of_connection: dict[ShareConnection, set[str]] = {}
 
     def start(self) -> None:
-        self.persister.start()
+        self.coordinator.start()
         self.share_partitions.start()
 
     async def settled(self) -> None:
@@ -96,6 +132,7 @@ class ShareService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.share_partitions.close()
         await self.persister.close()
+        await self.coordinator.close()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = INITIALIZATION.start(coroutine)  # members' heartbeats request missing state again
@@ -179,9 +216,12 @@ class ShareService:
             )
         return share_partition.acknowledge(member_id, acknowledgements)
 
-    async def durable(self, group_id: str, partition: TopicIdPartition) -> ErrorCode:
-        """Wait until the acknowledgements of a partition are durable. Refuses: COORDINATOR_NOT_AVAILABLE."""
-        return await self.persister.durable(SharePartitionKey(group_id, *partition))
+    def durable(self, group_id: str, partition: TopicIdPartition) -> Awaitable[ErrorCode]:
+        """Wait until the acknowledgements of a partition are durable: those before this call, in the same step.
+
+        Refuses: COORDINATOR_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
+        """
+        return _shown(self.persister.durable(SharePartitionKey(group_id, *partition)))
 
     # Sessions
 
@@ -238,29 +278,32 @@ class ShareService:
                 )
             except CoordinatorRefusal as refusal:
                 return refusal.error
-        return {
-            topic_id: {
-                number: await self._offset(SharePartitionKey(group_id, topic_id, number)) for number in sorted(numbers)
-            }
+        keys = [
+            SharePartitionKey(group_id, topic_id, number)
             for topic_id, numbers in wanted.items()
+            for number in sorted(numbers)
+        ]
+        states = await asyncio.gather(*(self._stored(key) for key in keys))
+        names = {
+            key: TopicPartition(topic.name, key.partition)
+            for key, state in zip(keys, states, strict=True)
+            if isinstance(state, ShareState)
+            and state.start_offset != UNKNOWN_OFFSET
+            and state.delivery_complete_count != UNKNOWN_COUNT
+            and (topic := self._topics.metadata.get_by_id(key.topic_id)) is not None
         }
+        ends = await end_offsets(self._topics, self._peers, names.values())
+        found: dict[bytes, dict[int, ShareOffset]] = {topic_id: {} for topic_id in wanted}
+        for key, state in zip(keys, states, strict=True):
+            end = ends[names[key]] if key in names else None
+            found[key.topic_id][key.partition] = _share_offset(state, end)
+        return found
 
-    async def _offset(self, key: SharePartitionKey) -> ShareOffset:
+    async def _stored(self, key: SharePartitionKey) -> ShareState | ErrorCode | None:
         topic = self._topics.metadata.get_by_id(key.topic_id)
         if topic is None or not 0 <= key.partition < topic.partition_count:
-            return ShareOffset()
-        state = await self.persister.summary(key)
-        if state is None:
-            return ShareOffset()
-        if isinstance(state, ErrorCode):
-            return ShareOffset(error=state)
-        lag = UNKNOWN_LAG
-        partition_log = self._topics.log(TopicPartition(topic.name, key.partition))
-        if state.start_offset != UNKNOWN_OFFSET and state.delivery_complete_count != UNKNOWN_COUNT:
-            if partition_log is None:
-                return ShareOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            lag = _as_int64(partition_log.high_watermark - state.start_offset - state.delivery_complete_count)
-        return ShareOffset(state.start_offset, state.leader_epoch, lag)
+            return None
+        return await self.persister.summary(key)
 
     async def alter_offsets(
         self, group_id: str, start_offsets: Mapping[TopicIdPartition, int]

@@ -33,6 +33,7 @@ log = get_logger(__name__)
 UNKNOWN_OFFSET = -1
 UNKNOWN_COUNT = -1
 FIRST_LEADER_EPOCH = 0
+ANY_EPOCH = -1
 MAX_STATES_LOOKED_AT = 5_000
 DECISION_RECORDS_BYTES = 16_384
 """Bound of one decision; the last record may exceed it. Far below any usual `max.message.bytes`."""
@@ -182,13 +183,16 @@ class ShareStateShard:
         state_batches: Sequence[StateBatch],
         now_ms: int,
     ) -> Decision[ErrorCode]:
-        """Store the states of records. Refuses: INVALID_REQUEST (no state), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH."""
+        """Store the states of records; epochs of -1 are not checked.
+
+        Refuses: INVALID_REQUEST (no state), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH.
+        """
         known = self._states.get(key)
         if known is None:
             return Decision(ErrorCode.INVALID_REQUEST)
-        if known.leader_epoch > leader_epoch:
+        if leader_epoch != ANY_EPOCH and known.leader_epoch > leader_epoch:
             return Decision(ErrorCode.FENCED_LEADER_EPOCH)
-        if known.state_epoch > state_epoch:
+        if state_epoch != ANY_EPOCH and known.state_epoch > state_epoch:
             return Decision(ErrorCode.FENCED_STATE_EPOCH)
         changed = replace(
             known,

@@ -70,6 +70,15 @@ class AcquireTerms:
     isolation: Isolation
 
 
+def error_of_acknowledgement(error: ErrorCode) -> ErrorCode:
+    """The error that a member gets, of that with which the persister refuses to store its acknowledgements."""
+    if error in (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        return error
+    if error is ErrorCode.INVALID_REQUEST:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 class ServedSharePartition:
     """A share partition that this broker leads.
 
@@ -238,15 +247,10 @@ class ServedSharePartition:
             partition=self.key.partition,
             error=error.name,
         )
-        if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            return error
-        # It was reset, deleted, or has another leader: the state here is outdated.
-        self._drop(self.key)
-        return (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if error is ErrorCode.INVALID_REQUEST
-            else (ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        )
+        if error is not ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            # It was reset, deleted, or has another leader: the state here is outdated.
+            self._drop(self.key)
+        return error_of_acknowledgement(error)
 
     # Time
 
@@ -288,10 +292,12 @@ class ServedSharePartitions:
     def start(self) -> None:
         self._topics.on_deleted.append(self._topic_deleted)
         self._topics.on_resigned.append(self._partition_resigned)
+        self._persister.on_lost.append(self.drop)
 
     async def close(self) -> None:
         self._topics.on_deleted.remove(self._topic_deleted)
         self._topics.on_resigned.remove(self._partition_resigned)
+        self._persister.on_lost.remove(self.drop)
         for task in self._loading.values():
             task.cancel()
         await asyncio.gather(*self._loading.values(), return_exceptions=True)

@@ -53,7 +53,6 @@ class Declared(NamedTuple):
 
 DECLARED: tuple[Declared, ...] = (
     Declared("apis", "protocol", "*", "api_keys.24.max_version"),
-    Declared("apis", "protocol", "*", "api_keys.8[3-7]"),
     Declared("features", "protocol", "*", "*_features.eligible.leader.replicas.version"),
     Declared("features", "protocol", "*", "*_features.kraft.version"),
     Declared("features", "protocol", "*", "supported_features.metadata.version.min_version"),

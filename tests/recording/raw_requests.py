@@ -28,6 +28,13 @@ from fencepost.protocol.messages.share_offsets import (
     DeleteShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest,
 )
+from fencepost.protocol.messages.share_state import (
+    DeleteShareGroupStateRequest,
+    InitializeShareGroupStateRequest,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    WriteShareGroupStateRequest,
+)
 from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
 from tests.recording import raw_admin_requests as administration
 from tests.recording import raw_data_requests as data
@@ -100,6 +107,11 @@ SCENARIOS: list[tuple[type[Any], Callable[[Session, int], None]]] = [
     (ShareGroupDescribeRequest, shares.share_group_describe),
     (ShareFetchRequest, shares.share_fetch),
     (ShareAcknowledgeRequest, shares.share_acknowledge),
+    (InitializeShareGroupStateRequest, shares.initialize_share_group_state),
+    (ReadShareGroupStateRequest, shares.read_share_group_state),
+    (WriteShareGroupStateRequest, shares.write_share_group_state),
+    (DeleteShareGroupStateRequest, shares.delete_share_group_state),
+    (ReadShareGroupStateSummaryRequest, shares.read_share_group_state_summary),
     (DescribeShareGroupOffsetsRequest, shares.describe_share_group_offsets),
     (AlterShareGroupOffsetsRequest, shares.alter_share_group_offsets),
     (DeleteShareGroupOffsetsRequest, shares.delete_share_group_offsets),

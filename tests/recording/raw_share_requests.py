@@ -30,6 +30,22 @@ from fencepost.protocol.messages.share_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
+from fencepost.protocol.messages.share_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareStatePartition,
+    DeleteShareStateTopic,
+    InitializeShareGroupStateRequest,
+    InitializeShareStatePartition,
+    InitializeShareStateTopic,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    ReadShareStatePartition,
+    ReadShareStateTopic,
+    WriteShareGroupStateRequest,
+    WriteShareStatePartition,
+    WriteShareStateTopic,
+)
+from fencepost.protocol.stored.share_group_state import StateBatch
 from tests.recording.raw_session import ATTEMPTS, Session, record_batch
 
 GROUP_RESOURCE = 32
@@ -221,3 +237,54 @@ def delete_share_group_offsets(session: Session, version: int) -> None:
     member.leave()
     session.send_own(DeleteShareGroupOffsetsRequest(group_id=member.group_id, topics=topics), version)
     session.send_own(DeleteShareGroupOffsetsRequest(group_id="missing", topics=topics), version)
+
+
+def _initialize_state(session: Session, *state_epochs: int) -> str:
+    """Initializes the state of a group that no member is in, and of a partition that does not exist."""
+    group_id = f"frames-share-{next(_group_numbers)}"
+    for state_epoch in state_epochs:
+        partitions = [InitializeShareStatePartition(number, state_epoch, 3) for number in (0, 1_000)]
+        topic = InitializeShareStateTopic(session.topic_id.bytes, partitions)
+        session.send_own(InitializeShareGroupStateRequest(group_id, [topic]), 0)
+    return group_id
+
+
+def _write_state(session: Session, group_id: str, version: int, state_epoch: int = 2) -> None:
+    batches = [StateBatch(3, 5, 2, 1), StateBatch(6, 6, 0, 2)]
+    partitions = [WriteShareStatePartition(number, state_epoch, 0, 3, 3, batches) for number in (0, 1_000)]
+    topic = WriteShareStateTopic(session.topic_id.bytes, partitions)
+    session.send_own(WriteShareGroupStateRequest(group_id, [topic]), version)
+
+
+def initialize_share_group_state(session: Session, version: int) -> None:
+    _initialize_state(session, 2, 1)
+
+
+def read_share_group_state(session: Session, version: int) -> None:
+    group_id = _initialize_state(session, 2)
+    _write_state(session, group_id, 1)
+    for leader_epoch in (4, 3):
+        partitions = [ReadShareStatePartition(number, leader_epoch) for number in (0, 1_000)]
+        topic = ReadShareStateTopic(session.topic_id.bytes, partitions)
+        session.send_own(ReadShareGroupStateRequest(group_id, [topic]), version)
+
+
+def write_share_group_state(session: Session, version: int) -> None:
+    group_id = _initialize_state(session, 2)
+    for state_epoch in (2, 1):
+        _write_state(session, group_id, version, state_epoch)
+
+
+def delete_share_group_state(session: Session, version: int) -> None:
+    group_id = _initialize_state(session, 2)
+    partitions = [DeleteShareStatePartition(number) for number in (0, 1_000)]
+    topic = DeleteShareStateTopic(session.topic_id.bytes, partitions)
+    session.send_own(DeleteShareGroupStateRequest(group_id, [topic]), version)
+
+
+def read_share_group_state_summary(session: Session, version: int) -> None:
+    group_id = _initialize_state(session, 2)
+    _write_state(session, group_id, 1)
+    partitions = [ReadShareStatePartition(number, 0) for number in (0, 1_000)]
+    topic = ReadShareStateTopic(session.topic_id.bytes, partitions)
+    session.send_own(ReadShareGroupStateSummaryRequest(group_id, [topic]), version)

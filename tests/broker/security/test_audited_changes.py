@@ -379,6 +379,10 @@ def test_apis_that_change_something_are_administrative_or_the_work_of_clients() 
         *("SHARE_GROUP_HEARTBEAT", "SHARE_FETCH", "SHARE_ACKNOWLEDGE", "STREAMS_GROUP_HEARTBEAT"),
         *("METADATA", "SASL_HANDSHAKE", "SASL_AUTHENTICATE"),
     }
+    work_of_brokers = {
+        *("INITIALIZE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE", "WRITE_SHARE_GROUP_STATE"),
+        *("DELETE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY"),
+    }
     change_nothing_here = {
         *("ALTER_REPLICA_LOG_DIRS", "ELECT_LEADERS", "ALTER_PARTITION_REASSIGNMENTS", "UNREGISTER_BROKER"),
         *("ADD_RAFT_VOTER", "REMOVE_RAFT_VOTER", "CREATE_DELEGATION_TOKEN", "RENEW_DELEGATION_TOKEN"),
@@ -388,6 +392,8 @@ def test_apis_that_change_something_are_administrative_or_the_work_of_clients() 
     for key, row in SERVED.items():
         name = ApiKey(key).name
         expected = not (
-            name in work_of_clients | change_nothing_here or name.startswith(reads) or name.endswith("_DESCRIBE")
+            name in work_of_clients | work_of_brokers | change_nothing_here
+            or name.startswith(reads)
+            or name.endswith("_DESCRIBE")
         )
         assert row.is_administrative is expected, name

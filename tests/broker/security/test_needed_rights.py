@@ -41,6 +41,7 @@ from fencepost.protocol.messages import (
     share_fetch,
     share_groups,
     share_offsets,
+    share_state,
     streams_groups,
     transaction_admin,
     transactions,
@@ -434,6 +435,41 @@ CASES = {
     "ConsumerGroupDescribe": case(consumer_groups.ConsumerGroupDescribeRequest(["g"]), G30, OF_GROUP[DESCRIBE]),
     "ShareGroupHeartbeat": case(
         share_groups.ShareGroupHeartbeatRequest(**HEARTBEAT_NAMES), G30, OF_GROUP[READ], OF_TOPIC[DESCRIBE]
+    ),
+    "InitializeShareGroupState": case(
+        share_state.InitializeShareGroupStateRequest(
+            "g", [share_state.InitializeShareStateTopic(partitions=[share_state.InitializeShareStatePartition(0)])]
+        ),
+        C31,
+        ON_CLUSTER[CLUSTER_ACTION],
+    ),
+    "ReadShareGroupState": case(
+        share_state.ReadShareGroupStateRequest(
+            "g", [share_state.ReadShareStateTopic(partitions=[share_state.ReadShareStatePartition(0)])]
+        ),
+        C31,
+        ON_CLUSTER[CLUSTER_ACTION],
+    ),
+    "WriteShareGroupState": case(
+        share_state.WriteShareGroupStateRequest(
+            "g", [share_state.WriteShareStateTopic(partitions=[share_state.WriteShareStatePartition(0)])]
+        ),
+        C31,
+        ON_CLUSTER[CLUSTER_ACTION],
+    ),
+    "DeleteShareGroupState": case(
+        share_state.DeleteShareGroupStateRequest(
+            "g", [share_state.DeleteShareStateTopic(partitions=[share_state.DeleteShareStatePartition(0)])]
+        ),
+        C31,
+        ON_CLUSTER[CLUSTER_ACTION],
+    ),
+    "ReadShareGroupStateSummary": case(
+        share_state.ReadShareGroupStateSummaryRequest(
+            "g", [share_state.ReadShareStateTopic(partitions=[share_state.ReadShareStatePartition(0)])]
+        ),
+        C31,
+        ON_CLUSTER[CLUSTER_ACTION],
     ),
     "ShareGroupDescribe": case(share_groups.ShareGroupDescribeRequest(["g"]), G30, OF_GROUP[DESCRIBE]),
     "ShareFetch": case(

@@ -37,7 +37,7 @@ async def test_state_that_is_kept_is_loaded_at_the_start() -> None:
         shares = on_demand(broker)
         shares.start()
         await shares.ensure_loaded()
-        assert all(partition.state.name == "ACTIVE" for partition in shares.get().persister._runtime.partitions())
+        assert all(partition.state.name == "ACTIVE" for partition in shares.get().coordinator._runtime.partitions())
         await shares.close()
 
 

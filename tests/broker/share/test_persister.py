@@ -12,7 +12,8 @@ from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC, TopicPartition
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
-from fencepost.broker.share.persister import PRUNE_INTERVAL_MS, SharePersister
+from fencepost.broker.share.coordinator import PRUNE_INTERVAL_MS, ShareCoordinator
+from fencepost.broker.share.persister import SharePersister
 from fencepost.broker.share.sessions import TopicIdPartition
 from fencepost.broker.share.shard import SharePartitionKey, ShareState
 from fencepost.broker.storage.local_disk import LocalDisk
@@ -37,14 +38,18 @@ class World:
         )
         self.logs = LogDirectory(str(directory), disk=LocalDisk(), clock=self.clock)
         self.topics = Topics(InMemoryMetadataStore("cluster"), self.logs, self.settings)
-        self.persister = SharePersister(self.topics, self.settings, self.clock)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.coordinator = ShareCoordinator(self.topics, self.settings, self.clock)
+        self.persister = SharePersister(self.coordinator, self.clock)
 
     async def restart(self) -> None:
         """The coordinator begins anew on the same logs."""
-        await self.persister.close()
-        self.persister = SharePersister(self.topics, self.settings, self.clock)
-        self.persister.start()
-        await self.persister.ensure_loaded()
+        await self.coordinator.close()
+        self._begin()
+        self.coordinator.start()
+        await self.coordinator.ensure_loaded()
 
     def write(self, offset: int, key: SharePartitionKey = KEY) -> ErrorCode:
         return self.persister.write(
@@ -66,9 +71,9 @@ class World:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     world = World(tmp_path)
     await world.topics.open()
-    world.persister.start()
+    world.coordinator.start()
     yield world
-    await world.persister.close()
+    await world.coordinator.close()
     await world.topics.close()
     await world.logs.close()
 
@@ -111,7 +116,7 @@ async def test_records_before_the_oldest_snapshot_in_use_are_deleted(world: Worl
     await log.flushed()
     world.clock.time_ms += PRUNE_INTERVAL_MS + 1
     before = [await world.state(), await world.state(other)]
-    await world.persister.prune(0)
+    await world.coordinator.prune(0)
     assert log.log_start_offset > 5
     await world.restart()
     after = [await world.state(), await world.state(other)]

@@ -25,7 +25,7 @@ from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.log_opening import LogOpening
 from fencepost.broker.quotas import connections as connection_quotas
 from fencepost.broker.quotas.addresses import address_of
-from fencepost.broker.share import persister, share_partitions
+from fencepost.broker.share import coordinator, share_partitions
 from fencepost.broker.share import service as share_service
 from fencepost.broker.share.partition import SharePartition
 from fencepost.broker.share.share_partitions import ServedSharePartitions
@@ -472,33 +472,33 @@ async def test_locks_of_a_share_partition_end_after_a_failure(
     assert [(first, last) for first, last, _ in lent(await shares.fetch("one", 2))] == [(0, 2)]
 
 
-@plants(persister.SHARE_STATE_REMOVAL)
+@plants(coordinator.SHARE_STATE_REMOVAL)
 @unforeseen
 async def test_the_share_state_of_a_deleted_topic_goes_after_a_failure(
     shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await reading(shares)
-    store: Any = shares.node.services.shares.persister
+    store: Any = shares.node.services.shares.coordinator
     forgotten: list[bytes] = []
 
     async def forget(index: int, topic_id: bytes) -> None:
         forgotten.append(topic_id)
 
     monkeypatch.setattr(store, "_forget_topic", raising(error, times=2, then=forget))
-    with logged(persister.SHARE_STATE_REMOVAL, "orders"):
+    with logged(coordinator.SHARE_STATE_REMOVAL, "orders"):
         await shares.node.services.topics.delete("orders")
         await until(lambda: forgotten)
 
 
-@plants(persister.PRUNING, persister.PRUNE_TIMER)
+@plants(coordinator.PRUNING, coordinator.PRUNE_TIMER)
 @unforeseen
 @pytest.mark.parametrize("step", ["prune", "_prune_all", "_keep"])
 async def test_share_state_is_pruned_after_a_failure(
     shares: ShareBroker, error: BaseException, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await reading(shares)
-    store: Any = shares.node.services.shares.persister
-    monkeypatch.setattr(persister, "PRUNE_INTERVAL_MS", 10)
+    store: Any = shares.node.services.shares.coordinator
+    monkeypatch.setattr(coordinator, "PRUNE_INTERVAL_MS", 10)
     monkeypatch.setattr(store, step, raising(error, times=1, then=getattr(store, step)))
     pruned: list[int] = []
     prune = store.prune
@@ -511,8 +511,8 @@ async def test_share_state_is_pruned_after_a_failure(
             await prune(index)
 
     monkeypatch.setattr(store, "prune", count)
-    place = persister.PRUNING if step == "prune" else persister.PRUNE_TIMER
+    place = coordinator.PRUNING if step == "prune" else coordinator.PRUNE_TIMER
     with logged(place):
-        persister.PRUNE_TIMER.callback(store._prune_now)()
+        coordinator.PRUNE_TIMER.callback(store._prune_now)()
         await until(lambda: len(pruned) > 2)
         store._prune_timer.cancel()

@@ -25,6 +25,22 @@ from fencepost.protocol.messages.share_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
+from fencepost.protocol.messages.share_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareStatePartition,
+    DeleteShareStateTopic,
+    InitializeShareGroupStateRequest,
+    InitializeShareStatePartition,
+    InitializeShareStateTopic,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    ReadShareStatePartition,
+    ReadShareStateTopic,
+    WriteShareGroupStateRequest,
+    WriteShareStatePartition,
+    WriteShareStateTopic,
+)
+from fencepost.protocol.stored.share_group_state import StateBatch
 from tests.differences.exchange import GROUP, Exchange, batch
 
 NO_SUCH_ID = bytes(15) + b"\x63"
@@ -42,6 +58,7 @@ def run(exchange: Exchange) -> None:
     members(exchange, topic)
     sessions(exchange, topic)
     offsets(exchange, topic)
+    states(exchange, topic)
 
 
 def joined_group(exchange: Exchange, base: str, topic: str) -> str:
@@ -189,3 +206,96 @@ def offsets(exchange: Exchange, topic: str) -> None:
         delete("an unknown topic", empty, "nothing")
         delete("nothing", empty)
         delete("a topic", empty, topic)
+
+
+def states(exchange: Exchange, topic: str) -> None:
+    """What brokers keep with the share coordinator."""
+    for version in exchange.versions(WriteShareGroupStateRequest):
+        _states(exchange, exchange.topic_id(topic), version)
+
+
+def _states(exchange: Exchange, topic_id: bytes, version: int) -> None:
+    group = exchange.name("kept", version)
+    among = "" if version else " (among writes of version 0)"
+
+    def initialize(
+        situation: str, *partitions: tuple[int, int, int], group: str = group, topic_id: bytes = topic_id
+    ) -> None:
+        wanted = [InitializeShareStatePartition(*partition) for partition in partitions]
+        request = InitializeShareGroupStateRequest(group, [InitializeShareStateTopic(topic_id, wanted)])
+        exchange.ask(f"initialize state: {situation}{among}", request, 0)
+
+    def read(situation: str, *partitions: tuple[int, int], group: str = group, topic_id: bytes = topic_id) -> None:
+        wanted = [ReadShareStatePartition(*partition) for partition in partitions]
+        request = ReadShareGroupStateRequest(group, [ReadShareStateTopic(topic_id, wanted)])
+        exchange.ask(f"read state: {situation}{among}", request, 0)
+
+    def write(
+        situation: str,
+        *partitions: tuple[int, int, int, int, int, list[StateBatch]],
+        group: str = group,
+        topic_id: bytes = topic_id,
+        version: int = version,
+    ) -> None:
+        wanted = [WriteShareStatePartition(*partition) for partition in partitions]
+        request = WriteShareGroupStateRequest(group, [WriteShareStateTopic(topic_id, wanted)])
+        exchange.ask(f"write state: {situation}{among}", request, version)
+
+    def delete(situation: str, *partitions: int, group: str = group, topic_id: bytes = topic_id) -> None:
+        wanted = [DeleteShareStatePartition(partition) for partition in partitions]
+        request = DeleteShareGroupStateRequest(group, [DeleteShareStateTopic(topic_id, wanted)])
+        exchange.ask(f"delete state: {situation}{among}", request, 0)
+
+    def summarize(
+        situation: str,
+        *partitions: tuple[int, int],
+        group: str = group,
+        topic_id: bytes = topic_id,
+        version: int = version,
+    ) -> None:
+        wanted = [ReadShareStatePartition(*partition) for partition in partitions]
+        request = ReadShareGroupStateSummaryRequest(group, [ReadShareStateTopic(topic_id, wanted)])
+        exchange.ask(f"summary of state: {situation}{among}", request, version)
+
+    initialize("no group", (0, 1, 0), group="")
+    initialize("no partition")
+    initialize("a negative partition", (-1, 1, 0))
+    initialize("an unknown partition", (7, 1, 0))
+    initialize("an unknown topic", (0, 1, 0), topic_id=NO_SUCH_ID)
+    read("before there is any", (0, 0))
+    write("before there is any", (0, 1, 0, 0, 0, []))
+    summarize("before there is any", (0, 0))
+    delete("before there is any", 0)
+    initialize("at 5", (0, 3, 5))
+    initialize("in an older state epoch", (0, 2, 5))
+    initialize("in the same state epoch", (0, 3, 5))
+    read("initialized", (0, 0))
+    write("some", (0, 3, 0, 5, 2, [StateBatch(5, 6, 2, 1), StateBatch(7, 9, 0, 1)]))
+    write("more, over the same", (0, 3, 0, -1, 3, [StateBatch(7, 7, 4, 2)]))
+    read("written", (0, 0))
+    summarize("written", (0, 0))
+    read("by a later leader", (0, 4))
+    read("by an earlier leader", (0, 3))
+    read("by a leader without an epoch", (0, -1))
+    summarize("by an earlier leader", (0, 3))
+    write("by an earlier leader", (0, 3, 3, 5, 2, []))
+    write("in an older state epoch", (0, 2, 4, 5, 2, []))
+    write("without epochs", (0, -1, -1, 6, 2, []))
+    write("by a later leader", (0, 3, 6, 6, 2, []))
+    write("by the one before", (0, 3, 5, 6, 2, []))
+    read("after that", (0, 6))
+    read("an unknown partition", (7, 0))
+    write("an unknown partition", (7, 1, 0, 0, 0, []))
+    summarize("an unknown partition", (7, 0))
+    delete("an unknown partition", 7)
+    read("a negative partition", (-1, 0))
+    write("a negative partition", (-1, 1, 0, 0, 0, []))
+    summarize("a negative partition", (-1, 0))
+    delete("a negative partition", -1)
+    read("no group", (0, 0), group="")
+    write("no group", (0, 1, 0, 0, 0, []), group="")
+    summarize("no group", (0, 0), group="")
+    delete("no group", 0, group="")
+    read("no partition")
+    delete("all", 0)
+    read("after its deletion", (0, 6))
