@@ -86,6 +86,11 @@ def main() -> None:
         from fencepost.broker.cli.serve_settings import load, needs_tls
 
         loaded = load(*options)
+        if loaded.settings.fencepost_processes:
+            from fencepost.broker.cli.processes import serve_processes
+
+            serve_processes(loaded, options)
+            return
         import_libraries(with_openssl=needs_tls(loaded.settings))
         from fencepost.broker.cli.serve import serve
 

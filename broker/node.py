@@ -199,6 +199,14 @@ class Node:
         if self._shares is not None:
             await self._shares.ensure_loaded()
 
+    async def hand_all_over(self) -> None:
+        """In a cluster, have other nodes lead what this one leads, so that its stop costs its clients nothing.
+
+        Takes up to `fencepost.shutdown.handover.ms`, and is not needed before `stop`.
+        """
+        if self._membership is not None:
+            await self._membership.hand_all_over(within_s=self.settings.fencepost_shutdown_handover_ms / 1000)
+
     async def stop(self) -> None:
         """Answer requests in flight, sync all logs and mark the data directory as cleanly closed."""
         await self._cleanup.aclose()
@@ -259,6 +267,7 @@ class Node:
         await self._store.open()
         self.cluster_id = await self._store.cluster_id()
         broker_configs = BrokerConfigs(self._store, settings)
+        broker_configs.checks.append(partial(_drain_problem, membership is None))
         await broker_configs.open()
         tls = self._encrypt(listeners)
         if http is not None:
@@ -277,7 +286,9 @@ class Node:
         if membership is not None:
             advertised_at = ((bound.listener.name, bound.advertised) for bound in bound_listeners)
             endpoints = {name: (address.host, address.port) for name, address in advertised_at}
-            await membership.join(endpoints, between_nodes=between_brokers.name)
+            await membership.join(
+                endpoints, between_nodes=between_brokers.name, is_drained=lambda: settings.fencepost_drain
+            )
             cleanup.push_async_callback(membership.leave)
         topics = Topics(
             self._store,
@@ -335,6 +346,7 @@ class Node:
             host=advertised.host,
             port=advertised.port,
             cluster_id=self.cluster_id,
+            leader_choices=None if membership is None else membership.leader_choices,
             loggers=self._loggers,
             check_back=None if check_back is None else check_back.core,
             commits_may_wait=membership is not None and membership.shared_log is not None,
@@ -618,6 +630,16 @@ def _warn_of_open_listeners(settings: Settings) -> None:
             hint="on all interfaces, without a log-in and without an authorizer; docs/security.md shows how to protect "
             "them, unless the network does",
         )
+
+
+async def _drain_problem(is_alone: bool, configs: Mapping[str, str], of_this_broker: bool) -> str | None:
+    if configs.get("fencepost.drain", "false").lower() != "true":
+        return None
+    if is_alone:
+        return "fencepost.drain: this broker is the only one, and nobody could lead what it hands over"
+    if not of_this_broker:
+        return "fencepost.drain: all brokers cannot hand over what they lead; name one of them"
+    return None
 
 
 def _watch_settings(settings: Settings, broker_configs: BrokerConfigs, topics: Topics, logs: LogDirectory) -> None:

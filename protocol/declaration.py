@@ -93,6 +93,10 @@ class FieldOptions:
     tagged: str | None
 
 
+FIRST_OWN_TAG = 10_000
+"""Tagged fields from here on are not Kafka's. A client that does not know them skips them, as KIP-482 wants."""
+
+
 def field(
     *,
     default: Value,

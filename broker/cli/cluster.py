@@ -1,12 +1,14 @@
-"""`fencepost cluster`: the brokers of a cluster, how clients reach them, their disks and features."""
+"""`fencepost cluster`: the brokers of a cluster, how clients reach them, their disks and features, what they lead."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fencepost.broker.cli import cluster_leaders
 from fencepost.broker.cli.connection import admin_client, bootstrap_option, json_option
 from fencepost.broker.cli.console_client import ask_cluster
 from fencepost.broker.cli.output import print_rows
@@ -15,9 +17,31 @@ if TYPE_CHECKING:
     from fencepost.console.kafka.cluster import Cluster
 
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+ANY = "any"
+
+
+def wait_options(command: Command) -> Command:
+    """Add `--wait` and `--timeout`."""
+    for option in (
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            default=60.0,
+            show_default=True,
+            help="How long --wait waits before the command fails; what it has begun goes on.",
+        ),
+        click.option("--wait", "waits", is_flag=True, help="Return when all has moved."),
+    ):
+        command = option(command)
+    return command
+
+
 @click.group()
 def cluster() -> None:
-    """Show the brokers of a cluster."""
+    """Show the brokers of a cluster and who leads, move leaders."""
 
 
 @cluster.command()
@@ -62,6 +86,67 @@ def info(bootstrap: str, as_json: bool) -> None:
     print_rows(columns, disks, as_json=False, empty="no log directories that this user may see")
     click.echo()
     print_rows(["feature", "level", "supported"], feature_rows, as_json=False, empty="no features")
+
+
+@cluster.command()
+@bootstrap_option
+@json_option
+def nodes(bootstrap: str, as_json: bool) -> None:
+    """Show its nodes, their states and what they lead.
+
+    A node is alive, leaving (it hands over what it leads, and takes nothing) or gone. The partitions are those that
+    this user may see.
+    """
+    columns = ["node", "state", "since", "listeners", "leads", "of_which_internal"]
+    print_rows(columns, cluster_leaders.nodes_of(bootstrap), as_json=as_json)
+
+
+@cluster.command()
+@bootstrap_option
+@json_option
+@click.argument("topic", required=False)
+@click.option("--node", "node_id", type=click.IntRange(0), metavar="NODE", help="Only those that this node leads.")
+def partitions(bootstrap: str, as_json: bool, topic: str | None, node_id: int | None) -> None:
+    """Show who leads its partitions, or those of TOPIC.
+
+    Chosen is the node that `cluster move` has named; without one the cluster chooses.
+    """
+    rows = cluster_leaders.partitions_of(bootstrap, topic, node_id)
+    columns = ["topic", "partition", "leader", "chosen", *(["next_leader"] if as_json else []), "epoch", "state"]
+    print_rows(columns, rows, as_json=as_json, empty="no partitions that this user may see, or none of that node")
+
+
+@cluster.command()
+@bootstrap_option
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.option("--to", "target", metavar="NODE", required=True, help="The node that should lead it; any: no matter.")
+@wait_options
+def move(bootstrap: str, topic: str, partition: int, target: str, waits: bool, timeout_s: float) -> None:
+    """Have another node lead a partition, from now on.
+
+    The choice holds until another one is made. While the node is gone or leaves, another leads. `--to any` gives the
+    choice back to the cluster. Clients go on after one retry.
+    """
+    if target != ANY and not (target.isascii() and target.isdecimal()):
+        raise click.BadParameter(f"{target!r} is no node id; `fencepost cluster nodes` shows them", param_hint="--to")
+    node_id = None if target == ANY else int(target)
+    wait_s = timeout_s if waits else None
+    click.echo(cluster_leaders.move(bootstrap, topic, partition, node_id, wait_s=wait_s))
+
+
+@cluster.command()
+@bootstrap_option
+@click.argument("node_id", metavar="NODE", type=click.IntRange(0))
+@click.option("--resume", is_flag=True, help="Have it take partitions again.")
+@wait_options
+def drain(bootstrap: str, node_id: int, resume: bool, waits: bool, timeout_s: float) -> None:
+    """Have a node hand over all that it leads, or end that.
+
+    It is drained until it is resumed, also when it starts again. If no other node is there, it leads all the same.
+    """
+    wait_s = timeout_s if waits else None
+    click.echo(cluster_leaders.drain(bootstrap, node_id, is_over=resume, wait_s=wait_s))
 
 
 async def _disks(cluster: Cluster) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Run a broker until SIGTERM or Ctrl-C.",
     "ping": "Check whether a broker serves.",
-    "cluster": "Show the brokers of a cluster.",
+    "cluster": "Show the brokers of a cluster and who leads, move leaders.",
     "topics": "Show, create, grow, trim and delete topics.",
     "produce": "Write lines of standard input, or of a file, to a topic.",
     "consume": "Print the records of topics.",

@@ -24,6 +24,8 @@ HEARTBEAT: Final = b"\n"
 PR_SET_PDEATHSIG: Final = 1
 IMPORT_COLLECTION_THRESHOLD: Final = 20_000
 EXIT_ORPHANED: Final = 4
+STOP_WITH_ALL: Final = signal.SIGINT
+"""The parent's signal to stop: the others stop, too. SIGTERM is for a process alone, which hands over first."""
 
 
 class Specification(NamedTuple):
@@ -52,8 +54,8 @@ def main() -> None:
     import_dataclasses()
     from fencepost.broker.cli.serve_settings import load, needs_tls
 
-    listeners, data_dir, properties_path, assignments, log_format, log_level = specification.options
-    loaded = load(tuple(listeners), data_dir, properties_path, tuple(assignments), log_format, log_level)
+    listeners, data_dir, properties_path, assignments, *others = specification.options
+    loaded = load(tuple(listeners), data_dir, properties_path, tuple(assignments), *others)
     import_libraries(with_openssl=needs_tls(loaded.settings))
     from fencepost.broker.cli.node_settings import settings_of_node
     from fencepost.broker.cli.serve import serve

@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
-from fencepost.broker.cli.node_process import Specification
+from fencepost.broker.cli.node_process import STOP_WITH_ALL, Specification
 from fencepost.broker.cli.node_settings import check_ports, names, settings_of_node
 from fencepost.broker.cli.serve_settings import fail
 from fencepost.broker.cluster.shared_directory import prepare_data_directory
 from fencepost.broker.config import LoadedSettings, Settings, parse_listeners
+from fencepost.broker.kernel.clock import SystemClock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.logging import configure_logging
 from fencepost.broker.kernel.service_manager import READY, STOPPING, notify
@@ -41,8 +42,6 @@ MESSAGE = Place("message of a process", Policy.REPORT)
 
 LONGEST_IMPORT_S: Final = 60.0
 """How long a process may be silent before its first heartbeat: it imports, perhaps on a busy machine."""
-LONGEST_SILENCE_S: Final = 10.0
-"""After this silence a process counts as hung: its event loop writes a heartbeat twice a second."""
 LONGEST_STOP_S: Final = 60.0
 SHORT_LIFE_S: Final = 5.0
 FIRST_PAUSE_S: Final = 0.5
@@ -51,8 +50,8 @@ LONGEST_PAUSE_S: Final = 30.0
 EXIT_NOT_STARTED: Final = 1
 
 
-def serve_processes(loaded: LoadedSettings, options: Sequence[Any], count: int) -> None:
-    """Run a broker of several processes until SIGTERM or Ctrl-C. On failure, it exits the process.
+def serve_processes(loaded: LoadedSettings, options: Sequence[Any]) -> None:
+    """Run as many processes as the settings say, until SIGTERM or Ctrl-C. On failure, it exits the process.
 
     options: those of `serve`, which each process loads for itself.
     """
@@ -62,14 +61,15 @@ def serve_processes(loaded: LoadedSettings, options: Sequence[Any], count: int) 
     for warning in loaded.warnings:
         log.warning("settings_warning", reason=warning)
     try:
-        asyncio.run(_serve(settings, os.path.abspath(settings.log_dirs), list(options), count))
+        asyncio.run(_serve(settings, os.path.abspath(settings.log_dirs), list(options)))
     except StartError as error:
         fail(str(error), EXIT_NOT_STARTED)
     except StorageError as error:
         fail(str(error) if error.errno is None else f"{error}; {remedy(error)}", EXIT_NOT_STARTED)
 
 
-async def _serve(settings: Settings, path: str, options: list[Any], count: int) -> None:
+async def _serve(settings: Settings, path: str, options: list[Any]) -> None:
+    count = settings.fencepost_processes
     check_ports(settings, count)
     of_nodes = [settings_of_node(settings, path, index) for index in range(count)]
     with contextlib.ExitStack() as cleanup:
@@ -83,6 +83,7 @@ async def _serve(settings: Settings, path: str, options: list[Any], count: int) 
             path,
             [each.node_id for each in of_nodes],
             disk=disk,
+            now_ms=SystemClock().now_ms(),
             on_restoring={BLOCK_KEY: above_reserved_blocks},
         )
         processes = Processes(
@@ -213,7 +214,8 @@ class ProcessOfNode:
                 with contextlib.suppress(TimeoutError):
                     return await asyncio.wait_for(process.wait(), 0.5)
                 silence_s = loop.time() - self._heard_s
-                if silence_s > (LONGEST_SILENCE_S if self._has_beaten else LONGEST_IMPORT_S):
+                longest_s = self.settings.fencepost_processes_silence_max_ms / 1000
+                if silence_s > (longest_s if self._has_beaten else max(longest_s, LONGEST_IMPORT_S)):
                     log.error(
                         "process_hangs", node=self.settings.node_id, pid=process.pid, silent_s=round(silence_s, 1)
                     )
@@ -277,7 +279,7 @@ class Processes:
         log.info("stopping")
         notify(STOPPING)
         self._stopping.set()
-        self.send(signal.SIGTERM)
+        self.send(STOP_WITH_ALL)
 
     def send(self, number: int) -> None:
         """Send a signal to all processes."""
@@ -305,7 +307,7 @@ class Processes:
             if not all(each.is_ready.is_set() for each in self.all):
                 self.failed_to_start = True
                 self._stopping.set()
-                self.send(signal.SIGTERM)
+                self.send(STOP_WITH_ALL)
                 return
             log.error("process_ended", node=process.settings.node_id, exit_code=exit_code, remedy="it is started again")
             if loop.time() - started_s >= SHORT_LIFE_S:

@@ -28,6 +28,7 @@ from fencepost.broker.storage.disk import StorageError, remedy
 log = get_logger(__name__)
 
 HEARTBEATS = Place("heartbeats to the parent process", Policy.RETRY)
+HAND_OVER = Place("hand-over before the stop of one process", Policy.REPORT)
 HEAP_FREEZE = Place("freezing of what the coordinators loaded", Policy.REPORT)
 
 EXIT_NOT_STARTED = 1
@@ -88,11 +89,10 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers, as_process: OneOfSeve
     for warning in loaded.warnings:
         log.warning("settings_warning", reason=warning)
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _signalled, stopping)
     beating = None if as_process is None else HEARTBEATS.start_retrying(as_process.beat)
     parts = {} if as_process is None else as_process.parts(loaded.settings)
     node = Node(loaded.settings, loggers=loggers, **parts)
+    _stop_at_signals(loop, node, stopping, is_one_of_several=as_process is not None)
     loop.add_signal_handler(signal.SIGHUP, node.reload_certificates)
     node.on_failed = stopping.set
     await node.start()
@@ -128,11 +128,34 @@ async def _freeze_when_loaded(node: Node) -> None:
     gc.freeze()
 
 
-def _signalled(stopping: asyncio.Event) -> None:
-    if stopping.is_set():
-        # The second signal ends the process at once. Acknowledged records are on disk; the next start recovers.
-        os._exit(128 + signal.SIGTERM)
-    stopping.set()
+def _stop_at_signals(
+    loop: asyncio.AbstractEventLoop, node: Node, stopping: asyncio.Event, *, is_one_of_several: bool
+) -> None:
+    """Have SIGTERM and SIGINT stop the node; a second one of the same kind ends the process at once.
+
+    One of several: its parent sends SIGINT when all stop. SIGTERM is for this one alone, which hands over first.
+    """
+    told: set[int] = set()
+
+    def signalled(number: int) -> None:
+        if number in told or (told and not is_one_of_several):
+            # Acknowledged records are on disk; the next start recovers.
+            os._exit(128 + signal.SIGTERM)
+        told.add(number)
+        if is_one_of_several and number == signal.SIGTERM:
+            HAND_OVER.start(_hand_over_and_stop(node, stopping))
+        else:
+            stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled, number)
+
+
+async def _hand_over_and_stop(node: Node, stopping: asyncio.Event) -> None:
+    try:
+        await node.hand_all_over()
+    finally:
+        stopping.set()
 
 
 def _end_at_once(reason: str) -> NoReturn:

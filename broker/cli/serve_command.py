@@ -9,7 +9,7 @@ import click
 # Those of the broker's log, which is not imported for the help.
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
-LOADED = ("listeners", "data_dir", "properties_path", "assignments", "log_format", "log_level")
+LOADED = ("listeners", "data_dir", "properties_path", "assignments", "log_format", "log_level", "processes")
 """The options that the settings come from, in the order in which `load` takes them."""
 
 
@@ -33,8 +33,10 @@ LOADED = ("listeners", "data_dir", "properties_path", "assignments", "log_format
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; repeatable.")
 @click.option("--log-format", type=click.Choice(["human", "json"]), help="Format of the broker's own log.")
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Lowest level of event that is logged.")
-@click.option("--processes", type=click.IntRange(1), metavar="N", hidden=True, help="How many processes to run.")
-def serve(processes: int | None, **options: Any) -> None:
+@click.option(
+    "--processes", type=click.IntRange(1), metavar="N", help="Share the work among N processes, see docs/processes.md."
+)
+def serve(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     Settings come from --config, then variables FENCEPOST_<NAME> (FENCEPOST_NUM_PARTITIONS=3), then --set, then the
@@ -48,12 +50,12 @@ def serve(processes: int | None, **options: Any) -> None:
     from fencepost.broker.cli.serve_settings import load, needs_tls
 
     loaded = load(**options)
-    import_libraries(with_openssl=needs_tls(loaded.settings))
-    if processes is not None:
+    if loaded.settings.fencepost_processes:
         from fencepost.broker.cli.processes import serve_processes
 
-        serve_processes(loaded, tuple(options[name] for name in LOADED), processes)
+        serve_processes(loaded, tuple(options[name] for name in LOADED))
         return
+    import_libraries(with_openssl=needs_tls(loaded.settings))
     from fencepost.broker.cli.serve import serve as run_broker
 
     run_broker(loaded)

@@ -20,6 +20,7 @@ def load(
     assignments: tuple[str, ...],
     log_format: str | None,
     log_level: str | None,
+    processes: int | None = None,
 ) -> LoadedSettings:
     """Load the settings; the options are those of the command. Exits the process if they are wrong."""
     given = {
@@ -27,6 +28,7 @@ def load(
         ("log.dirs", "--data-dir"): data_dir,
         ("fencepost.log.format", "--log-format"): log_format,
         ("fencepost.log.level", "--log-level"): log_level,
+        ("fencepost.processes", "--processes"): None if processes is None else str(processes),
     }
     try:
         return load_settings(

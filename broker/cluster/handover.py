@@ -34,6 +34,16 @@ async def hand_over(placement: LeasePlacement, topics: Topics, moves: Sequence[M
         placement.end_handing_over(names)
 
 
+async def hand_over_due(placement: LeasePlacement, topics: Topics, store_moves: StoreMoves, *, within_s: float) -> None:
+    """Carry out the moves that are due, and those that are due after them, for about so long. Raises StorageError."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + within_s
+    while moves := placement.due_moves():
+        await hand_over(placement, topics, moves, store_moves)
+        if loop.time() > deadline_s:
+            return
+
+
 async def know_leaders(placement: LeasePlacement) -> None:
     """Learn which moves are stored: without that nothing may be led again."""
     while True:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases
-from fencepost.broker.cluster.leases import Move, NodeId, NodeState, PartitionLease, due_moves
+from fencepost.broker.cluster.leases import Move, NodeId, NodeState, PartitionLease, due_moves, preferred
+from fencepost.broker.hosting.leader_choices import LeaderChoice, NodeDescription
 from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
@@ -25,13 +26,13 @@ class Leases(Protocol):
         """Read all rows as of one moment. Raises StorageError."""
         ...
 
-    async def choose(self, name: TopicPartition, node_id: NodeId | None) -> bool:
-        """Record the node that should lead a partition; None: the one by rendezvous hash. Raises StorageError."""
+    async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
+        """Record the nodes that should lead partitions; None: the one by rendezvous hash. Raises StorageError."""
         ...
 
 
 class LeasePlacement:
-    """The leases as of the last `refresh`, for `Placement`.
+    """The leases as of the last `refresh`, for `Placement` and `LeaderChoices`.
 
     between_nodes: the name of the listener on which nodes connect to each other.
     on_changed:    see `Placement`; called for partitions that are lost before those that are gained.
@@ -43,6 +44,8 @@ class LeasePlacement:
         self._store = store
         self.between_nodes = between_nodes
         self._known = StoredLeases()
+        self._alive: Sequence[NodeId] = ()
+        self._due: Sequence[Move] | None = None  # kept, as they are asked for often and change with the leases only
         self._addresses: dict[NodeId, NodeAddress] = {}
         self._handing_over: set[TopicPartition] = set()
         self._is_resigned = False
@@ -101,8 +104,28 @@ class LeasePlacement:
 
     def due_moves(self) -> list[Move]:
         """The next moves of partitions that this node leads and is not handing over already."""
-        moves = due_moves(self._known.table, self.node_id)
-        return [move for move in moves if move.topic_partition not in self._handing_over]
+        if self._due is None:
+            self._due = due_moves(self._known.table, self.node_id)
+        return [move for move in self._due if move.topic_partition not in self._handing_over]
+
+    # LeaderChoices
+
+    def nodes(self) -> Sequence[NodeDescription]:
+        known = self._known
+        return [
+            NodeDescription(node_id, state.value, known.since_ms[node_id], _listeners(known.endpoints.get(node_id, {})))
+            for node_id, state in sorted(known.table.nodes.items())
+        ]
+
+    def choice(self, topic_partition: TopicPartition) -> LeaderChoice:
+        lease = self._lease(topic_partition)
+        if lease is None:
+            return LeaderChoice()
+        should_lead = preferred(topic_partition, lease, self._alive)
+        return LeaderChoice(lease.wanted, None if should_lead == lease.leader else should_lead)
+
+    async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
+        await self._store.choose(choices)
 
     def _lease(self, topic_partition: TopicPartition) -> PartitionLease | None:
         return self._known.table.partitions.get(topic_partition)
@@ -137,6 +160,8 @@ class LeasePlacement:
             self._known = after
             if takes_up:
                 self._is_resigned = False
+            self._alive = after.table.nodes_in(NodeState.ALIVE)
+            self._due = None
             self._addresses = {
                 node_id: self._address(node_id, after.endpoints[node_id])
                 for node_id, state in after.table.nodes.items()
@@ -153,8 +178,11 @@ class LeasePlacement:
 
     def _address(self, node_id: NodeId, endpoints: Endpoints) -> NodeAddress:
         host, port = endpoints.get(self.between_nodes, ("", -1))
-        listeners = tuple((name, *address) for name, address in sorted(endpoints.items()))
-        return NodeAddress(node_id, host, port, listeners)
+        return NodeAddress(node_id, host, port, _listeners(endpoints))
+
+
+def _listeners(endpoints: Endpoints) -> tuple[tuple[str, str, int], ...]:
+    return tuple((name, *address) for name, address in sorted(endpoints.items()))
 
 
 def _led(leases: StoredLeases, name: TopicPartition) -> tuple[bytes, NodeId | None, int] | None:

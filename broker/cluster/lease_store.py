@@ -23,6 +23,7 @@ from fencepost.broker.cluster.leases import (
     decide_event,
     decide_move,
 )
+from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.metadata.shared_sqlite import SharedSqliteMetadataStore
@@ -33,18 +34,21 @@ Endpoints = Mapping[str, tuple[str, int]]
 
 @dataclass(frozen=True)
 class StoredLeases:
-    """The rows, read at one moment. endpoints: of each node; left_off: of each partition, by its last leader."""
+    """The rows, read at one moment. endpoints: of each node; since_ms: when the state of each node began; left_off: of
+    each partition, by its last leader."""
 
     table: LeaseTable = field(default_factory=LeaseTable)
     endpoints: Mapping[NodeId, Endpoints] = field(default_factory=dict)
+    since_ms: Mapping[NodeId, int] = field(default_factory=dict)
     left_off: Mapping[TopicPartition, LeftOff] = field(default_factory=dict)
 
 
 class LeaseStore(SharedSqliteMetadataStore):
     """A shared metadata store that places partitions: new ones with their topic, others as nodes come and go."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, clock: Clock | None = None) -> None:
         super().__init__(path)
+        self._clock = clock or SystemClock()
         self.in_creation.append(_place_missing)
         self.in_growth.append(_place_missing)
         self.in_deletion.append(_remove)
@@ -65,8 +69,11 @@ class LeaseStore(SharedSqliteMetadataStore):
 
         endpoints: of a node that starts. left_off: of the partitions that a lost node led, from its checkpoints.
         """
+        now_ms = self._clock.now_ms()
         return await self.transaction(
-            lambda database: store_event(database, node_id, event, endpoints=endpoints, left_off=left_off or {})
+            lambda database: store_event(
+                database, node_id, event, now_ms=now_ms, endpoints=endpoints, left_off=left_off or {}
+            )
         )
 
     async def move(self, moves: Mapping[Move, LeftOff]) -> list[Placed]:
@@ -100,25 +107,19 @@ class LeaseStore(SharedSqliteMetadataStore):
 
         await self.transaction(mark)
 
-    async def choose(self, name: TopicPartition, node_id: NodeId | None) -> bool:
-        """Record the node that should lead a partition; its leader moves it. None: the one by rendezvous hash.
+    async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
+        """Record the nodes that should lead partitions; their leaders move them. None: the one by rendezvous hash.
 
-        Returns False if there is no such partition. Raises StorageError.
+        Partitions that do not exist are left out. Raises StorageError.
         """
-
-        def choose(database: sqlite3.Connection) -> bool:
-            lease = read_leases(database).table.partitions.get(name)
-            if lease is None:
-                return False
-            database.execute(
-                "UPDATE partitions SET wanted = ? WHERE topic_id = ? AND partition = ?",
-                (node_id, lease.topic_id, name.partition),
+        await self.transaction(
+            lambda database: database.executemany(
+                "UPDATE partitions SET wanted = ? "
+                "WHERE topic_id = (SELECT topic_id FROM topics WHERE name = ?) AND partition = ?",
+                [(node_id, name.topic, name.partition) for name, node_id in choices.items()],
             )
-            return True
-
-        is_known = await self.transaction(choose)
+        )
         await self._placement_changed()
-        return is_known
 
 
 # In a transaction
@@ -128,8 +129,10 @@ def read_leases(database: sqlite3.Connection) -> StoredLeases:
     """Read all rows of nodes and partitions."""
     table = LeaseTable()
     endpoints: dict[NodeId, Endpoints] = {}
-    for node_id, state, listeners in database.execute("SELECT node_id, state, listeners FROM nodes"):
+    since_ms = {}
+    for node_id, state, since, listeners in database.execute("SELECT node_id, state, since_ms, listeners FROM nodes"):
         table.nodes[node_id] = NodeState(state)
+        since_ms[node_id] = since
         endpoints[node_id] = {name: (host, port) for name, (host, port) in json.loads(listeners).items()}
     left_off = {}
     for (
@@ -150,7 +153,7 @@ def read_leases(database: sqlite3.Connection) -> StoredLeases:
         topic_partition = TopicPartition(name, partition)
         table.partitions[topic_partition] = PartitionLease(bytes(topic_id), leader, epoch, bool(is_created), wanted)
         left_off[topic_partition] = LeftOff(recovery_point, log_start, bool(was_closed))
-    return StoredLeases(table, endpoints, left_off)
+    return StoredLeases(table, endpoints, since_ms, left_off)
 
 
 def store_event(
@@ -158,22 +161,26 @@ def store_event(
     node_id: NodeId,
     event: NodeEvent,
     *,
+    now_ms: int,
     endpoints: Endpoints | None = None,
     left_off: Mapping[TopicPartition, LeftOff],
 ) -> bool:
-    """See `LeaseStore.node_event`."""
+    """See `LeaseStore.node_event`. now_ms: wall time; the state of a node that starts begins anew."""
     table = read_leases(database).table
     change = decide_event(table, node_id, event)
     if change is None:
         return False
     led = set(table.led_by(node_id))
     database.execute(
-        "INSERT INTO nodes (node_id, state, listeners) VALUES (?, ?, ?) "
-        "ON CONFLICT (node_id) DO UPDATE SET state = excluded.state, listeners = coalesce(?, listeners)",
+        "INSERT INTO nodes (node_id, state, since_ms, listeners) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (node_id) DO UPDATE SET since_ms = iif(? OR state != excluded.state, excluded.since_ms, since_ms),"
+        " state = excluded.state, listeners = coalesce(?, listeners)",
         (
             node_id,
             change.state.value,
+            now_ms,
             json.dumps(dict(endpoints or {})),
+            event is NodeEvent.STARTED,
             None if endpoints is None else json.dumps(dict(endpoints)),
         ),
     )

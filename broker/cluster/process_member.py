@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from functools import partial
 
-from fencepost.broker.cluster.handover import hand_over
+from fencepost.broker.cluster.drain import Drain
+from fencepost.broker.cluster.handover import hand_over_due
 from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import Endpoints, LeaseStore
 from fencepost.broker.cluster.leases import NodeEvent, NodeId, NodeState
@@ -48,6 +51,7 @@ class ProcessMember:
         self._node_id = node_id
         self._store = store
         self._disk = LocalDisk() if disk is None else disk
+        self.drain = Drain(self.placement, partial(store.node_event, node_id))
         self._lease = contextlib.ExitStack()
         self._absent_since_s: dict[NodeId, float] = {}
         self._keeping: asyncio.Task[None] | None = None
@@ -58,11 +62,18 @@ class ProcessMember:
     def arrivals(self, disk: Disk) -> NodeDirectories:
         return NodeDirectories(self._data_directory, self.placement, self._store, disk)
 
-    async def join(self, endpoints: Endpoints, *, between_nodes: str) -> None:
+    @property
+    def leader_choices(self) -> LeasePlacement:
+        return self.placement
+
+    async def join(self, endpoints: Endpoints, *, between_nodes: str, is_drained: Callable[[], bool]) -> None:
+        self.drain.is_drained = is_drained
         await self._take_lease()
         self.placement.between_nodes = between_nodes
         self.placement.follow()
         await self._store.node_event(self._node_id, NodeEvent.STARTED, endpoints=endpoints)
+        if is_drained():
+            await self._store.node_event(self._node_id, NodeEvent.DRAINED)
         await self.placement.refresh()
 
     async def _take_lease(self) -> None:
@@ -85,6 +96,9 @@ class ProcessMember:
 
     def keep(self, topics: Topics) -> None:
         self._keeping = KEEPING.start_retrying(lambda: self._keep(topics))
+
+    async def hand_all_over(self, *, within_s: float) -> None:
+        await self.drain.hand_all_over(within_s=within_s)
 
     async def rest(self) -> None:
         if self._keeping is not None:
@@ -109,9 +123,8 @@ class ProcessMember:
             try:
                 for node_id in self._absent():
                     await self._take_over(node_id)
-                moves = self.placement.due_moves()
-                if moves:
-                    await hand_over(self.placement, topics, moves, self._store.move)
+                await self.drain.follow()
+                await hand_over_due(self.placement, topics, self._store.move, within_s=INTERVAL_S)
             except StorageError as error:
                 log.error("leases_not_changed", reason=str(error))  # noqa: TRY400  # the reason says it all
                 await asyncio.sleep(RETRY_PAUSE_S)

@@ -39,13 +39,14 @@ async def prepare_data_directory(
     nodes: Sequence[NodeId],
     *,
     disk: Disk,
+    now_ms: int,
     on_restoring: Mapping[str, Callable[[bytes], bytes]],
     prepare: Callable[..., Awaitable[None]] = prepare_shared,
 ) -> None:
     """Make a data directory ready for these nodes; the caller has locked it, and no node runs. Raises StorageError.
 
-    on_restoring: see `SqliteMetadataStore`. prepare: makes the metadata store ready. Nodes that are not among these any
-    more are lost: the others lead what they led.
+    now_ms: wall time. on_restoring: see `SqliteMetadataStore`. prepare: makes the metadata store ready. Nodes that are
+    not among these any more are lost: the others lead what they led.
     """
     for node_id in nodes:
         disk.make_directory(node_directory(path, node_id))
@@ -54,7 +55,7 @@ async def prepare_data_directory(
         f"{path}/{FILE_NAME}",
         before_founding=lambda: _require_none(path, found),
         on_restoring=on_restoring,
-        work=lambda database: _place(database, disk, path, nodes),
+        work=lambda database: _place(database, disk, path, nodes, now_ms),
     )
     # From here on a broker of one process refuses the directory. What is interrupted now, the next start goes on with.
     await _divide(disk, path, node_directory(path, nodes[0]))
@@ -76,7 +77,7 @@ def _require_none(path: str, found: Sequence[str]) -> None:
         )
 
 
-def _place(database: sqlite3.Connection, disk: Disk, path: str, nodes: Sequence[NodeId]) -> None:
+def _place(database: sqlite3.Connection, disk: Disk, path: str, nodes: Sequence[NodeId], now_ms: int) -> None:
     """Give every partition a row and every node its state, and forget the deletions whose files are gone."""
     known = read_leases(database).table.partitions
     place_all(database)
@@ -88,7 +89,8 @@ def _place(database: sqlite3.Connection, disk: Disk, path: str, nodes: Sequence[
             )
     for node_id in read_leases(database).table.nodes:
         if node_id not in nodes:
-            store_event(database, node_id, NodeEvent.LOST, left_off=checkpointed(disk, node_directory(path, node_id)))
+            left_off = checkpointed(disk, node_directory(path, node_id))
+            store_event(database, node_id, NodeEvent.LOST, now_ms=now_ms, left_off=left_off)
     there = {str(os.path.basename(each)) for each in _partitions(disk, path)}
     for topic_id, name, count in database.execute("SELECT topic_id, name, partition_count FROM deletions").fetchall():
         if not any(f"{name}-{partition}" in there for partition in range(count)):

@@ -30,7 +30,7 @@ _SINGLE_LISTENERS = frozenset(
 
 DYNAMIC_NAMES = frozenset(
     """
-    fencepost.two.phase.transactional.ids
+    fencepost.drain fencepost.shutdown.handover.ms fencepost.two.phase.transactional.ids
     compression.gzip.level compression.lz4.level compression.type compression.zstd.level log.cleaner.backoff.ms
     log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio
     log.cleaner.min.compaction.lag.ms log.cleanup.policy log.flush.interval.messages log.flush.interval.ms

@@ -70,6 +70,33 @@ class ServerSettings:
     fencepost_shutdown_drain_ms: int = declare(
         INT, 5_000, "How long a stopping broker waits for requests in flight to be answered.", at_least(0)
     )
+    fencepost_drain: bool = declare(
+        BOOLEAN,
+        False,
+        "Whether this broker of several hands over all partitions that it leads, and takes none while another broker "
+        "is there. Set it for one broker at a time, while it runs: `fencepost cluster drain` does. It stays set when "
+        "the broker starts again.",
+    )
+    fencepost_processes: int = declare(
+        INT,
+        0,
+        "How many processes share the work and the data directory; docs/processes.md tells when that helps. 0: one, "
+        "without any of that.",
+        at_least(0),
+    )
+    fencepost_processes_silence_max_ms: int = declare(
+        INT,
+        10_000,
+        "With several processes, one whose event loop has been silent for so long counts as hung; it is killed and "
+        "started again. Longer than what a disk may block it for; clients of its partitions wait meanwhile.",
+        at_least(2_000),
+    )
+    fencepost_shutdown_handover_ms: int = declare(
+        INT,
+        30_000,
+        "How long a broker of several that gets SIGTERM hands over what it leads before it stops. 0: it stops at once.",
+        at_least(0),
+    )
     fencepost_start_opening_logs_ms: int = declare(
         INT,
         1_000,

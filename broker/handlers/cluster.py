@@ -10,6 +10,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from fencepost.broker.handlers.metadata import missing_topic_error, nodes_alive
+from fencepost.broker.hosting.placement import NO_PORT
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import (
@@ -21,13 +23,14 @@ from fencepost.broker.requests.api import (
     build_in_slices,
 )
 from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations
-from fencepost.broker.requests.partition_lookup import leadership
+from fencepost.broker.requests.partition_lookup import NO_LEADER, leadership
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import (
     Cursor,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    DescribedListener,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
@@ -41,7 +44,7 @@ MAXIMUM_PARTITIONS_PER_RESPONSE = 2000
 
 @api(DescribeClusterRequest, DescribeClusterResponse)
 def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """Describe the nodes that are alive; this one is the controller.
+    """Describe the nodes that are alive, and the others if fenced ones are asked for; this node is the controller.
 
     Refuses: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
     """
@@ -61,12 +64,32 @@ def handle_describe_cluster(context: RequestContext, request: DescribeClusterReq
         endpoint_type=BROKER_ENDPOINTS,
         cluster_id=services.cluster_id,
         controller_id=services.node_id,
-        brokers=[
-            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in nodes_alive(services)
-        ],
+        brokers=_brokers(services, with_fenced=request.include_fenced_brokers),
         cluster_authorized_operations=cluster_operations(asked_for=request.include_cluster_authorized_operations),
     )
+
+
+def _brokers(services: Services, *, with_fenced: bool) -> list[DescribeClusterBroker]:
+    """The nodes that are alive, this one first; then the others, which have no address."""
+    brokers = [
+        DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in nodes_alive(services)
+    ]
+    if services.leader_choices is None:
+        return brokers
+    nodes = {node.node_id: node for node in services.leader_choices.nodes()}
+    known = {broker.broker_id for broker in brokers}
+    if with_fenced:
+        brokers += [
+            DescribeClusterBroker(broker_id=node_id, host="", port=NO_PORT, is_fenced=True)
+            for node_id in nodes
+            if node_id not in known
+        ]
+    for broker in brokers:
+        node = nodes[broker.broker_id]
+        broker.state, broker.since_ms = node.state, node.since_ms
+        broker.listeners = [DescribedListener(*listener) for listener in node.listeners]
+    return brokers
 
 
 def describe_topic_partitions_failed(
@@ -158,7 +181,7 @@ def _describe_topic(
 
 def _describe_partition(services: Services, topic: str, partition: int) -> DescribeTopicPartitionsResponsePartition:
     leader = leadership(services, topic, partition)
-    return DescribeTopicPartitionsResponsePartition(
+    described = DescribeTopicPartitionsResponsePartition(
         error_code=leader.error,
         partition_index=partition,
         leader_id=leader.leader_id,
@@ -169,3 +192,8 @@ def _describe_partition(services: Services, topic: str, partition: int) -> Descr
         last_known_elr=[],
         offline_replicas=leader.offline_replicas,
     )
+    if services.leader_choices is not None:
+        choice = services.leader_choices.choice(TopicPartition(topic, partition))
+        described.chosen_leader = NO_LEADER if choice.chosen is None else choice.chosen
+        described.next_leader = NO_LEADER if choice.next_leader is None else choice.next_leader
+    return described

@@ -1,16 +1,21 @@
 """ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments, for partitions with a single replica.
 
-No other replica can be elected, and no partition moved; a request for the present state succeeds.
+No other replica can be elected. A node that is alone moves no partition; a request for the present state succeeds. Of
+several nodes, the one that a request names is the one that should lead from then on: the partition's leader moves it.
 Source: KIP-183, KIP-455, KIP-460; Kafka's ReplicationControlManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.requests.api import RequestContext, Services, api
-from fencepost.broker.requests.partition_lookup import leadership
+from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
+from fencepost.broker.requests.partition_lookup import NO_LEADER, leadership
+from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -19,12 +24,17 @@ from fencepost.protocol.messages.reassignments import (
     ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
     PartitionResult,
     ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
     ReplicaElectionResult,
 )
+
+if TYPE_CHECKING:
+    from fencepost.broker.hosting.leader_choices import LeaderChoices
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -128,15 +138,18 @@ def alter_partition_reassignments_failed(
     AlterPartitionReassignmentsResponse,
     failed=alter_partition_reassignments_failed,
 )
-def handle_alter_partition_reassignments(
+async def handle_alter_partition_reassignments(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Accept only the assignment that a partition has: it stays on its one node.
+    """Of several nodes, choose the one that should lead a partition, which then moves there; null gives the choice
+    back. A node that is alone accepts only the assignment that a partition has.
 
-    Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
-    NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel).
+    Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT (not one node, or one that is not
+    alive or is being drained), INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel),
+    KAFKA_STORAGE_ERROR.
     """
     services = context.services
+    choices: dict[TopicPartition, int | None] = {}
     # A request without partitions gets Kafka's empty reply, whatever its other fields are.
     may_change_factor = request.allow_replication_factor_change or not request.topics
     responses = []
@@ -144,13 +157,20 @@ def handle_alter_partition_reassignments(
         metadata = services.topics.metadata.get(topic.name)
         answers = []
         for wanted in topic.partitions:
-            error, message = _reassign(services, topic.name, metadata, wanted, may_change_factor=may_change_factor)
+            error, message = _reassign(
+                services, topic.name, metadata, wanted, choices, may_change_factor=may_change_factor
+            )
             answers.append(
                 ReassignablePartitionResponse(
                     partition_index=wanted.partition_index, error_code=error, error_message=message
                 )
             )
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=answers))
+    if choices and services.leader_choices is not None:
+        try:
+            await services.leader_choices.choose(choices)
+        except StorageError as error:
+            _fail_chosen(responses, choices, str(error))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_change_factor,
         error_code=ErrorCode.NONE,
@@ -164,28 +184,55 @@ def _reassign(
     topic: str,
     metadata: TopicMetadata | None,
     wanted: ReassignablePartition,
+    choices: dict[TopicPartition, int | None],
     *,
     may_change_factor: bool,
 ) -> ErrorWithMessage:
+    """Check what is wanted of one partition; of several nodes, what is to be chosen is added to the choices."""
     partition, replicas = wanted.partition_index, wanted.replicas
     if metadata is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
     if not 0 <= partition < metadata.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{partition}."
+    name = TopicPartition(topic, partition)
     if replicas is None:
-        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+        if services.leader_choices is None or services.leader_choices.choice(name).chosen is None:
+            return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+        choices[name] = None
+        return NO_PROBLEM
     reason = _impossible(services, replicas)
     if reason is not None:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}"
-    current = leadership(services, topic, partition).replicas
+    current = leadership(services, topic, partition).replicas or [NO_LEADER]
     if len(replicas) != len(current) and not may_change_factor:
         return (
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"The replication factor is changed from {len(current)} to {len(replicas)}",
         )
+    if services.leader_choices is not None and len(replicas) == 1:
+        if replicas[0] in _leaving(services.leader_choices):
+            return (
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Broker {replicas[0]} is being drained, and takes no partitions before that has ended.",
+            )
+        choices[name] = replicas[0]
+        return NO_PROBLEM
     if list(replicas) != current:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The partition has one replica, and that stays on {current}."
     return NO_PROBLEM
+
+
+def _leaving(leader_choices: LeaderChoices) -> set[int]:
+    return {node.node_id for node in leader_choices.nodes() if node.is_alive and not node.takes_partitions}
+
+
+def _fail_chosen(
+    responses: Sequence[ReassignableTopicResponse], choices: Collection[TopicPartition], message: str
+) -> None:
+    for topic in responses:
+        for answer in topic.partitions:
+            if TopicPartition(topic.name, answer.partition_index) in choices:
+                answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, message
 
 
 def _impossible(services: Services, replicas: Sequence[int]) -> str | None:
@@ -217,6 +264,36 @@ def list_partition_reassignments_failed(
 )
 def handle_list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
-    """List no reassignments: none is ever in progress."""
-    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])
+) -> ListPartitionReassignmentsResponse | Coroutine[Any, Any, SlicedResponse]:
+    """List the partitions that another node should lead than the one that does, of all topics for null. A node that is
+    alone lists none.
+    """
+    services = context.services
+    if services.leader_choices is None:
+        return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])
+    return build_in_slices(_list_moves(services, services.leader_choices, request))
+
+
+def _list_moves(
+    services: Services, leader_choices: LeaderChoices, request: ListPartitionReassignmentsRequest
+) -> SlicedWork[ListPartitionReassignmentsResponse]:
+    metadata = services.topics.metadata
+    wanted: Iterable[tuple[str, Iterable[int]]]
+    if request.topics is None:
+        wanted = [(topic.name, range(topic.partition_count)) for topic in metadata.all()]
+    else:
+        wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    topics = []
+    for name, partitions in wanted:
+        moves = []
+        for partition in partitions:
+            target = leader_choices.choice(TopicPartition(name, partition)).next_leader
+            if target is not None:
+                sources = leadership(services, name, partition).replicas
+                moves.append(
+                    OngoingPartitionReassignment(partition, [target, *sources], [target], removing_replicas=sources)
+                )
+            yield
+        if moves:
+            topics.append(OngoingTopicReassignment(name, moves))
+    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=topics)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from fencepost.broker.hosting.arrivals import Arrivals
+from fencepost.broker.hosting.leader_choices import LeaderChoices
 from fencepost.broker.hosting.placement import Placement
 from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk
@@ -15,10 +16,16 @@ if TYPE_CHECKING:
 
 
 class Membership(Protocol):
-    """One node's part in the cluster. placement: its view of the leaders."""
+    """One node's part in the cluster.
+
+    placement: its view of the leaders. leader_choices: what administrators may do; None where that is nothing.
+    """
 
     @property
     def placement(self) -> Placement: ...
+
+    @property
+    def leader_choices(self) -> LeaderChoices | None: ...
 
     def arrivals(self, disk: Disk) -> Arrivals:
         """Make what brings directories of partitions to this node."""
@@ -35,15 +42,22 @@ class Membership(Protocol):
         a process before another one leads. Given with a shared log."""
         ...
 
-    async def join(self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str) -> None:
+    async def join(
+        self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str, is_drained: Callable[[], bool]
+    ) -> None:
         """Take the lease; from now on other nodes know the addresses of the listeners. Raises StorageError.
 
         between_nodes: the name of the listener on which nodes connect to each other.
+        is_drained:    whether an administrator wants this node to hand over all that it leads; asked again and again.
         """
         ...
 
     def keep(self, topics: Topics) -> None:
         """Take over from nodes that are lost, and hand over what others should lead, until `rest`."""
+        ...
+
+    async def hand_all_over(self, *, within_s: float) -> None:
+        """Hand over all that this node leads, before it stops; returns when that is done, cannot be, or time is up."""
         ...
 
     async def rest(self) -> None:

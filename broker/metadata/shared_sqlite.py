@@ -52,6 +52,7 @@ _SCHEMA = """
 CREATE TABLE nodes (
     node_id INTEGER PRIMARY KEY,
     state TEXT NOT NULL CHECK (state IN ('alive', 'leaving', 'gone')),
+    since_ms INTEGER NOT NULL,
     listeners TEXT NOT NULL
 );
 CREATE TABLE partitions (

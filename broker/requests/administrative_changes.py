@@ -223,6 +223,20 @@ def _elsewhere(context: RequestContext, request: Any, response: Any) -> Changes:
     return ()
 
 
+def _moved_partitions(context: RequestContext, request: Any, response: Any) -> Changes:
+    """Leaders that were chosen, null where the choice was given back. A node that is alone moves nothing."""
+    if context.services.leader_choices is None:
+        return
+    answers = {topic.name: {one.partition_index for one in _done(topic.partitions)} for topic in response.responses}
+    for topic in request.topics:
+        done = [one for one in topic.partitions if one.partition_index in answers.get(topic.name, ())]
+        if done:
+            chosen = _listed(
+                f"{one.partition_index}: {'any' if one.replicas is None else one.replicas[0]}" for one in done
+            )
+            yield AdministrativeChange("ALTER", "TOPIC", topic.name, {"leaders": chosen})
+
+
 def _done(results: Iterable[Any]) -> Iterator[Any]:
     """The results without an error."""
     return (result for result in results if not result.error_code)
@@ -245,6 +259,7 @@ CHANGES: Final[Mapping[int, Callable[[RequestContext, Any, Any], Changes]]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: _altered_quotas,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _altered_users,
     ApiKey.UPDATE_FEATURES: _updated_features,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _moved_partitions,
     ApiKey.DELETE_GROUPS: _deleted_groups,
     ApiKey.OFFSET_DELETE: _deleted_offsets,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: _altered_share_offsets,

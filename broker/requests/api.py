@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fencepost.broker.hosting.broker_configs import BrokerConfigs
     from fencepost.broker.hosting.features import Features
     from fencepost.broker.hosting.group_configs import GroupConfigs
+    from fencepost.broker.hosting.leader_choices import LeaderChoices
     from fencepost.broker.hosting.scram_credentials import ScramCredentials
     from fencepost.broker.hosting.topics import Topics
     from fencepost.broker.kernel.clock import Clock
@@ -90,6 +91,7 @@ class Services:
     observer: RequestObserver | None = None
     check_back: CheckBack | None = None  # for metrics; None without resolvers
     commits_may_wait: bool = False  # on an engine that is away, so that a Produce keeps to its client's time-out
+    leader_choices: LeaderChoices | None = None  # None where this node is alone
 
     @property
     def shares(self) -> ShareService:

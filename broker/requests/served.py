@@ -99,7 +99,7 @@ SERVED: Final[Mapping[int, Served]] = {
     ApiKey.DELETE_GROUPS: served("group_admin", "0-2", is_administrative=True),
     ApiKey.ELECT_LEADERS: served("reassignments", "0-2"),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: served("alter_configs", "0-1", is_administrative=True),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: served("reassignments", "0-1"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: served("reassignments", "0-1", is_administrative=True),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: served("reassignments", "0"),
     ApiKey.OFFSET_DELETE: served("group_offsets", "0", is_administrative=True),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: served("client_quotas", "0-1"),

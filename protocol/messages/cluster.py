@@ -1,6 +1,9 @@
-"""DescribeCluster and DescribeTopicPartitions: replacements of Metadata for admin clients (KIP-700, KIP-966)."""
+"""DescribeCluster and DescribeTopicPartitions: replacements of Metadata for admin clients (KIP-700, KIP-966).
 
-from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, message, struct, uuid
+Tagged fields from 10,000 on are not Kafka's: what a broker of several tells of its nodes and of moves.
+"""
+
+from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
 
 
 @message(key=60, versions="0-2", flexible="0+")
@@ -13,14 +16,30 @@ class DescribeClusterRequest:
 
 
 @struct
+class DescribedListener:
+    """What a broker advertises to the clients of one of its listeners."""
+
+    name: str = ""
+    host: str = ""
+    port: int32 = 0
+
+
+@struct
 class DescribeClusterBroker:
-    """Address of a broker."""
+    """Address of a broker; `is_fenced` if it is not there.
+
+    Not Kafka's, of a broker of several: its state (alive, leaving, gone; "" where there are no states), the time at
+    which that began, and its listeners.
+    """
 
     broker_id: int32 = 0
     host: str = ""
     port: int32 = 0
     rack: str | None = None
     is_fenced: bool = field(versions="2+", default=False)
+    state: str = field(tag=10_000, default="")
+    since_ms: int64 = field(tag=10_001, default=-1)
+    listeners: list[DescribedListener] = field(tag=10_002, default=[])
 
 
 @message(key=60, versions="0-2", flexible="0+")
@@ -70,6 +89,8 @@ class DescribeTopicPartitionsRequest:
 class DescribeTopicPartitionsResponsePartition:
     """Leader and replicas of a partition.
 
+    Not Kafka's, of a broker of several: the node that an administrator has chosen to lead it, and the node that it is
+    being moved to; -1 for none.
     Errors: LEADER_NOT_AVAILABLE.
     """
 
@@ -82,6 +103,8 @@ class DescribeTopicPartitionsResponsePartition:
     eligible_leader_replicas: list[int32] | None = None
     last_known_elr: list[int32] | None = None
     offline_replicas: list[int32] = []
+    chosen_leader: int32 = field(tag=10_000, default=-1)
+    next_leader: int32 = field(tag=10_001, default=-1)
 
 
 @struct

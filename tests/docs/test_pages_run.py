@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.soak.free_port import free_port
+from fencepost.soak.free_port import free_ports
 from tests.compat.clients import CLIENTS
 from tests.compat.harness import NotHereError
 from tests.docs.code_blocks import DOCS, ROOT, Block, blocks, pages, prints, script
 from tests.support.broker_process import BrokerProcess
 
 LIMIT_S = 480
+MOST_PROCESSES = 3
 PYTHON_PAGES = (
     "first-steps",
     "clients/kafka-python",
@@ -29,6 +30,7 @@ PYTHON_PAGES = (
     "check-back",
     "console",
     "security",
+    "processes",
 )
 OTHER_LANGUAGES = {
     "java": ("java", "mvn"),
@@ -81,7 +83,7 @@ def reader(tmp_path: Path) -> Iterator[Callable[[Sequence[Block]], None]]:
         text = script(list(of_page))
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if "\nstart_broker " in text:
-            port = free_port()
+            port = free_ports(MOST_PROCESSES)
             if "\nlisteners=" not in text:
                 environment |= {"FENCEPOST_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}"}
         else:

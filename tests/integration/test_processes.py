@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-import random
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.broker_processes import BrokerProcesses
+from tests.support.clients_of_processes import (
+    PARTITIONS,
+    PATIENCE_S,
+    SETTINGS,
+    Transactions,
+    create,
+    leaders,
+    read,
+    retried,
+    until,
+    write,
+)
 
 pytestmark = pytest.mark.integration
-
-PARTITIONS = 30
-"""As many as make it certain that each of three nodes leads some."""
-SETTINGS = {"transaction.state.log.num.partitions": "6", "offsets.topic.num.partitions": "6"}
-PATIENCE_S = 30.0
-NO_LEADER = -1
-T = TypeVar("T")
-
-
-def until(condition: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def retried(request: Callable[[], T]) -> T:
-    """Make a request again that this client does not repeat by itself: its coordinator has moved meanwhile."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return request()
-        except KafkaException as error:
-            is_temporary = error.args[0].name() in ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")
-            if not is_temporary or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 @pytest.fixture
@@ -51,111 +33,6 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcesses]:
     with BrokerProcesses(tmp_path / "data", 3, settings=SETTINGS) as broker:
         create(broker.bootstrap, "orders")
         yield broker
-
-
-def create(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
-    until(lambda: NO_LEADER not in leaders(bootstrap, topic))
-
-
-def leaders(bootstrap: str, topic: str = "orders") -> list[int]:
-    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=PATIENCE_S)
-    partitions = metadata.topics[topic].partitions
-    return [partitions[number].leader for number in sorted(partitions)]
-
-
-def write(bootstrap: str, values: list[str]) -> None:
-    """Write each value to each partition, and wait until all are acknowledged."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    errors: list[object] = []
-    for value in values:
-        for partition in range(PARTITIONS):
-            producer.produce("orders", value, partition=partition, on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(PATIENCE_S) == 0
-    assert set(errors) == {None}
-
-
-def read(bootstrap: str) -> dict[str, list[int]]:
-    """The values of all committed records, each with the partitions that it is in."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition("orders", partition, 0) for partition in range(PARTITIONS)])
-    found: dict[str, list[int]] = {}
-    ended: set[int] = set()
-    deadline = time.monotonic() + PATIENCE_S
-    while len(ended) < PARTITIONS:
-        assert time.monotonic() < deadline, f"not read to the end: {set(range(PARTITIONS)) - ended}"
-        message = consumer.poll(0.5)
-        if message is None:
-            continue
-        if message.error():
-            ended.add(message.partition())
-        else:
-            found.setdefault(message.value().decode(), []).append(message.partition())
-    consumer.close()
-    return found
-
-
-class Transactions:
-    """Producers that commit four of five transactions, each with a value in three partitions, until they are stopped.
-
-    committed, aborted: the values of transactions whose end was confirmed. unknown: of those whose end was not.
-    """
-
-    def __init__(self, bootstrap: str, count: int) -> None:
-        self.committed: set[str] = set()
-        self.aborted: set[str] = set()
-        self.unknown: set[str] = set()
-        self._bootstrap = bootstrap
-        self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(count)]
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, number: int) -> None:
-        chance, count = random.Random(number), 0
-        while not self._stopping.is_set():
-            producer = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": f"id-{number}"})
-            try:
-                producer.init_transactions(PATIENCE_S)
-                while not self._stopping.is_set():
-                    count += 1
-                    self._one(producer, f"{number}-{count}", chance, is_committed=count % 5 != 0)
-            except KafkaException:
-                continue  # another producer of this id goes on
-
-    def _one(self, producer: Producer, value: str, chance: random.Random, *, is_committed: bool) -> None:
-        producer.begin_transaction()
-        for partition in chance.sample(range(PARTITIONS), 3):
-            producer.produce("orders", value, partition=partition)
-        if is_committed:
-            self.unknown.add(value)
-            producer.commit_transaction(PATIENCE_S)
-            self.unknown.remove(value)
-            self.committed.add(value)
-        else:
-            producer.abort_transaction(PATIENCE_S)
-            self.aborted.add(value)
-
-    def check(self, found: dict[str, list[int]]) -> None:
-        for value in self.committed:
-            assert len(set(found.get(value, []))) == len(found[value]) == 3, value
-        assert not self.aborted & found.keys()
-        for value in self.unknown:
-            assert len(found.get(value, [])) in (0, 3), value
 
 
 def test_transactions_lose_nothing_when_any_of_the_processes_is_killed(broker: BrokerProcesses) -> None:

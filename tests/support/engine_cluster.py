@@ -3,7 +3,7 @@ and a take-over gives the other one nothing but what the engine has."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,8 @@ class EngineMember:
         self.shared_log = TailLog(session, self)
         self._cluster = cluster
 
+    leader_choices = None
+
     def is_held(self) -> bool:
         return self.has_lease
 
@@ -54,11 +56,16 @@ class EngineMember:
             topic_id_of=self._cluster.topic_id_of,
         )
 
-    async def join(self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str) -> None:
+    async def join(
+        self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str, is_drained: Callable[[], bool]
+    ) -> None:
         self.fence = self._cluster.engine.raise_fence(self.node_id)
 
     def keep(self, topics: Topics) -> None:
         """The test moves what is to be moved."""
+
+    async def hand_all_over(self, *, within_s: float) -> None:
+        """As `keep`."""
 
     async def rest(self) -> None:
         """As `keep`."""

@@ -40,8 +40,10 @@ async def read_leases(connection: Connection) -> StoredLeases:
     table = LeaseTable()
     endpoints: dict[NodeId, Endpoints] = {}
     left_off = {}
-    for row in await connection.fetch("SELECT node_id, state, listeners FROM nodes"):
+    since_ms = {}
+    for row in await connection.fetch("SELECT node_id, state, since, listeners FROM nodes"):
         table.nodes[row["node_id"]] = NodeState(row["state"])
+        since_ms[row["node_id"]] = int(row["since"].timestamp() * 1000)
         endpoints[row["node_id"]] = decode_endpoints(row["listeners"])
     cursor = await connection.cursor(
         "SELECT name, topic_id, partition, leader, leader_epoch, wanted, log_start_offset, sealed_end "
@@ -54,7 +56,7 @@ async def read_leases(connection: Connection) -> StoredLeases:
             table.partitions[topic_partition] = PartitionLease(topic_id.bytes, leader, epoch, True, wanted)
             left_off[topic_partition] = LeftOff(sealed_end, log_start)
         await asyncio.sleep(0)
-    return StoredLeases(table, endpoints, left_off)
+    return StoredLeases(table, endpoints, since_ms, left_off)
 
 
 async def write_node(connection: Connection, change: NodeChange) -> None:

@@ -284,25 +284,22 @@ class PostgresLeaseStore(PostgresMetadataStore):
 
         return await self.session.transaction(store) if moves else []
 
-    async def choose(self, name: TopicPartition, node_id: NodeId | None) -> bool:
-        """Record the node that should lead a partition; its leader moves it. None: the one by rendezvous hash.
+    async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
+        """Record the nodes that should lead partitions; their leaders move them. None: the one by rendezvous hash.
 
-        Returns False if there is no such partition. Raises StorageError.
+        Partitions that do not exist are left out. Raises StorageError.
         """
 
-        async def store(connection: Connection) -> bool:
+        async def store(connection: Connection) -> None:
             await lock(connection, PLACING)
-            status: str = await connection.execute(
+            await connection.executemany(
                 "UPDATE partitions SET wanted = $3 FROM topics "
                 "WHERE topics.topic_id = partitions.topic_id AND name = $1 AND partition = $2",
-                *name,
-                node_id,
+                [(*name, node_id) for name, node_id in choices.items()],
             )
-            return not status.endswith(" 0")
 
-        is_known = await self.session.transaction(store)
+        await self.session.transaction(store)
         await self._placement_changed()
-        return is_known
 
 
 def _is_placed(lease: PartitionLease | None, placed: Placed) -> bool:

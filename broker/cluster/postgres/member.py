@@ -13,7 +13,8 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from fencepost.broker.cluster.handover import hand_over
+from fencepost.broker.cluster.drain import Drain
+from fencepost.broker.cluster.handover import hand_over_due
 from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import Endpoints
 from fencepost.broker.cluster.leases import NodeId
@@ -59,6 +60,7 @@ class PostgresMember:
         self.node_id = node_id
         self.fence = 0
         self.placement = LeasePlacement(store, node_id)
+        self.drain = Drain(self.placement, partial(store.node_event, node_id))
         self.lease = LocalLease(store.lease_s)
         self.on_started: list[Callable[[], None]] = []
         self._store = store
@@ -74,6 +76,10 @@ class PostgresMember:
 
     def arrivals(self, disk: Disk) -> Arrivals:
         return self._make_arrivals(self.placement, disk)
+
+    @property
+    def leader_choices(self) -> LeasePlacement:
+        return self.placement
 
     # What this node may do
 
@@ -93,7 +99,8 @@ class PostgresMember:
 
     # From the start to the stop
 
-    async def join(self, endpoints: Endpoints, *, between_nodes: str) -> None:
+    async def join(self, endpoints: Endpoints, *, between_nodes: str, is_drained: Callable[[], bool]) -> None:
+        self.drain.is_drained = is_drained
         self._endpoints = endpoints
         self.placement.between_nodes = between_nodes
         await self._start(takes_own_lease=True)
@@ -123,6 +130,9 @@ class PostgresMember:
 
     def keep(self, topics: Topics) -> None:
         self._keeping = KEEPING.start_retrying(lambda: self._keep(topics))
+
+    async def hand_all_over(self, *, within_s: float) -> None:
+        await self.drain.hand_all_over(within_s=within_s)
 
     async def rest(self) -> None:
         if self._keeping is not None:
@@ -217,10 +227,9 @@ class PostgresMember:
                 lost, self._lost = self._lost, ()
                 for node_id in lost:
                     await self._take_over(node_id)
-                moves = self.placement.due_moves()
-                if moves:
-                    store_moves = partial(self._store.move, fence=self.fence)
-                    await hand_over(self.placement, topics, moves, store_moves)
+                await self.drain.follow()
+                store_moves = partial(self._store.move, fence=self.fence)
+                await hand_over_due(self.placement, topics, store_moves, within_s=MOVES_INTERVAL_S)
             except DeposedError as error:
                 self.resign(str(error))
             except StorageError as error:

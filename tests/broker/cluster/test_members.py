@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,106 +15,18 @@ from fencepost.broker.cluster import lease_store, process_member
 from fencepost.broker.cluster.lease_store import LeaseStore
 from fencepost.broker.cluster.leases import NodeEvent
 from fencepost.broker.cluster.node_directories import lease_lock, node_directory
-from fencepost.broker.cluster.process_member import KEEPING, ProcessMember
-from fencepost.broker.config import Settings
-from fencepost.broker.hosting.peers import TcpPeers
-from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.cluster.process_member import KEEPING
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME
-from fencepost.broker.node import Node
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
-from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.cluster.members import NAMES, Members, ask, orders_on_two
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.captured_events import capture_logs
 from tests.support.handler_context import NOW_MS, batch
-
-NAMES = [TopicPartition("orders", partition) for partition in range(8)]
-
-
-class Members:
-    """Nodes below one data directory, in one process."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = str(directory)
-        self.nodes: dict[int, Node] = {}
-        self.members: dict[int, ProcessMember] = {}
-
-    async def start(self, node_id: int) -> Node:
-        store = LeaseStore(f"{self.directory}/{FILE_NAME}")
-        member = ProcessMember(self.directory, node_id, store)
-        settings = Settings(
-            node_id=node_id,
-            log_dirs=node_directory(self.directory, node_id),
-            listeners=("PLAINTEXT://127.0.0.1:0", "OTHER://127.0.0.1:0"),
-            listener_security_protocol_map=("OTHER:PLAINTEXT",),
-            offsets_topic_num_partitions=2,
-            transaction_state_log_num_partitions=2,
-            fencepost_shutdown_drain_ms=100,
-        )
-        node = Node(settings, store=store, membership=member)
-        await node.start()
-        self.nodes[node_id], self.members[node_id] = node, member
-        return node
-
-    async def stop(self, node_id: int) -> None:
-        await self.nodes.pop(node_id).stop()
-        del self.members[node_id]
-
-    def has_directory(self, node_id: int, name: TopicPartition) -> bool:
-        return os.path.exists(f"{node_directory(self.directory, node_id)}/{name}")
-
-    def log(self, name: TopicPartition) -> PartitionLog | None:
-        """The log of a partition, where it is served."""
-        found = [log for node in self.nodes.values() if (log := node.services.topics.log(name)) is not None]
-        assert len(found) <= 1, "served twice"
-        return found[0] if found else None
-
-    def leader_id(self, name: TopicPartition) -> int | None:
-        return next((each for each, node in self.nodes.items() if node.services.topics.log(name) is not None), None)
-
-    async def all_served(self) -> None:
-        await until(lambda: all(self.log(name) is not None for name in NAMES))
-
-    async def write(self, value: bytes) -> None:
-        """Append a record to each partition, durably."""
-        for name in NAMES:
-            log = self.log(name)
-            assert log is not None
-            written = log.append(memoryview(batch(value)), now_ms=NOW_MS)
-            assert written.error is ErrorCode.NONE, written
-            await log.flushed()
-
-    def ends(self) -> list[int]:
-        return [log.high_watermark if (log := self.log(name)) is not None else -1 for name in NAMES]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_member, "INTERVAL_S", 0.01)
-    monkeypatch.setattr(process_member, "GRACE_S", 0.0)
-
-
-@pytest.fixture
-async def members(tmp_path: Path) -> AsyncIterator[Members]:
-    await prepare_shared(str(tmp_path / FILE_NAME))
-    members = Members(tmp_path)
-    yield members
-    for node_id in list(members.nodes):
-        await members.stop(node_id)
-
-
-async def orders_on_two(members: Members) -> None:
-    one = await members.start(1)
-    await members.start(2)
-    await one.services.topics.create("orders", len(NAMES), {})
-    await members.all_served()
-    await members.write(b"a")
 
 
 async def test_what_a_node_leaves_another_takes_over_with_its_records(members: Members) -> None:
@@ -139,7 +49,7 @@ async def test_a_planned_move_leaves_nothing_to_recover(members: Members) -> Non
     await orders_on_two(members)
     name = next(name for name in NAMES if members.leader_id(name) == 1)
     with capture_logs() as lines:
-        assert await members.members[2].placement._store.choose(name, 2)
+        await members.members[2].placement.choose({name: 2})
         await until(lambda: members.leader_id(name) == 2)
     log = members.log(name)
     assert log is not None
@@ -170,8 +80,7 @@ async def test_moves_under_load_lose_nothing_and_leave_no_log_damaged(members: M
         with capture_logs() as lines:
             for node_id in (1, 2, 1):
                 before = dict(acknowledged)
-                for name in NAMES:
-                    await members.members[1].placement._store.choose(name, node_id)
+                await members.members[1].placement.choose(dict.fromkeys(NAMES, node_id))
                 await until(lambda: {members.leader_id(name) for name in NAMES} == {node_id})  # noqa: B023  # at once
                 await until(lambda: all(acknowledged[name] > before[name] for name in NAMES))  # noqa: B023
     finally:
@@ -251,25 +160,18 @@ async def test_a_directory_of_an_earlier_topic_is_not_taken_for_the_new_one(memb
 
 async def test_every_node_names_the_same_leaders_on_the_listener_that_is_asked(members: Members) -> None:
     await orders_on_two(members)
+    nodes = members.nodes.items()
     addresses = {
-        index: {node_id: tuple(node.addresses[index])[1:] for node_id, node in members.nodes.items()}
+        index: {node_id: (node.addresses[index].host, node.addresses[index].port) for node_id, node in nodes}
         for index in (0, 1)
     }
     leaders = [members.leader_id(name) for name in NAMES]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
     for index, by_id in addresses.items():
         for node_id in members.nodes:
-            answer = await ask(*addresses[index][node_id])
+            answer = await ask(*addresses[index][node_id], request, 9)
             assert {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} == by_id
             assert [partition.leader_id for partition in answer.topics[0].partitions] == leaders
-
-
-async def ask(host: Any, port: Any) -> Any:
-    client = TcpPeers(9, lambda node_id: NodeAddress(node_id, host, port))
-    request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
-    try:
-        return await client.request(1, request, 9, 5.0)
-    finally:
-        await client.close()
 
 
 async def test_a_second_process_of_one_node_is_refused(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -384,7 +384,7 @@ def test_apis_that_change_something_are_administrative_or_the_work_of_clients() 
         *("DELETE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY"),
     }
     change_nothing_here = {
-        *("ALTER_REPLICA_LOG_DIRS", "ELECT_LEADERS", "ALTER_PARTITION_REASSIGNMENTS", "UNREGISTER_BROKER"),
+        *("ALTER_REPLICA_LOG_DIRS", "ELECT_LEADERS", "UNREGISTER_BROKER"),
         *("ADD_RAFT_VOTER", "REMOVE_RAFT_VOTER", "CREATE_DELEGATION_TOKEN", "RENEW_DELEGATION_TOKEN"),
         "EXPIRE_DELEGATION_TOKEN",
     }

@@ -64,7 +64,7 @@ class Machine:
 
     async def start(self) -> None:
         await self.store.open()
-        await self.member.join({"CLIENTS": ("10.0.0.1", 9000 + self.node_id)}, between_nodes="CLIENTS")
+        await self.member.join({"CLIENTS": ("10.0.0.1", 9000 + self.node_id)}, between_nodes="CLIENTS", is_drained=bool)
         self.member.keep(cast("Topics", self.topics))
 
     async def stop(self) -> None:
