@@ -204,14 +204,14 @@ class Topics:
         reason = check_topic_name(name)
         if reason is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
-        if self.metadata.get(name) is not None:
+        other = self._collisions.get(collision_key(name))
+        if self.metadata.get(name) is not None or other == name:  # that another node has created is here at once
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
         if name in INTERNAL_TOPICS and not is_own:
             return (
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic {name!r} is created by the broker itself when it is needed",
             )
-        other = self._collisions.get(collision_key(name))
         if other is not None:
             return (
                 ErrorCode.INVALID_TOPIC_EXCEPTION,

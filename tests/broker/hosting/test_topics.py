@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRAN
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
@@ -62,6 +64,24 @@ async def create(
     error, message = await topics.create(name, count, configs or {})
     assert (message is None) == (error is ErrorCode.NONE), "a refusal says why"
     return error
+
+
+async def test_a_topic_that_another_node_has_created_exists_before_its_logs_are_open(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_opening, may_open = asyncio.Event(), asyncio.Event()
+
+    async def open_slowly(_topic: TopicMetadata) -> None:
+        is_opening.set()
+        await may_open.wait()
+
+    monkeypatch.setattr(hosted.topics._hosted, "host", open_slowly)
+    await hosted.store.create_topic(TopicMetadata("orders", bytes(15) + b"1", 1, MappingProxyType({})))
+    hosted.topics._topics_changed()
+    await is_opening.wait()
+    assert hosted.topics.metadata.get("orders") is None
+    assert hosted.topics.check_new("orders", {})[0] is ErrorCode.TOPIC_ALREADY_EXISTS
+    may_open.set()
 
 
 async def test_a_created_topic_has_an_id_and_a_log_for_each_partition(hosted: Hosted) -> None:
