@@ -24,6 +24,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
 from fencepost.soak.free_port import free_port
 from scripts.apache_kafka import ApacheKafka
 from tests.compat.secured import Security
@@ -35,6 +38,7 @@ CLIENTS_FOLDER = ROOT / "tests" / "compat"
 CACHE = ROOT / ".cache" / "compat"
 BUILD_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 1_200
+KNOWN_TIMEOUT_S = 30.0
 SECURED = "-secured"
 
 
@@ -330,9 +334,37 @@ def run(
 def _answer(target: Target, asked: str) -> str:
     if asked in {"kill", "terminate"}:
         return target.restart(asked)
+    what, _, topic = asked.partition(" ")
+    if what == "known":
+        return wait_until_known(target.bootstrap, topic)
     if target.security is None:
         return f"a broker that serves everybody cannot do this: {asked}"
     return target.security.answer(asked)
+
+
+def wait_until_known(bootstrap: str, topic: str) -> str:
+    """Wait until each node of a broker that serves everybody knows a topic, and the leaders lead it.
+
+    Returns "done", or why that is not so.
+    """
+    deadline = time.monotonic() + KNOWN_TIMEOUT_S
+    for address in bootstrap.split(","):
+        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        while not _is_led(admin, topic):
+            if time.monotonic() > deadline:
+                return f"{address} does not know the topic {topic}, or nobody leads it"
+            time.sleep(0.02)
+    return "done"
+
+
+def _is_led(admin: AdminClient, topic: str) -> bool:
+    partitions = admin.list_topics(topic, timeout=KNOWN_TIMEOUT_S).topics[topic].partitions
+    asked = {ck.TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
+    try:
+        offsets = [found.result(KNOWN_TIMEOUT_S) for found in admin.list_offsets(asked).values()] if asked else []
+    except ck.KafkaException:
+        return False
+    return len(offsets) > 0
 
 
 @contextmanager

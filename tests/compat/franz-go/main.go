@@ -75,6 +75,7 @@ func createTopic(t *checks.T, kind string, partitions int32) string {
 		t.Must("list topics", err)
 		return len(listed[topic].Partitions) == int(partitions)
 	})
+	t.Known(topic)
 	return topic
 }
 

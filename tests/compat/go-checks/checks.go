@@ -181,6 +181,13 @@ func (t *T) Fact(name string, value any) {
 	t.facts[name] = value
 }
 
+// Known waits until every node knows a topic, which they learn one after the other.
+func (t *T) Known(topic string) {
+	if t.Nodes() > 1 {
+		t.Ask("known %s", topic)
+	}
+}
+
 // Ask has the harness make a topic or change a right, and waits for it; README.md has the words.
 func (t *T) Ask(format string, arguments ...any) {
 	what := fmt.Sprintf(format, arguments...)

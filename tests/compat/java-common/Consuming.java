@@ -46,7 +46,8 @@ final class Consuming {
             Clients.sendNumbers(producer, topic, 1, 100, 103);
             check.equal("what came after", Clients.values(Clients.read(check, consumer, 3)), Clients.numbers(100, 103, 1));
             check.equal("partitions", consumer.partitionsFor(topic).size(), 1);
-            check.equal("leader", consumer.partitionsFor(topic).get(0).leader().idString(), "1");
+            check.isTrue("a node leads it",
+                    check.nodes().contains(consumer.partitionsFor(topic).get(0).leader().id()));
         }
     }
 

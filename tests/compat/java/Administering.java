@@ -27,6 +27,7 @@ import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.admin.ReplicaInfo;
 import org.apache.kafka.clients.admin.ScramCredentialInfo;
 import org.apache.kafka.clients.admin.ScramMechanism;
 import org.apache.kafka.clients.admin.TopicDescription;
@@ -170,7 +171,7 @@ final class Administering {
                     .allTopicNames().get().get(topic);
             check.equal("partitions", description.partitions().stream().map(one -> one.partition()).toList(), List.of(0, 1, 2));
             for (var partition : description.partitions()) {
-                check.equal("leader", partition.leader().idString(), "1");
+                check.isTrue("a node leads it", check.nodes().contains(partition.leader().id()));
                 check.equal("replicas", partition.replicas().size(), 1);
                 check.equal("in sync", partition.isr().size(), 1);
                 check.equal("eligible", partition.elr(), List.of());
@@ -520,8 +521,9 @@ final class Administering {
     static void quorum(Check check) throws Exception {
         try (Admin admin = Clients.admin(check)) {
             var quorum = admin.describeMetadataQuorum().quorumInfo().get();
-            check.equal("leader", quorum.leaderId(), 1);
-            check.equal("voters", quorum.voters().stream().map(voter -> voter.replicaId()).toList(), List.of(1));
+            check.isTrue("a node leads it", check.nodes().contains(quorum.leaderId()));
+            check.equal("voters", quorum.voters().stream().map(voter -> voter.replicaId()).toList(),
+                    List.of(quorum.leaderId()));
             check.equal("observers", quorum.observers().size(), 0);
             check.isTrue("a high watermark", quorum.highWatermark() >= 0);
         }
@@ -533,16 +535,19 @@ final class Administering {
             for (int number = 0; number < 20; number++) {
                 producer.send(new ProducerRecord<>(topic, 0, null, "x".repeat(1_000))).get();
             }
-            var directories = admin.describeLogDirs(List.of(1)).allDescriptions().get().get(1);
-            check.equal("directories", directories.size(), 1);
-            var directory = directories.values().iterator().next();
-            check.equal("error", directory.error(), null);
-            var first = directory.replicaInfos().get(new TopicPartition(topic, 0));
+            Map<TopicPartition, ReplicaInfo> replicas = new HashMap<>();
+            for (var directories : admin.describeLogDirs(check.nodes()).allDescriptions().get().values()) {
+                check.equal("directories of a node", directories.size(), 1);
+                var directory = directories.values().iterator().next();
+                check.equal("error", directory.error(), null);
+                check.isTrue("space", directory.totalBytes().orElse(-1) > 0 && directory.usableBytes().orElse(-1) > 0);
+                replicas.putAll(directory.replicaInfos());
+            }
+            var first = replicas.get(new TopicPartition(topic, 0));
             check.isTrue("its size: " + first, first.size() >= 20_000 && first.size() < 40_000);
             check.equal("its lag", first.offsetLag(), 0L);
             check.equal("moving", first.isFuture(), false);
-            check.equal("the empty one", directory.replicaInfos().get(new TopicPartition(topic, 1)).size(), 0L);
-            check.isTrue("space", directory.totalBytes().orElse(-1) > 0 && directory.usableBytes().orElse(-1) > 0);
+            check.equal("the empty one", replicas.get(new TopicPartition(topic, 1)).size(), 0L);
         }
     }
 
@@ -676,6 +681,7 @@ final class Administering {
             alter(admin, topicResource(topic), AlterConfigOp.OpType.SET, "max.message.bytes", "54321");
             alter(admin, new ConfigResource(ConfigResource.Type.BROKER, ""), AlterConfigOp.OpType.SET,
                     "log.segment.bytes", "1073741823");
+            check.until("node 1 has the config", () -> "1073741823".equals(state(admin, topic).get("segments")));
             before = state(admin, topic);
         }
         check.restart("kill");

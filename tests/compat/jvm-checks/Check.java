@@ -2,11 +2,13 @@ import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
+import java.util.stream.IntStream;
 
 /** What a check works with: its broker, its names, and its assertions. */
 final class Check {
@@ -144,6 +146,18 @@ final class Check {
     void fact(String name, Object value) {
         synchronized (facts) {
             facts.put(name, value);
+        }
+    }
+
+    /** The ids of the broker's nodes. */
+    List<Integer> nodes() {
+        return IntStream.rangeClosed(1, bootstrap.split(",").length).boxed().toList();
+    }
+
+    /** Waits until every node knows a topic, which they learn one after the other. */
+    void known(String topic) throws IOException {
+        if (bootstrap.contains(",")) {
+            ask("known " + topic);
         }
     }
 

@@ -61,6 +61,7 @@ final class Clients {
             admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1).configs(settings))).all().get();
             check.until("the topic is known", () -> admin.listTopics().names().get().contains(topic));
         }
+        check.known(topic);
         return topic;
     }
 

@@ -139,5 +139,6 @@ func transactionByHand(t *checks.T) {
 	t.Equal("add a partition with the epoch before", add(0), "90")
 	listed, err := client.ListOffsets(t.Context, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(0)}}})
 	t.Must("list offsets", err)
+	t.Equal("list offsets", name(listed.Topics[topic][0].Error), "none")
 	t.Equal("the marker of the abort", listed.Topics[topic][0].LastOffset, int64(1))
 }

@@ -51,6 +51,7 @@ func createTopic(t *checks.T, kind string, partitions int) string {
 	t.Must("create topic", err)
 	t.Must("create topic", created.Errors[topic])
 	t.Until("the topic is known", func() bool { return len(partitionsOf(t, client, topic)) == partitions })
+	t.Known(topic)
 	return topic
 }
 

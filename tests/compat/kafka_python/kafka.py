@@ -11,7 +11,7 @@ from typing import Any
 import kafka
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
-from kafka.errors import KafkaError
+from kafka.errors import KafkaConnectionError, KafkaError
 
 from tests.compat.python_checks import Check, Thread
 
@@ -133,7 +133,10 @@ class Member:
 
     def _poll(self) -> None:
         while not self._leaving.is_set():
-            batches = self.consumer.poll(50)
+            try:
+                batches = self.consumer.poll(50)
+            except KafkaConnectionError:  # of several nodes none could be reached; the next call tries again
+                continue
             for batch in batches.values():
                 self.values += [record.value.decode() for record in batch]
             if batches:

@@ -64,6 +64,11 @@ export class Check {
     if (refusal) throw new Skipped(refusal)
   }
 
+  // Waits until every node knows a topic, which they learn one after the other.
+  async known(topic) {
+    if (this.bootstrap.includes(',')) await this.ask(`known ${topic}`)
+  }
+
   // Has the harness make a topic or change a right; README.md has the words.
   async ask(what) {
     this.equal(what, await answerTo(what), '')

@@ -47,6 +47,7 @@ export async function createTopic(check, kind, partitions) {
       const described = await admin.fetchTopicMetadata({ topics: [topic] }).catch(() => ({ topics: [] }))
       return described.topics[0]?.partitions.length === partitions
     })
+    await check.known(topic)
   })
   return topic
 }

@@ -106,6 +106,7 @@ func createTopic(t *checks.T, kind string, partitions int32) string {
 		described, err := admin.DescribeTopics([]string{topic})
 		return err == nil && described[0].Err == sarama.ErrNoError && len(described[0].Partitions) == int(partitions)
 	})
+	t.Known(topic)
 	return topic
 }
 

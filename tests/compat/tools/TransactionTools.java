@@ -25,7 +25,7 @@ final class TransactionTools {
             producer.send(new ProducerRecord<>(topic, 1, null, "value")).get();
             List<String> listed = table(check, "list").stream().filter(row -> row.get(0).equals(id)).findFirst().orElseThrow();
             check.equal("state", listed.get(3), "Ongoing");
-            check.equal("coordinator", listed.get(1), "1");
+            check.isTrue("a node coordinates it", check.nodes().contains(Integer.valueOf(listed.get(1))));
             check.equal("none runs that long", table(check, "list", "--duration-filter", "3600000").stream()
                     .filter(row -> row.get(0).equals(id)).count(), 0L);
             check.equal("by pattern", table(check, "list", "--transactional-id-pattern", "producer-transactions-.*").stream()
