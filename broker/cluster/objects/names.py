@@ -47,12 +47,21 @@ class SegmentName(NamedTuple):
             f"{self.base_offset:020d}-{self.object_id.hex}/"
         )
 
+    def files(self, end_offset: int, *, has_aborted: bool) -> list[str]:
+        """The names of all its files. end_offset: of the segment."""
+        return [self.file(suffix, end_offset) for suffix in suffixes(has_aborted=has_aborted)]
+
     def file(self, suffix: str, end_offset: int | None = None) -> str:
         """The name of one of its files. end_offset: of the segment, for the snapshot."""
         if suffix == SNAPSHOT_SUFFIX:
             assert end_offset is not None
             return f"{self.directory}{end_offset:020d}{suffix}"
         return f"{self.directory}{self.base_offset:020d}{suffix}"
+
+
+def suffixes(*, has_aborted: bool) -> list[str]:
+    """The suffixes of a segment's files."""
+    return [suffix for suffix in SEGMENT_SUFFIXES if has_aborted or suffix != TRANSACTION_INDEX_SUFFIX]
 
 
 def cluster_prefix(cluster_id: str) -> str:
