@@ -13,7 +13,7 @@ from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartit
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 INTERNAL_SEGMENT_BYTES: Final = 8 * 1024 * 1024
-"""Coordinators load all of their logs at a take-over: compaction works on segments, and small ones are cleaned sooner."""
+"""Coordinators load all of their logs at a take-over, and small segments are compacted sooner."""
 TAIL_BUDGET_BYTES: Final = 128 * 1024 * 1024
 ROLLED_DOWN_TO: Final = 0.75
 """Of the budget: what is left after logs were rolled for it, so that they are not rolled for every few bytes."""

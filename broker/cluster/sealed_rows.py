@@ -75,6 +75,10 @@ class SealedTable(Protocol):
 class GarbageTable(Protocol):
     """The rows of objects that may be removed. Every call may raise StoreUnavailableError."""
 
+    async def holds_sweep(self) -> bool:
+        """Whether this node is the one that sweeps, from now on until it is closed or loses its connection."""
+        ...
+
     async def find(self) -> int:
         """Move to the garbage what rows no longer name: flushes all of which is sealed, and what deleted topics had.
         Returns how many names that were."""

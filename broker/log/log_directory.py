@@ -261,6 +261,8 @@ class LogDirectory:
     def _add(self, partition_log: PartitionLog) -> None:
         if self._flusher.shared_log is not None:
             partition_log.durability.begin_sharing(partition_log.segments)
+        if self._sealed_store is not None:
+            partition_log.deletable_end = 0  # until it is known which segments the store has
         self._logs[partition_log.topic_partition] = partition_log
 
     # Create and delete

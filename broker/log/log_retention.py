@@ -38,6 +38,7 @@ class SweptLog(Protocol):
     log_start_offset: int
     last_stable_offset: int
     segment_opened_ms: int
+    deletable_end: int | None
     is_deleted: bool
 
     @property
@@ -142,8 +143,12 @@ class LogRetention:
                 count -= 1  # the others make room
                 if not count:
                     raise
+        if swept.deletable_end is not None:
+            count = retention.deletable_count(segments, count, swept.deletable_end)
         if swept.producer_work.has_unwritten_snapshot:
             self._checked_ms = 0  # the next sweep checks again
+            return
+        if not count:
             return
         deleted = [segments.remove_first() for _ in range(count)]
         swept.discard(deleted)

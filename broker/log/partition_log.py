@@ -22,6 +22,7 @@ from fencepost.broker.log.batch_validation import (
     read_client_batch,
     too_large,
 )
+from fencepost.broker.log.checkpoints import EpochStart
 from fencepost.broker.log.flusher import FilesToSync, Flusher
 from fencepost.broker.log.large_batch_checks import CheckedLargeBatch
 from fencepost.broker.log.leader_epochs import LeaderEpochs
@@ -109,6 +110,7 @@ class PartitionLog:
     last_stable_offset: up to which every transaction is decided; never above the high watermark.
     offline_reason:     why the log was given up, after a failed write or because it could not be recovered; else None.
     segment_opened_ms:  when the active segment was begun.
+    deletable_end:      retention deletes no segment that reaches beyond it; None: all may be deleted.
     observer:           is notified of every marker, in the step that appends it.
     traffic:            counts since the log was opened, for metrics.
 
@@ -119,6 +121,7 @@ class PartitionLog:
     """
 
     observer: MarkerObserver | None = None
+    deletable_end: int | None = None
     _rules: AppendRules | None = None
     _form: BatchShape | None = None  # of the run that was appended last, for the next is mostly like it
     # Counts of `traffic`, on the instance from the first on: most partitions have none of most of them.
@@ -700,6 +703,10 @@ class PartitionLog:
 
     def _below_bound(self, found: TimestampedOffset | None, isolation: Isolation) -> TimestampedOffset | None:
         return found if found is not None and found.offset < self.bound(isolation) else None
+
+    def epoch_starts(self, before_offset: int) -> list[EpochStart]:
+        """The leader epochs that begin before an offset."""
+        return [start for start in self._epochs.starts if start.start_offset < before_offset]
 
     def end_offset_for_leader_epoch(self, epoch: int) -> EpochEndOffset:
         """Where the largest leader epoch that is not above `epoch` ends; (-1, -1) when unknown."""

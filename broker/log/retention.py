@@ -43,6 +43,15 @@ def expired_count(
     return count
 
 
+def deletable_count(segments: LogSegments, count: int, deletable_end: int) -> int:
+    """Count those of the `count` oldest segments that end at or below an offset. The active one never does."""
+    for slot, segment in enumerate(segments):
+        end_offset = segments.next_base_offset(segment)
+        if slot >= count or end_offset is None or end_offset > deletable_end:
+            return slot
+    return count
+
+
 def is_too_old(segment: Segment, config: LogConfig, now_ms: int) -> bool:
     """Whether all records of a segment are past `retention_ms`: by their timestamps, else by its last write.
 

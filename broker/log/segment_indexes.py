@@ -105,6 +105,11 @@ class SegmentIndexes:
         """The last offset of the batch with the greatest timestamp; the segment's first without one."""
         return self.known_offset_of_max if self.max_timestamp_ms >= 0 else self._batches.base_offset
 
+    @property
+    def are_in_memory(self) -> bool:
+        """Whether the indexes are in memory; those of a segment that is not read leave it, see `forget_unused`."""
+        return self._offset_index is not None
+
     # Loading
 
     def _load(self) -> None:

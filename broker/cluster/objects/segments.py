@@ -6,7 +6,9 @@ An object that an upload leaves behind when it is given up is an orphan, which t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import uuid
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,7 +29,6 @@ from fencepost.broker.storage.disk import StorageError, storage_error
 
 READ_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 """What reading a segment takes."""
-_COMING_SUFFIX = ".coming"
 
 
 class SegmentObjects:
@@ -60,48 +61,75 @@ class SegmentObjects:
 
     async def download(
         self, key: PartitionKey, sealed: SealedSegment, directory: str, suffixes: Sequence[str] = READ_SUFFIXES
-    ) -> None:
-        """Write files of a segment into a directory; those that are there already stay.
+    ) -> Downloaded:
+        """Write files of a segment into a directory, under other names.
 
-        A file is there whole or not at all. Raises StoreUnavailableError; StorageError where an object is missing or
-        has another size, or the disk fails.
+        Raises StoreUnavailableError; StorageError where an object is missing or has another size, or the disk fails.
+        Nothing is left there then.
         """
         name = self.name(key, sealed)
+        downloaded = Downloaded()
         wanted = [suffix for suffix in suffixes_of(has_aborted=sealed.has_aborted) if suffix in suffixes]
-        await asyncio.gather(*(self._download(name, sealed, directory, suffix) for suffix in wanted))
-
-    async def _download(self, name: SegmentName, sealed: SealedSegment, directory: str, suffix: str) -> None:
-        path = f"{directory}/{_file(sealed, suffix)}"
-        if _exists(path):
-            return
-        coming = f"{path}{_COMING_SUFFIX}"
-        object_name = name.file(suffix, sealed.end_offset)
         try:
-            _remove(coming)
-            try:
-                size_bytes = await self._store.get_file(object_name, coming)
-            except ObjectMissingError as error:
-                raise StorageError(f"records are lost: {error}, which a row names") from error
-            except ObjectStoreError as error:
-                raise StoreUnavailableError(str(error)) from error
-            if suffix == LOG_SUFFIX and size_bytes != sealed.size_bytes:
-                raise StorageError(f"{object_name} has {size_bytes} bytes instead of {sealed.size_bytes}")
-            os.rename(coming, path)
-        except StorageError:
-            _remove(coming)
+            async with asyncio.TaskGroup() as group:
+                for suffix in wanted:
+                    path = f"{directory}/{_file(sealed, suffix)}"
+                    object_name = name.file(suffix, sealed.end_offset)
+                    size_bytes = sealed.size_bytes if suffix == LOG_SUFFIX else None
+                    group.create_task(self._download(object_name, size_bytes, downloaded.add(path)))
+        except BaseExceptionGroup as failures:
+            downloaded.discard()
+            raise _gravest(failures) from failures
+        except BaseException:
+            downloaded.discard()
             raise
+        return downloaded
+
+    async def _download(self, object_name: str, size_bytes: int | None, path: str) -> None:
+        try:
+            found_bytes = await self._store.get_file(object_name, path)
+        except ObjectMissingError as error:
+            raise StorageError(f"records are lost: {error}, which a row names") from error
+        except ObjectStoreError as error:
+            raise StoreUnavailableError(str(error)) from error
         except OSError as error:
             raise storage_error("write", path, error) from error
+        if size_bytes is not None and found_bytes != size_bytes:
+            raise StorageError(f"{object_name} has {found_bytes} bytes instead of {size_bytes}")
+
+
+class Downloaded:
+    """Files that were written beside their places, where no other download of the same segment finds them."""
+
+    def __init__(self) -> None:
+        self._paths: list[tuple[str, str]] = []
+
+    def add(self, path: str) -> str:
+        """Add a file; return the path to write it to."""
+        coming = f"{path}.{uuid.uuid4().hex}.coming"
+        self._paths.append((coming, path))
+        return coming
+
+    def put_in_place(self) -> None:
+        """Move the files to their places, in one step. Raises StorageError."""
+        for coming, path in self._paths:
+            try:
+                os.rename(coming, path)
+            except OSError as error:
+                raise storage_error("write", path, error) from error
+
+    def discard(self) -> None:
+        """Remove the files."""
+        for coming, _ in self._paths:
+            with contextlib.suppress(OSError):
+                os.unlink(coming)
+
+
+def _gravest(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The failure that decides: one that stays, before one that may pass."""
+    found = list(failures.exceptions)
+    return next((one for one in found if not isinstance(one, StoreUnavailableError)), found[0])
 
 
 def _file(sealed: SealedSegment, suffix: str) -> str:
     return file_name(sealed.end_offset if suffix == SNAPSHOT_SUFFIX else sealed.base_offset, suffix)
-
-
-def _exists(path: str) -> bool:
-    return os.path.exists(path)
-
-
-def _remove(path: str) -> None:
-    if os.path.exists(path):
-        os.unlink(path)

@@ -28,8 +28,9 @@ TOPICS, DOCUMENTS, PLACEMENT = "topics", "documents", "placement"
 
 PREPARING: Final = 1
 PLACING: Final = 2
+SWEEPING: Final = 3
 """Advisory locks of a schema: PREPARING while tables are created, PLACING while leaders are decided and stored, so that
-no two nodes decide from the same state."""
+no two nodes decide from the same state. SWEEPING is held by the session of the node that removes objects."""
 
 _TABLES: Final = """
 CREATE TABLE cluster (

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from fencepost.broker.cluster.objects.names import SegmentName, flush_name, flush_of, segment_of
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, UnavailableError
+from fencepost.broker.cluster.postgres.schema import SWEEPING
 from fencepost.broker.cluster.postgres.session import Session
 from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows
 from fencepost.broker.cluster.tail_store import PartitionKey, StoreUnavailableError
@@ -165,6 +166,16 @@ class PostgresGarbage:
     async def close(self) -> None:
         """Close the connection."""
         await self._session.close()
+
+    async def holds_sweep(self) -> bool:
+        async def work(connection: Connection) -> bool:
+            is_held: bool = await connection.fetchval(
+                "SELECT pg_try_advisory_lock(hashtext(current_setting('search_path')), $1)", SWEEPING
+            )
+            return is_held
+
+        with answering():
+            return await self._session.run(work, repeat_for_s=REPEAT_FOR_S)
 
     async def find(self) -> int:
         async def work(connection: Connection) -> int:

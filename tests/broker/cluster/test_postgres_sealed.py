@@ -65,7 +65,7 @@ async def rows(cluster_url: str) -> AsyncIterator[Rows]:
     await prepare(database, address)
     await database.execute("INSERT INTO fences VALUES (1, 1), (2, 1)")
     await database.execute(
-        "INSERT INTO nodes SELECT one, gen_random_uuid(), 'alive', '[]', NULL, now(), now() FROM generate_series(1, 2) one"
+        "INSERT INTO nodes SELECT node_id, gen_random_uuid(), 'alive', '[]', NULL, now(), now() FROM fences"
     )
     for key in (KEY, OTHER):
         await database.execute(

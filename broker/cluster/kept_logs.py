@@ -1,0 +1,179 @@
+"""The logs that a node leads, each with what the shared store has of it.
+
+A segment of a log is known by its object in memory: compaction puts another in its place, of the same offsets perhaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from fencepost.broker.cluster.seal_plan import RolledSegment, TailOfLog
+from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows, SealedTable
+from fencepost.broker.cluster.tail_store import PartitionKey, Tenure
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.away_segments import AwaySegment, SealedSegment
+from fencepost.broker.log.checkpoints import encode_epochs
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.segment import Segment
+
+READ_TOGETHER_COUNT: Final = 500
+"""Partitions whose rows are read with one statement."""
+
+
+class KeptLog:
+    """One log that is led here.
+
+    leadership: as what this node may change its rows.
+    rows:       of its sealed segments, by base offset.
+    stored:     its segments that are in the store as they are now, with their rows.
+    """
+
+    def __init__(self, log: PartitionLog, leadership: Leadership, rows: SealedRows) -> None:
+        self.log = log
+        self.key = PartitionKey(log.topic_id, log.topic_partition.partition)
+        self.leadership = leadership
+        self.rows = {one.base_offset: one for one in rows.segments}
+        self.sealed_end = rows.sealed_end
+        self.log_start_offset = rows.log_start_offset
+        self.stored: dict[Segment, SealedSegment] = {}
+        for segment in log.segments.sealed:
+            row = self.rows.get(segment.base_offset)
+            if row is not None and _is_of(segment, row, self.end_of(segment)):
+                self.stored[segment] = row
+        log.deletable_end = self.sealed_end
+
+    @property
+    def is_led(self) -> bool:
+        """Whether the log is still open."""
+        return not self.log.is_deleted and not self.log.is_moving and not self.log.is_offline
+
+    def end_of(self, segment: Segment) -> int:
+        """Where the next segment begins."""
+        following = self.log.segments.next_base_offset(segment)
+        return self.log.log_end_offset if following is None else following
+
+    def tail(self, now_ms: int) -> TailOfLog:
+        """What of the log is not in the store as it is now."""
+        log = self.log
+        rolled = []
+        for segment in log.segments.sealed:
+            if segment not in self.stored and segment.size_bytes:
+                end_offset = self.end_of(segment)
+                is_ready = end_offset <= log.high_watermark and end_offset in log.files.snapshot_offsets
+                is_in_tail = end_offset > self.sealed_end
+                rolled.append(RolledSegment(segment.base_offset, segment.size_bytes, is_ready, is_in_tail))
+        active = log.segments.active
+        return TailOfLog(log.topic_partition, active.size_bytes, now_ms - log.segment_opened_ms, rolled)
+
+    def epochs(self, end_offset: int) -> bytes:
+        """The leader epochs up to an offset, or up to the sealed end where that is above it, as stored."""
+        return encode_epochs(self.log.epoch_starts(max(end_offset, self.sealed_end)))
+
+    def replaced(self, segment: Segment, sealed: SealedSegment) -> None:
+        """Note that a segment has been stored, in place of all rows between its offsets."""
+        for base_offset in [one for one in self.rows if sealed.base_offset <= one < sealed.end_offset]:
+            del self.rows[base_offset]
+        self.rows[sealed.base_offset] = sealed
+        self.stored[segment] = sealed
+        self.sealed_end = max(self.sealed_end, sealed.end_offset)
+        self.log.deletable_end = self.sealed_end
+
+    def forget_departed(self) -> None:
+        """Forget segments that are not part of the log any more."""
+        present = set(self.log.segments)
+        for segment in [one for one in self.stored if one not in present]:
+            del self.stored[segment]
+
+    def log_start(self) -> LogStart | None:
+        """The log's start, where it is not stored yet, or where it leaves rows without use."""
+        first_base = self.log.segments.first.base_offset
+        bound = min(first_base, self.log.log_start_offset)
+        has_garbage = any(one.end_offset <= bound and one.end_offset < self.sealed_end for one in self.rows.values())
+        if self.log.log_start_offset <= self.log_start_offset and not has_garbage:
+            return None
+        return LogStart(self.leadership, self.log.log_start_offset, first_base)
+
+    def started(self, start: LogStart) -> None:
+        """Note that a start has been stored."""
+        self.log_start_offset = max(self.log_start_offset, start.log_start_offset)
+        bound = min(start.first_base, start.log_start_offset)
+        for base_offset, one in list(self.rows.items()):
+            if one.end_offset <= bound and one.end_offset < self.sealed_end:
+                del self.rows[base_offset]
+
+
+class KeptLogs:
+    """All logs that are led here.
+
+    leader_epoch_of: the epoch in which this node leads a partition, by the placement; None if it does not.
+    """
+
+    def __init__(
+        self,
+        logs: LogDirectory,
+        table: SealedTable,
+        tenure: Tenure,
+        leader_epoch_of: Callable[[TopicPartition], int | None],
+    ) -> None:
+        self._logs = logs
+        self._table = table
+        self._tenure = tenure
+        self._leader_epoch_of = leader_epoch_of
+        self._kept: dict[TopicPartition, KeptLog] = {}
+
+    def __iter__(self) -> Iterator[KeptLog]:
+        return iter(self._kept.values())
+
+    def get(self, topic_partition: TopicPartition) -> KeptLog | None:
+        """The log of a partition, if it is still led as it was when its rows were read."""
+        kept = self._kept.get(topic_partition)
+        if kept is None or not self._is_current(kept):
+            return None
+        return kept
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Forget what is known of a log: its rows are read again."""
+        self._kept.pop(topic_partition, None)
+
+    async def refresh(self) -> None:
+        """Forget logs that are not led any more, and read the rows of those that are new. Raises
+        StoreUnavailableError."""
+        for name, kept in list(self._kept.items()):
+            if self._is_current(kept):
+                kept.forget_departed()
+            else:
+                del self._kept[name]
+        unknown = [one for one in self._logs.logs() if one.topic_partition not in self._kept and not one.is_offline]
+        for start in range(0, len(unknown), READ_TOGETHER_COUNT):
+            await self._read(unknown[start : start + READ_TOGETHER_COUNT])
+
+    async def _read(self, unknown: list[PartitionLog]) -> None:
+        led = {}
+        for log in unknown:
+            epoch = self._leader_epoch_of(log.topic_partition)
+            if epoch is not None:
+                leadership = Leadership(self._tenure.node_id, self._tenure.fence, epoch)
+                led[PartitionKey(log.topic_id, log.topic_partition.partition)] = (log, leadership)
+        found = await self._table.read(list(led))
+        for key, rows in found.items():
+            log, leadership = led[key]
+            kept = KeptLog(log, leadership, rows)
+            if self._is_current(kept):
+                self._kept[log.topic_partition] = kept
+
+    def _is_current(self, kept: KeptLog) -> bool:
+        name = kept.log.topic_partition
+        return (
+            kept.is_led
+            and self._logs.get(name) is kept.log
+            and self._tenure.fence == kept.leadership.fence
+            and self._leader_epoch_of(name) == kept.leadership.leader_epoch
+        )
+
+
+def _is_of(segment: Segment, row: SealedSegment, end_offset: int) -> bool:
+    if isinstance(segment, AwaySegment):
+        return segment.sealed.object_id == row.object_id
+    return (segment.size_bytes, end_offset) == (row.size_bytes, row.end_offset)

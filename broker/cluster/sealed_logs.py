@@ -1,0 +1,78 @@
+"""The sealed part of all logs of a node, put together for its log directory and for restoring."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from fencepost.broker.cluster.bringing import SCRATCH_BYTES, Bringing, SealedRestore
+from fencepost.broker.cluster.kept_logs import KeptLogs
+from fencepost.broker.cluster.objects.segments import SegmentObjects
+from fencepost.broker.cluster.objects.store import ObjectStore
+from fencepost.broker.cluster.seal_plan import SealLimits
+from fencepost.broker.cluster.sealed_rows import SealedTable
+from fencepost.broker.cluster.sealing import Sealing
+from fencepost.broker.cluster.tail_store import SealedPart, SealedPartition, Tenure
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.away_segments import SealedSegment
+from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.storage.disk import Disk
+
+
+class SealedLogs:
+    """What a node does with sealed segments: it is the `SealedStore` of its log directory, and the `SealedParts` of its
+    restoring.
+
+    leader_epoch_of: the epoch in which this node leads a partition, by the placement; None if it does not.
+    limits:          when segments are rolled and sealed. scratch_bytes: see `Bringing`.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        table: SealedTable,
+        *,
+        cluster_id: str,
+        disk: Disk,
+        clock: Clock,
+        tenure: Tenure,
+        leader_epoch_of: Callable[[TopicPartition], int | None],
+        limits: SealLimits = SealLimits(),  # noqa: B008  # it is immutable
+        scratch_bytes: int = SCRATCH_BYTES,
+    ) -> None:
+        self._objects = SegmentObjects(store, cluster_id)
+        self._table = table
+        self._clock = clock
+        self._tenure = tenure
+        self._leader_epoch_of = leader_epoch_of
+        self._limits = limits
+        self._scratch_bytes = scratch_bytes
+        self._restore = SealedRestore(self._objects, table, disk)
+        self.bringing: Bringing
+        self.sealing: Sealing
+
+    def attach(self, logs: LogDirectory) -> None:
+        """Take care of the logs of a directory, which was made with this as its store. Called before it is opened."""
+        kept = KeptLogs(logs, self._table, self._tenure, self._leader_epoch_of)
+        self.bringing = Bringing(logs, kept, self._objects, self._table, scratch_bytes=self._scratch_bytes)
+        self.sealing = Sealing(
+            kept, self._objects, self._table, self._clock, limits=self._limits, after_each_pass=self.bringing.make_room
+        )
+
+    def start(self) -> None:
+        """Begin to seal."""
+        self.sealing.start()
+
+    async def close(self) -> None:
+        """Stop; called before the log directory is closed."""
+        await self.sealing.close()
+        await self.bringing.close()
+
+    def bring(self, topic_partition: TopicPartition, sealed: SealedSegment) -> Awaitable[None]:
+        return self.bringing.bring(topic_partition, sealed)
+
+    async def store_log_starts(self, log_starts: dict[TopicPartition, int]) -> None:
+        await self.bringing.store_log_starts(log_starts)
+
+    async def restore(self, wanted: Mapping[TopicPartition, SealedPartition]) -> Mapping[TopicPartition, SealedPart]:
+        return await self._restore.restore(wanted)
