@@ -32,7 +32,7 @@ class ModelledObjects:
     """objects:        what is stored, by name.
     trouble:        how many of all requests fail, from 0 to 1.
     slowest_s:      requests take from 0 to this long.
-    next_put_fails: how the next put fails, whatever `trouble` says; None after it.
+    next_put_fails: how the next put fails, after `puts_until_failure` others; None after it.
     puts_count:     of those that were asked for.
     """
 
@@ -45,6 +45,7 @@ class ModelledObjects:
         self.is_refusing = False
         self.is_away = False
         self.next_put_fails: str | None = None
+        self.puts_until_failure = 0
         self.puts_count = 0
         self._chance = random.Random(0) if chance is None else chance
         self._late: set[asyncio.Task[None]] = set()
@@ -52,7 +53,11 @@ class ModelledObjects:
     async def put(self, name: str, content: bytes | bytearray | memoryview) -> None:
         self.puts_count += 1
         content = bytes(content)
-        failure, self.next_put_fails = self.next_put_fails, None
+        failure = None
+        if self.puts_until_failure:
+            self.puts_until_failure -= 1
+        else:
+            failure, self.next_put_fails = self.next_put_fails, None
         await self._travel(name)
         if failure is None and self._chance.random() < self.trouble:
             failure = self._chance.choice((LOST_REPLY, NOTHING_DONE, DONE_LATER))

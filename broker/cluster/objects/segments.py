@@ -69,20 +69,21 @@ class SegmentObjects:
         """
         name = self.name(key, sealed)
         downloaded = Downloaded()
-        wanted = [suffix for suffix in suffixes_of(has_aborted=sealed.has_aborted) if suffix in suffixes]
+        parts = []
+        for suffix in suffixes_of(has_aborted=sealed.has_aborted):
+            if suffix in suffixes:
+                path = downloaded.add(f"{directory}/{_file(sealed, suffix)}")
+                size_bytes = sealed.size_bytes if suffix == LOG_SUFFIX else None
+                parts.append(self._download(name.file(suffix, sealed.end_offset), size_bytes, path))
         try:
-            async with asyncio.TaskGroup() as group:
-                for suffix in wanted:
-                    path = f"{directory}/{_file(sealed, suffix)}"
-                    object_name = name.file(suffix, sealed.end_offset)
-                    size_bytes = sealed.size_bytes if suffix == LOG_SUFFIX else None
-                    group.create_task(self._download(object_name, size_bytes, downloaded.add(path)))
-        except BaseExceptionGroup as failures:
-            downloaded.discard()
-            raise _gravest(failures) from failures
+            ends = await asyncio.gather(*parts, return_exceptions=True)
         except BaseException:
             downloaded.discard()
             raise
+        failures = [end for end in ends if end is not None]
+        if failures:
+            downloaded.discard()
+            raise next((one for one in failures if not isinstance(one, StoreUnavailableError)), failures[0])
         return downloaded
 
     async def _download(self, object_name: str, size_bytes: int | None, path: str) -> None:
@@ -123,12 +124,6 @@ class Downloaded:
         for coming, _ in self._paths:
             with contextlib.suppress(OSError):
                 os.unlink(coming)
-
-
-def _gravest(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The failure that decides: one that stays, before one that may pass."""
-    found = list(failures.exceptions)
-    return next((one for one in found if not isinstance(one, StoreUnavailableError)), found[0])
 
 
 def _file(sealed: SealedSegment, suffix: str) -> str:

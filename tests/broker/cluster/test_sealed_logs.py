@@ -1,0 +1,374 @@
+"""Logs of nodes whose sealed segments are objects: sealed, taken over, read, compacted, deleted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fencepost.broker.cluster import bringing, sealing
+from fencepost.broker.cluster.objects import sweep
+from fencepost.broker.cluster.objects.checking import check_cluster
+from fencepost.broker.cluster.objects.segments import SegmentObjects
+from fencepost.broker.cluster.postgres.connections import parse_address
+from fencepost.broker.cluster.seal_plan import SealLimits
+from fencepost.broker.log.cleaner import LogCleaning, dirty_range
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_types import Isolation
+from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.errors import ErrorCode
+from tests.broker.cluster.sealed_world import SealedCluster, SealedWorld, content
+from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+from tests.support.log_world import ORDERS
+from tests.support.modelled_objects import ModelledObjects
+
+COMPACTED = LogConfig(segment_bytes=600, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
+
+
+@pytest.fixture
+def store() -> ModelledObjects:
+    return ModelledObjects(random.Random(1))
+
+
+@pytest.fixture
+async def cluster(cluster_url: str, store: ModelledObjects, tmp_path: Path) -> AsyncIterator[SealedCluster]:
+    made = await SealedCluster.found(parse_address(cluster_url), store, str(tmp_path))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def node(cluster: SealedCluster) -> SealedWorld:
+    world = await cluster.start()
+    await world.take_over()
+    return world
+
+
+async def test_rolled_segments_become_objects_and_leave_the_tail(
+    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects
+) -> None:
+    await node.write(20)
+    await node.seal_all()
+    assert sorted({name.rsplit(".", 1)[1] for name in store.objects}) == ["index", "log", "snapshot", "timeindex"]
+    logs = [name for name in store.objects if name.endswith(".log")]
+    assert len(logs) == len(node.orders.segments.sealed) > 2
+    active = node.orders.segments.active
+    assert await cluster.database.fetchval("SELECT min(base_offset) FROM tail") == active.base_offset
+    assert await cluster.database.fetchval("SELECT sealed_end FROM partitions") == active.base_offset
+    await cluster.check()
+
+
+async def test_a_node_that_takes_over_has_everything_and_brings_what_is_read(
+    node: SealedWorld, cluster: SealedCluster
+) -> None:
+    await node.write(20)
+    before = await content(node.orders)
+    await node.seal_all()
+    other = await cluster.start()
+    log = await other.take_over()
+    assert (log.log_start_offset, log.high_watermark) == (0, 20)
+    assert log.end_offset_for_leader_epoch(1) == node.orders.end_offset_for_leader_epoch(1)
+    assert other.away == [segment.base_offset for segment in node.orders.segments.sealed]
+    assert await content(log) == before
+    assert other.away == []
+    assert other.sealed.bringing.brought_count == len(node.orders.segments.sealed)
+
+
+async def test_a_former_leader_seals_nothing(node: SealedWorld, cluster: SealedCluster) -> None:
+    await node.write(20)
+    other = await cluster.start()
+    leads_in = node.leads_in
+    await other.take_over()
+    node.leads_in = leads_in  # it does not know it yet
+    assert await node.sealed.sealing.seal_once() == 0
+    assert await cluster.database.fetchval("SELECT count(*) FROM segments") == 0
+    await cluster.check()
+
+
+async def test_producers_and_transactions_go_on_after_a_take_over_from_sealed_segments(
+    node: SealedWorld, cluster: SealedCluster
+) -> None:
+    log = node.orders
+    for sequence in range(12):
+        node.append(b"x" * 150, producer_id=3, producer_epoch=0, base_sequence=sequence)
+    node.append(b"aborted" * 10, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    for _ in range(6):
+        node.append(b"plain" * 30)
+    assert node.end_transaction(7, 1, committed=False) is ErrorCode.NONE
+    node.append(b"open" * 10, producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True)
+    await node.write(6)
+    committed = await content(log, Isolation.READ_COMMITTED)
+    await node.seal_all()
+    assert len(log.segments.sealed) > 3
+    other = await cluster.start()
+    taken = await other.take_over()
+    assert await content(taken, Isolation.READ_COMMITTED) == committed
+    assert taken.last_stable_offset == log.last_stable_offset < taken.high_watermark
+    again = other.append(b"x" * 150, producer_id=3, producer_epoch=0, base_sequence=11)
+    assert again.is_duplicate
+    assert again.base_offset == 11
+    assert other.end_transaction(8, 1, committed=True) is ErrorCode.NONE
+    await taken.flushed()
+    assert taken.last_stable_offset == taken.high_watermark
+
+
+async def test_a_log_is_rolled_when_its_segment_is_large_and_when_tails_are_too_much(cluster: SealedCluster) -> None:
+    cluster.limits = SealLimits(segment_bytes=2_000, tail_budget_bytes=10**9)
+    node = await cluster.start(LogConfig())
+    await node.take_over()
+    await node.write(10)
+    assert await node.sealed.sealing.seal_once() == 0
+    await node.write(10)
+    await node.sealed.sealing.seal_once()
+    assert len(node.orders.segments) == 2
+    await node.orders.flushed()
+    await node.write(1)
+    assert await node.sealed.sealing.seal_once() == 1
+    node.sealed.sealing.limits = SealLimits(tail_budget_bytes=100)
+    await node.seal_all()
+    await node.orders.flushed()
+    assert node.orders.segments.active.size_bytes == 0
+
+
+@pytest.mark.parametrize("failing", range(4))
+@pytest.mark.parametrize("failure", ["lost reply", "nothing done", "done later"])
+async def test_an_upload_that_fails_is_made_again_with_other_names(
+    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects, failing: int, failure: str
+) -> None:
+    await node.write(8)
+    store.puts_until_failure = failing
+    store.next_put_fails = failure
+    assert await node.sealed.sealing.seal_once() == 0
+    node.sealed.sealing._rests.clear()
+    await node.seal_all()
+    assert await cluster.database.fetchval("SELECT count(*) FROM segments") == len(node.orders.segments.sealed)
+    await cluster.check()
+    other = await cluster.start()
+    assert len(await content(await other.take_over())) == 8
+
+
+async def test_a_log_whose_segment_cannot_be_sealed_rests(
+    node: SealedWorld, store: ModelledObjects, cluster: SealedCluster
+) -> None:
+    await node.write(8)
+    store.is_refusing = True
+    assert await node.sealed.sealing.seal_once() == 0
+    asked = store.puts_count
+    assert await node.sealed.sealing.seal_once() == 0
+    assert store.puts_count == asked
+    await node.write(4)
+    assert len(await content(node.orders)) == 12, "the log goes on"
+
+
+async def test_retention_deletes_only_what_is_sealed_and_its_objects_are_removed(
+    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects
+) -> None:
+    await node.write(20)
+    node.orders.config = LogConfig(segment_bytes=600, retention_bytes=1)
+    node.orders.sweep(node.clock.now_ms())
+    assert node.orders.log_start_offset == 0, "nothing is sealed yet"
+    await node.seal_all()
+    node.orders.sweep(node.clock.now_ms())
+    start = node.orders.log_start_offset
+    assert start > 10
+    await node.sealed.sealing.seal_once()
+    assert await node.sweep.remove_garbage() > 8
+    await cluster.check()
+    left = {int(name.rsplit("/", 1)[1][:20]) for name in store.objects if name.endswith(".log")}
+    assert len(left) == 1, "the last one has the state of the producers"
+    other = await cluster.start()
+    log = await other.take_over()
+    assert (log.log_start_offset, log.log_end_offset) == (start, 20)
+    assert other.away == []
+
+
+async def test_deleted_records_stay_deleted_after_a_take_over(node: SealedWorld, cluster: SealedCluster) -> None:
+    await node.write(20)
+    await node.seal_all()
+    assert await node.logs.delete_records({ORDERS: 13}) == {ORDERS: ErrorCode.NONE}
+    other = await cluster.start()
+    log = await other.take_over()
+    assert log.log_start_offset == 13
+    assert (await content(log))[0][0] in range(11, 14)
+    await cluster.check()
+
+
+async def test_all_records_deleted_and_then_taken_over_twice(node: SealedWorld, cluster: SealedCluster) -> None:
+    await node.write(20)
+    node.orders.roll(node.clock.now_ms())
+    await node.orders.flushed()
+    await node.seal_all()
+    assert await node.logs.delete_records({ORDERS: -1}) == {ORDERS: ErrorCode.NONE}
+    node.orders.sweep(node.clock.now_ms())
+    await node.seal_all()
+    for _ in range(2):
+        other = await cluster.start()
+        log = await other.take_over()
+        assert (log.log_start_offset, log.log_end_offset) == (20, 20)
+    assert other.append(b"next").base_offset == 20
+    await cluster.check()
+
+
+async def test_compaction_swaps_rows_and_the_old_objects_become_garbage(
+    cluster: SealedCluster, store: ModelledObjects
+) -> None:
+    node = await cluster.start(COMPACTED)
+    log = await node.take_over()
+    await node.write(30)
+    await node.seal_all()
+    sealed_end = await cluster.database.fetchval("SELECT sealed_end FROM partitions")
+    await LogCleaning(log, dirty_range(log, 0, node.clock.now_ms()), now_ms=node.clock.now_ms()).run()
+    before = await content(log)
+    assert len(before) < 15
+    await node.seal_all()
+    assert await cluster.database.fetchval("SELECT sealed_end FROM partitions") == sealed_end
+    assert await node.sweep.remove_garbage() > 0
+    await cluster.check()
+    other = await cluster.start(COMPACTED)
+    assert await content(await other.take_over()) == before
+
+
+async def test_a_log_that_was_compacted_and_not_yet_stored_so_is_taken_over_as_it_was(cluster: SealedCluster) -> None:
+    node = await cluster.start(COMPACTED)
+    log = await node.take_over()
+    await node.write(30)
+    await node.seal_all()
+    whole = await content(log)
+    await LogCleaning(log, dirty_range(log, 0, node.clock.now_ms()), now_ms=node.clock.now_ms()).run()
+    other = await cluster.start(COMPACTED)
+    taken = await other.take_over()
+    assert await content(taken) == whole
+    await cluster.check()
+
+
+async def test_what_was_read_least_is_sent_away_and_comes_again(cluster: SealedCluster) -> None:
+    cluster.scratch_bytes = 1_500
+    node = await cluster.start()
+    await node.take_over()
+    await node.write(30)
+    before = await content(node.orders)
+    await node.seal_all()
+    here = [one for one in node.orders.segments.sealed if one.base_offset not in node.away]
+    assert sum(one.size_bytes for one in here) <= 1_500
+    assert node.away
+    assert await content(node.orders) == before
+    await node.sealed.sealing.seal_once()
+    assert node.away
+    assert not node.orders.is_offline
+
+
+async def test_large_flushes_are_objects_until_they_are_sealed(cluster: SealedCluster, store: ModelledObjects) -> None:
+    cluster.inline_max_bytes = 50
+    node = await cluster.start()
+    await node.take_over()
+    await node.write(20)
+    flushes = [name for name in store.objects if "/tail/" in name]
+    assert flushes
+    await cluster.check()
+    other = await cluster.start()
+    log = await other.take_over()
+    assert len(await content(log)) == 20
+    await other.seal_all()
+    log.roll(other.clock.now_ms())
+    await log.flushed()
+    await other.seal_all()
+    await other.sweep.remove_garbage()
+    assert not any("/tail/" in name for name in store.objects)
+    await cluster.check()
+
+
+async def test_orphans_are_removed_once_they_are_old(
+    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects
+) -> None:
+    await node.write(20)
+    await node.seal_all()
+    store.now_ms = await node.garbage.now_ms()
+    store.next_put_fails = "lost reply"
+    await node.write(20)
+    await node.sealed.sealing.seal_once()
+    await node.uploads.put([b"never committed"])
+    assert await node.sweep.find_orphans() == 0, "they are young"
+    for name in store.put_ms:
+        store.put_ms[name] -= 2 * 3600 * 1000
+    assert await node.sweep.find_orphans() >= 2
+    await node.sweep.remove_garbage()
+    await cluster.check()
+    node.sealed.sealing._rests.clear()
+    await node.seal_all()
+    assert len(await content(node.orders)) == 40
+
+
+async def test_one_node_sweeps(node: SealedWorld, cluster: SealedCluster) -> None:
+    other = await cluster.start()
+    assert await node.garbage.holds_sweep()
+    assert not await other.garbage.holds_sweep()
+    await node.garbage.close()
+    assert await other.garbage.holds_sweep()
+
+
+async def test_a_missing_object_is_reported_by_the_check_and_by_a_take_over(
+    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects
+) -> None:
+    await node.write(20)
+    await node.seal_all()
+    last = max(name for name in store.objects if name.endswith(".snapshot"))
+    del store.objects[last]
+    report = await check_cluster(cluster.database, store, "a-cluster")
+    assert len(report.problems) == 1
+    assert last in report.problems[0]
+    other = await cluster.start()
+    with pytest.raises(StorageError, match="records are lost"):
+        await other.take_over()
+
+
+# Unforeseen exceptions
+
+
+@plants(sealing.SEALING)
+@unforeseen
+async def test_a_pass_that_fails_is_not_the_last(
+    node: SealedWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "INTERVAL_S", 0.005)
+    passes: list[int] = []
+    monkeypatch.setattr(node.sealed.sealing, "_roll", lambda *_: None)
+    monkeypatch.setattr(node.sealed.sealing, "store_log_starts", raising(error, times=1, then=lambda: _note(passes)))
+    with logged(sealing.SEALING):
+        node.sealed.start()
+        await until(lambda: len(passes) > 1)
+
+
+async def _note(calls: list[int]) -> None:
+    calls.append(1)
+
+
+@plants(bringing.BRINGING)
+@unforeseen
+async def test_a_segment_that_could_not_be_brought_is_brought_when_it_is_read_again(
+    node: SealedWorld, cluster: SealedCluster, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.write(20)
+    await node.seal_all()
+    other = await cluster.start()
+    log = await other.take_over()
+    download = SegmentObjects.download
+    failing = raising(error, times=1, then=lambda *arguments, **named: download(*arguments, **named))
+    with monkeypatch.context() as patch, logged(bringing.BRINGING, ORDERS):
+        patch.setattr(SegmentObjects, "download", lambda *arguments, **named: failing(*arguments, **named))
+        assert len(await content(log)) == 20
+
+
+@plants(sweep.SWEEP)
+@unforeseen
+async def test_a_sweep_that_fails_is_not_the_last(
+    node: SealedWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "INTERVAL_S", 0.005)
+    swept: list[int] = []
+    monkeypatch.setattr(node.sweep, "remove_garbage", raising(error, times=1, then=lambda: _note(swept)))
+    with logged(sweep.SWEEP):
+        node.sweep.start()
+        await until(lambda: len(swept) > 1)
+    await node.sweep.close()
