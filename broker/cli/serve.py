@@ -90,9 +90,16 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers, as_process: OneOfSeve
         log.warning("settings_warning", reason=warning)
     stopping = asyncio.Event()
     beating = None if as_process is None else HEARTBEATS.start_retrying(as_process.beat)
-    parts = {} if as_process is None else as_process.parts(loaded.settings)
-    node = Node(loaded.settings, loggers=loggers, **parts)
-    _stop_at_signals(loop, node, stopping, is_one_of_several=as_process is not None)
+    settings, parts = loaded.settings, {}
+    if as_process is not None:
+        parts = as_process.parts(settings)
+    elif settings.fencepost_cluster_url is not None:
+        # Imported here: most brokers are no part of a cluster of machines.
+        from fencepost.broker.cluster.machine import join_cluster
+
+        settings, parts = await join_cluster(settings)
+    node = Node(settings, loggers=loggers, **parts)
+    _stop_at_signals(loop, node, stopping, is_one_of_several=bool(parts))
     loop.add_signal_handler(signal.SIGHUP, node.reload_certificates)
     node.on_failed = stopping.set
     await node.start()
@@ -104,7 +111,7 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers, as_process: OneOfSeve
     if as_process is not None:
         as_process.ready(node)
     else:
-        _print_ready(node, loaded.settings)
+        _print_ready(node, settings)
         notify(READY)
     loading = HEAP_FREEZE.start(_freeze_when_loaded(node))
     try:

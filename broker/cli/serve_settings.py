@@ -21,6 +21,8 @@ def load(
     log_format: str | None,
     log_level: str | None,
     processes: int | None = None,
+    cluster: str | None = None,
+    objects: str | None = None,
 ) -> LoadedSettings:
     """Load the settings; the options are those of the command. Exits the process if they are wrong."""
     given = {
@@ -29,6 +31,8 @@ def load(
         ("fencepost.log.format", "--log-format"): log_format,
         ("fencepost.log.level", "--log-level"): log_level,
         ("fencepost.processes", "--processes"): None if processes is None else str(processes),
+        ("fencepost.cluster.url", "--cluster"): cluster,
+        ("fencepost.cluster.objects", "--objects"): objects,
     }
     try:
         return load_settings(

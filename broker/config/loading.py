@@ -248,6 +248,13 @@ def _check_together(settings: Settings) -> list[str]:
             f"{settings.origins['fencepost.check.back.resolvers']}: fencepost.check.back.resolvers needs "
             "transaction.two.phase.commit.enable=true: else time would abort what a source has committed"
         )
+    if (settings.fencepost_cluster_url is None) != (settings.fencepost_cluster_objects is None):
+        problems.append(
+            "fencepost.cluster.url (--cluster) and fencepost.cluster.objects (--objects) belong together: a cluster "
+            "keeps the ends of its logs in PostgreSQL, and the rest in an object store"
+        )
+    if settings.fencepost_cluster_lease_renewal_ms * 3 > settings.fencepost_cluster_lease_ms:
+        problems.append("fencepost.cluster.lease.renewal.ms must be at most a third of fencepost.cluster.lease.ms")
     if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
         problems.append("group.min.session.timeout.ms must not be larger than group.max.session.timeout.ms")
     if settings.log_cleaner_min_compaction_lag_ms > settings.log_cleaner_max_compaction_lag_ms:

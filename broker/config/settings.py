@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fencepost.broker.config.cluster_settings import ClusterSettings
 from fencepost.broker.config.security_table import MECHANISMS, AuthenticationSettings, EncryptionSettings
 from fencepost.broker.config.setting import Scope, Setting, declared_settings
 from fencepost.broker.config.table import (
@@ -106,6 +107,7 @@ class Settings(
     TopicSettings,
     AuthenticationSettings,
     EncryptionSettings,
+    ClusterSettings,
     HttpSettings,
     ConnectionSettings,
     ServerSettings,

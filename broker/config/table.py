@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fencepost.broker.config.cluster_settings import ClusterSettings
 from fencepost.broker.config.security_table import AuthenticationSettings, EncryptionSettings
 from fencepost.broker.config.setting import (
     MAX_INT32,
@@ -754,6 +755,7 @@ SECTIONS: tuple[type, ...] = (
     EncryptionSettings,
     AuthenticationSettings,
     HttpSettings,
+    ClusterSettings,
     TopicSettings,
     LogSettings,
     TransactionSettings,

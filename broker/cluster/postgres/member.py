@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 from uuid import uuid4
 
 from fencepost.broker.cluster.drain import Drain
@@ -25,6 +25,7 @@ from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk, StorageError
 
 log = get_logger(__name__)
@@ -40,6 +41,27 @@ START_PAUSE_S: Final = 0.2
 """Between attempts to start while another process has the node id: its lease may be running out."""
 
 
+class Engine(Protocol):
+    """What keeps the logs of a member beyond its own life.
+
+    shared_log: commits their flushes; None where they have none, as in tests of leases alone.
+    """
+
+    shared_log: SharedLog | None
+
+    def arrivals(self, disk: Disk) -> Arrivals:
+        """Make what restores logs that this node begins to lead."""
+        ...
+
+    async def begin(self) -> None:
+        """Forget what an earlier process has left here, before anything is led. Raises StorageError."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections, after all logs are closed."""
+        ...
+
+
 class PostgresMember:
     """The membership of one broker, for `Membership`; also what it may do now, for the log of its flushes.
 
@@ -47,6 +69,7 @@ class PostgresMember:
     lease:      until when it may answer as a leader.
     on_started: called after each start with its fence, before anything is led in this incarnation.
     renew_interval_s: between renewals; a fraction of the store's lease_s.
+    make_engine: makes what keeps the logs of this member.
     """
 
     def __init__(
@@ -55,7 +78,7 @@ class PostgresMember:
         node_id: NodeId,
         *,
         renew_interval_s: float,
-        make_arrivals: Callable[[LeasePlacement, Disk], Arrivals],
+        make_engine: Callable[[PostgresMember], Engine],
     ) -> None:
         self.node_id = node_id
         self.fence = 0
@@ -65,7 +88,6 @@ class PostgresMember:
         self.on_started: list[Callable[[], None]] = []
         self._store = store
         self._renew_interval_s = renew_interval_s
-        self._make_arrivals = make_arrivals
         self._endpoints: Endpoints = {}
         self._has_resigned = asyncio.Event()
         self._lost: Sequence[NodeId] = ()
@@ -73,9 +95,14 @@ class PostgresMember:
         self._takes_over_from_s = 0.0
         self._renewing: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._engine = make_engine(self)
+
+    @property
+    def shared_log(self) -> SharedLog | None:
+        return self._engine.shared_log
 
     def arrivals(self, disk: Disk) -> Arrivals:
-        return self._make_arrivals(self.placement, disk)
+        return self._engine.arrivals(disk)
 
     @property
     def leader_choices(self) -> LeasePlacement:
@@ -102,6 +129,7 @@ class PostgresMember:
     async def join(self, endpoints: Endpoints, *, between_nodes: str, is_drained: Callable[[], bool]) -> None:
         self.drain.is_drained = is_drained
         self._endpoints = endpoints
+        await self._engine.begin()
         self.placement.between_nodes = between_nodes
         await self._start(takes_own_lease=True)
         self.placement.follow()
@@ -153,6 +181,7 @@ class PostgresMember:
             # Another node takes over when the lease is over.
             log.error("clean_stop_not_recorded", node=self.node_id, reason=str(error))  # noqa: TRY400
         self.lease.lost()
+        await self._engine.close()
 
     # The lease
 

@@ -16,12 +16,15 @@ from fencepost.broker.cluster.postgres import member as member_module
 from fencepost.broker.cluster.postgres.connections import UnavailableError, parse_address
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore
 from fencepost.broker.cluster.postgres.member import IDENTITY, KEEPING, RENEWING, PostgresMember
+from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.supervision import CURRENT, Supervisor
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.storage.disk import Disk
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.captured_events import capture_logs
 from tests.support.postgres import PostgresServer
@@ -30,6 +33,19 @@ ORDERS = TopicMetadata("orders", b"o" * 16, 12)
 NAMES = ORDERS.partitions()
 LEASE_S = 2.0
 RENEW_S = 0.1
+
+
+class NoEngine:
+    """Keeps nothing: these members have no logs."""
+
+    shared_log: SharedLog | None = None
+
+    def arrivals(self, disk: Disk) -> Arrivals:
+        raise AssertionError("there are no logs")
+
+    async def begin(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class ClosingTopics:
@@ -51,7 +67,7 @@ class Machine:
     def __init__(self, url: str, node_id: int) -> None:
         self.store = PostgresLeaseStore(parse_address(url), lease_s=LEASE_S)
         self.member = PostgresMember(
-            self.store, node_id, renew_interval_s=RENEW_S, make_arrivals=lambda _placement, _disk: cast("Any", None)
+            self.store, node_id, renew_interval_s=RENEW_S, make_engine=lambda _member: NoEngine()
         )
         self.node_id = node_id
         self.fences: list[int] = []

@@ -1,0 +1,47 @@
+"""Settings of a broker that is one of several machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost.broker.config.password import Password
+from fencepost.broker.config.setting import SettingType, at_least, between, declare
+
+INT, PASSWORD = SettingType.INT, SettingType.PASSWORD
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class ClusterSettings:
+    """Cluster of machines"""
+
+    fencepost_cluster_url: Password | None = declare(
+        PASSWORD,
+        None,
+        "The PostgreSQL of a cluster of machines: `postgresql://user@host:5432/database`, also several hosts, of which "
+        "the one that accepts writes is used. All brokers with the same URL are one cluster. It holds who leads what, "
+        "the metadata and the ends of all logs. The password is best kept in `~/.pgpass` or `PGPASSWORD`. "
+        "`search_path=name` in the URL names the schema, else it is `fencepost`. Unset: the broker is alone. It needs "
+        "`pip install 'fencepost[cluster]'`.",
+    )
+    fencepost_cluster_objects: Password | None = declare(
+        PASSWORD,
+        None,
+        "The object store of a cluster of machines: `s3://bucket/prefix`, with `?endpoint=https://host:port` for a "
+        "server other than Amazon's. Keys are best kept in `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.",
+    )
+    fencepost_cluster_lease_ms: int = declare(
+        INT,
+        3_000,
+        "How long a broker of a cluster of machines may be silent before others take over what it leads, by the clock "
+        "of PostgreSQL. The same on all brokers.",
+        between(1_000, 60_000),
+    )
+    fencepost_cluster_lease_renewal_ms: int = declare(
+        INT, 1_000, "How often a broker renews its lease; at most a third of it.", between(50, 20_000)
+    )
+    fencepost_cluster_inline_max_bytes: int = declare(
+        INT,
+        256 * 1024,
+        "The largest flush whose bytes go into rows of PostgreSQL; larger ones go into an object, which rows refer to.",
+        at_least(0),
+    )
