@@ -8,8 +8,7 @@ of committed records look into the indexes of later segments, too.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
-from typing import NamedTuple, NoReturn, Protocol
-from uuid import UUID
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.batch_scan import ScannedBatch
@@ -21,6 +20,9 @@ from fencepost.broker.log.segment_files import SegmentFiles
 from fencepost.broker.log.segment_indexes import SegmentIndexes
 from fencepost.broker.log.time_index import TimeIndex
 from fencepost.broker.storage.disk import LogFile
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 
 class SealedSegment(NamedTuple):
