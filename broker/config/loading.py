@@ -253,6 +253,11 @@ def _check_together(settings: Settings) -> list[str]:
             "fencepost.cluster.url (--cluster) and fencepost.cluster.objects (--objects) belong together: a cluster "
             "keeps the ends of its logs in PostgreSQL, and the rest in an object store"
         )
+    if settings.fencepost_cluster_url is not None and settings.fencepost_processes:
+        problems.append(
+            "fencepost.processes (--processes) and fencepost.cluster.url (--cluster) exclude each other: start one "
+            "broker of the cluster per process"
+        )
     if settings.fencepost_cluster_lease_renewal_ms * 3 > settings.fencepost_cluster_lease_ms:
         problems.append("fencepost.cluster.lease.renewal.ms must be at most a third of fencepost.cluster.lease.ms")
     if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:

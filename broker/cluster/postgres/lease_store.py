@@ -262,13 +262,15 @@ class PostgresLeaseStore(PostgresMetadataStore):
     async def move(self, moves: Mapping[Move, LeftOff], *, fence: int) -> list[Placed]:
         """Store planned moves of partitions whose logs this node has flushed and closed, under its fence.
 
-        Returns those that were not out of date. Raises DeposedError, StorageError.
+        Returns those that were carried out; a log that was not flushed whole does not move, as a flush of it may be on
+        its way. Raises DeposedError, StorageError.
         """
         done: list[Placed] = []
+        closed = [move for move, left_off in moves.items() if left_off.was_closed]
 
         async def store(connection: Connection) -> list[Placed]:
             await lock(connection, PLACING)
-            source = next(iter(moves)).source
+            source = closed[0].source
             is_fence = await connection.fetchval(
                 "SELECT true FROM fences WHERE node_id = $1 AND fence = $2 FOR SHARE", source, fence
             )
@@ -277,12 +279,12 @@ class PostgresLeaseStore(PostgresMetadataStore):
             table = (await read_leases(connection)).table
             # An earlier attempt, whose answer was lost, may have stored some.
             stored = [one for one in done if _is_placed(table.partitions.get(one.topic_partition), one)]
-            decided = [placed for move in moves if (placed := decide_move(table, move)) is not None]
+            decided = [placed for move in closed if (placed := decide_move(table, move)) is not None]
             await write_placed(connection, table, decided)
             done[:] = stored + decided
             return done
 
-        return await self.session.transaction(store) if moves else []
+        return await self.session.transaction(store) if closed else []
 
     async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
         """Record the nodes that should lead partitions; their leaders move them. None: the one by rendezvous hash.

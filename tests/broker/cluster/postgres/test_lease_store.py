@@ -22,6 +22,7 @@ from fencepost.broker.metadata.image import TopicMetadata
 ORDERS = TopicMetadata("orders", b"o" * 16, 8)
 NAMES = ORDERS.partitions()
 LEASE_S = 30.0
+CLOSED = LeftOff(was_closed=True)
 
 FLUSH = """
 WITH fenced AS (SELECT FROM fences WHERE node_id = $1 AND fence = $2 FOR SHARE)
@@ -231,12 +232,13 @@ async def test_a_move_is_stored_once_under_the_fence_of_the_node_that_leads(
         return result
 
     monkeypatch.setattr(one.store.session, "_run_once", once)
-    (placed,) = await one.store.move({move: LeftOff()}, fence=one.fence)
+    (placed,) = await one.store.move({move: CLOSED}, fence=one.fence)
     assert (placed.leader, placed.epoch) == (2, 1)
     assert (await two.leaders())[name] == (2, 1)
-    assert await one.store.move({move: LeftOff()}, fence=one.fence) == [], "out of date"
+    assert await one.store.move({move: CLOSED}, fence=one.fence) == [], "out of date"
+    assert await two.store.move({Move(name, 2, 1, 1): LeftOff()}, fence=two.fence) == [], "a flush may be on its way"
     with pytest.raises(DeposedError):
-        await one.store.move({Move(name, 2, 1, 1): LeftOff()}, fence=two.fence - 1)
+        await one.store.move({Move(name, 2, 1, 1): CLOSED}, fence=two.fence - 1)
 
 
 async def test_a_node_that_leaves_is_followed_at_once(three: list[Node]) -> None:
@@ -307,3 +309,12 @@ async def test_the_clocks_of_the_brokers_do_not_matter(three: list[Node], monkey
         monkeypatch.setattr(time, "time", lambda jump_s=jump_s: real() + jump_s)
         assert (await three[0].store.renew(1)).lost == ()
         assert not await three[0].store.take_over(2)
+
+
+async def test_an_administrator_chooses_who_leads(three: list[Node]) -> None:
+    one, _, _ = three
+    await one.store.choose({NAMES[0]: 2, NAMES[1]: None, TopicPartition("unknown", 0): 1})
+    table = (await one.store.load_leases()).table
+    assert [table.partitions[name].wanted for name in NAMES[:2]] == [2, None]
+    since_ms = (await one.store.load_leases()).since_ms
+    assert all(abs(time.time() * 1000 - since_ms[node_id]) < 60_000 for node_id in (1, 2, 3))

@@ -58,7 +58,7 @@ class ClosingTopics:
     async def hand_over(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeftOff]:
         assert not any(self._placement.is_local(name) for name in names)
         self.closed += names
-        return {}
+        return {name: LeftOff(was_closed=True) for name in names}
 
 
 class Machine:
@@ -70,6 +70,7 @@ class Machine:
             self.store, node_id, renew_interval_s=RENEW_S, make_engine=lambda _member: NoEngine()
         )
         self.node_id = node_id
+        self.is_drained = False
         self.fences: list[int] = []
         self.member.on_started.append(lambda: self.fences.append(self.member.fence))
         self.changes: list[tuple[TopicPartition, bool]] = []
@@ -80,7 +81,8 @@ class Machine:
 
     async def start(self) -> None:
         await self.store.open()
-        await self.member.join({"CLIENTS": ("10.0.0.1", 9000 + self.node_id)}, between_nodes="CLIENTS", is_drained=bool)
+        endpoints = {"CLIENTS": ("10.0.0.1", 9000 + self.node_id)}
+        await self.member.join(endpoints, between_nodes="CLIENTS", is_drained=lambda: self.is_drained)
         self.member.keep(cast("Topics", self.topics))
 
     async def stop(self) -> None:
@@ -251,6 +253,23 @@ async def test_the_clocks_of_the_machines_do_not_matter(three: list[Machine], mo
     await asyncio.sleep(1.2 * LEASE_S)
     assert [len(machine.fences) for machine in three] == [1, 1, 1]
     assert led(three) == NAMES
+
+
+async def test_a_node_that_is_drained_hands_all_over_and_takes_it_back(three: list[Machine]) -> None:
+    one, two, last = three
+    two.is_drained = True
+    await until(lambda: two.led() == [] and led([one, last]) == NAMES)
+    assert sorted(two.topics.closed) == sorted(set(NAMES) & set(two.topics.closed))
+    assert two.member.is_held()
+    two.is_drained = False
+    await until(lambda: two.led() and led(three) == NAMES)
+
+
+async def test_a_node_hands_all_over_before_it_stops(three: list[Machine]) -> None:
+    one, two, last = three
+    await two.member.hand_all_over(within_s=10)
+    assert two.led() == []
+    await until(lambda: led([one, last]) == NAMES)
 
 
 # What was not foreseen
