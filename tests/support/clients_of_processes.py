@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -98,10 +98,12 @@ def read(bootstrap: str) -> dict[str, list[int]]:
 class Transactions:
     """Producers that commit four of five transactions, each with a value in three partitions, until they are stopped.
 
+    settings: of the producers, beside what they need.
     committed, aborted: the values of transactions whose end was confirmed. unknown: of those whose end was not.
     """
 
-    def __init__(self, bootstrap: str, count: int) -> None:
+    def __init__(self, bootstrap: str, count: int, settings: Mapping[str, object] | None = None) -> None:
+        self._settings = settings or {}
         self.committed: set[str] = set()
         self.aborted: set[str] = set()
         self.unknown: set[str] = set()
@@ -119,7 +121,9 @@ class Transactions:
     def _run(self, number: int) -> None:
         chance, count = random.Random(number), 0
         while not self._stopping.is_set():
-            producer = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": f"id-{number}"})
+            producer = Producer(
+                {"bootstrap.servers": self._bootstrap, "transactional.id": f"id-{number}", **self._settings}
+            )
             try:
                 producer.init_transactions(PATIENCE_S)
                 while not self._stopping.is_set():
