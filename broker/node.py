@@ -256,12 +256,10 @@ class Node:
         if self._is_disk_local:
             make_data_directory(self.data_directory)
         membership = self._membership
-        logs = LogDirectory(
-            self.data_directory,
-            disk=self._disk,
-            clock=clock,
-            files_move=membership is not None,
-            shared_log=None if membership is None else membership.shared_log,
+        logs = (
+            LogDirectory(self.data_directory, disk=self._disk, clock=clock)
+            if membership is None
+            else membership.make_logs(self.data_directory, self._disk, clock)
         )
         cleanup.push_async_callback(self._store.close)
         await self._store.open()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from fencepost.broker.cluster.lease_placement import LeasePlacement
@@ -18,23 +17,37 @@ from fencepost.broker.cluster.objects.flush_objects import FlushUploads
 from fencepost.broker.cluster.objects.location import ObjectLocation, UnusableLocationError, read_location
 from fencepost.broker.cluster.objects.s3 import S3Objects
 from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError
+from fencepost.broker.cluster.objects.sweep import ObjectSweep
 from fencepost.broker.cluster.postgres.connections import PostgresAddress, parse_address
 from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore
 from fencepost.broker.cluster.postgres.member import PostgresMember
+from fencepost.broker.cluster.postgres.sealed import PostgresGarbage, PostgresSealed
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.restoring import Restoring
 from fencepost.broker.cluster.scratch import ScratchDisk, empty_scratch
+from fencepost.broker.cluster.seal_plan import SealLimits
+from fencepost.broker.cluster.sealed_logs import SealedLogs
 from fencepost.broker.cluster.tail_log import TailLog
-from fencepost.broker.cluster.tail_store import SealedPart, SealedPartition
 from fencepost.broker.config import Settings, parse_listeners
 from fencepost.broker.config.password import Password
+from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.log_directory import LOCK_FILE
+from fencepost.broker.log.log_directory import LOCK_FILE, LogDirectory
 from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk, StorageError
 
 log = get_logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterObjects:
+    """The object store of a cluster, for two purposes."""
+
+    cluster_id: str
+    _: dataclasses.KW_ONLY
+    of_flushes: ObjectStore
+    in_background: ObjectStore
 
 
 async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
@@ -44,7 +57,7 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     user.
     """
     address, location = _locations(settings)
-    objects = await _open_objects(location)
+    await _check_objects(location)
     lease_s = settings.fencepost_cluster_lease_ms / 1000
     founding = PostgresLeaseStore(address, lease_s=lease_s)
     await founding.open()
@@ -55,14 +68,14 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
             settings = dataclasses.replace(settings, node_id=node_id)
     finally:
         await founding.close()
+    # Flushes have requests of their own, so that seals do not hold them up.
+    objects = ClusterObjects(cluster_id, of_flushes=S3Objects(location), in_background=S3Objects(location))
     store = PostgresLeaseStore(address, lease_s=lease_s)
     member = PostgresMember(
         store,
         settings.node_id,
         renew_interval_s=settings.fencepost_cluster_lease_renewal_ms / 1000,
-        make_engine=lambda member: MachineEngine(
-            settings, member, store, FlushUploads(objects, cluster_id), cluster_id
-        ),
+        make_engine=lambda member: MachineEngine(settings, member, store, objects),
     )
     return settings, {"store": store, "membership": member, "local_disk": ScratchDisk}
 
@@ -83,14 +96,12 @@ def _revealed(url: Password | None) -> str:
     return "" if url is None else url.reveal()
 
 
-async def _open_objects(location: ObjectLocation) -> ObjectStore:
+async def _check_objects(location: ObjectLocation) -> None:
     """Raises StorageError."""
     try:
-        objects = S3Objects(location)
-        await check_bucket(objects, location)
+        await check_bucket(S3Objects(location), location)
     except (ObjectStoreError, UnusableBucketError) as error:
         raise StorageError(str(error)) from None
-    return objects
 
 
 def _known_endpoints(settings: Settings) -> Endpoints:
@@ -105,31 +116,54 @@ def _known_endpoints(settings: Settings) -> Endpoints:
 
 
 class MachineEngine:
-    """What keeps the logs of one broker, for `PostgresMember`: flushes as rows and objects, and restored logs."""
+    """What keeps the logs of one broker, for `PostgresMember`: flushes as rows and objects, and sealed segments."""
 
     def __init__(
-        self,
-        settings: Settings,
-        member: PostgresMember,
-        store: PostgresLeaseStore,
-        uploads: FlushUploads,
-        cluster_id: str,
+        self, settings: Settings, member: PostgresMember, store: PostgresLeaseStore, objects: ClusterObjects
     ) -> None:
-        self._cluster_id = cluster_id
+        self._settings = settings
         self._directory = os.path.abspath(settings.log_dirs)
         self._member = member
-        self._uploads = uploads
+        self._objects = objects
+        cluster_id = objects.cluster_id
         self._tail = PostgresTail(store.address, lambda: store.session_name("commit"))
+        self._sealed_rows = PostgresSealed(store.address, cluster_id, lambda: store.session_name("sealed"))
+        self._garbage = PostgresGarbage(store.address, cluster_id, lambda: store.session_name("sweep"))
+        self._sweep = ObjectSweep(objects.in_background, self._garbage, cluster_id)
+        self._uploads = FlushUploads(objects.of_flushes, cluster_id)
         self.shared_log: SharedLog | None = TailLog(
-            self._tail, member, objects=uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
+            self._tail, member, objects=self._uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
         )
+        self._sealed: SealedLogs
+
+    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
+        self._sealed = SealedLogs(
+            self._objects.in_background,
+            self._sealed_rows,
+            cluster_id=self._objects.cluster_id,
+            disk=disk,
+            clock=clock,
+            tenure=self._member,
+            leader_epoch_of=self._leader_epoch_of,
+            limits=SealLimits(tail_budget_bytes=self._settings.fencepost_cluster_tail_max_bytes),
+            scratch_bytes=self._settings.fencepost_cluster_scratch_max_bytes,
+        )
+        logs = LogDirectory(
+            path, disk=disk, clock=clock, files_move=True, shared_log=self.shared_log, sealed_store=self._sealed
+        )
+        self._sealed.attach(logs)
+        return logs
+
+    def _leader_epoch_of(self, name: TopicPartition) -> int | None:
+        placement = self._member.placement
+        return placement.leader_epoch(name) if placement.is_local(name) else None
 
     def arrivals(self, disk: Disk) -> Restoring:
         return Restoring(
             self._directory,
             disk,
             store=self._tail,
-            sealed=TailsAlone(self._member.placement),
+            sealed=self._sealed,
             tenure=self._member,
             topic_id_of=lambda name: _topic_id(self._member.placement, name),
             objects=self._uploads,
@@ -146,29 +180,22 @@ class MachineEngine:
                     f"{self._directory} is in use by another broker: it holds a lock on {lock}. "
                     "Stop that one, or give this one a directory of its own"
                 )
-            empty_scratch(disk, self._directory, self._cluster_id)
+            empty_scratch(disk, self._directory, self._objects.cluster_id)
             disk.unlock(lock)
         finally:
             disk.close()
 
+    def keep(self) -> None:
+        self._sealed.start()
+        self._sweep.start()
+
+    async def rest(self) -> None:
+        await self._sweep.close()
+        await self._sealed.close()
+
     async def close(self) -> None:
-        await self._tail.close()
-
-
-class TailsAlone:
-    """The sealed parts of logs of which nothing is sealed, for `SealedParts`."""
-
-    def __init__(self, placement: LeasePlacement) -> None:
-        self._placement = placement
-
-    async def restore(self, wanted: Mapping[TopicPartition, SealedPartition]) -> Mapping[TopicPartition, SealedPart]:
-        parts = {}
-        for name in wanted:
-            left_off = self._placement.left_off(name)
-            if left_off.recovery_point:
-                raise StorageError(f"{name} has sealed segments, which this version does not restore")
-            parts[name] = SealedPart(0, left_off.log_start_offset)
-        return parts
+        for rows in (self._tail, self._sealed_rows, self._garbage):
+            await rows.close()
 
 
 def _topic_id(placement: LeasePlacement, name: TopicPartition) -> bytes | None:

@@ -21,8 +21,10 @@ from fencepost.broker.cluster.node_directories import (
     node_directory,
 )
 from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.storage.disk import Disk, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 
@@ -58,6 +60,9 @@ class ProcessMember:
 
     shared_log = None
     is_held = None
+
+    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
+        return LogDirectory(path, disk=disk, clock=clock, files_move=True)
 
     def arrivals(self, disk: Disk) -> NodeDirectories:
         return NodeDirectories(self._data_directory, self.placement, self._store, disk)

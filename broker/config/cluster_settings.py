@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fencepost.broker.config.password import Password
 from fencepost.broker.config.setting import SettingType, at_least, between, declare
 
-INT, PASSWORD = SettingType.INT, SettingType.PASSWORD
+INT, LONG, PASSWORD = SettingType.INT, SettingType.LONG, SettingType.PASSWORD
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -43,5 +43,18 @@ class ClusterSettings:
         INT,
         256 * 1024,
         "The largest flush whose bytes go into rows of PostgreSQL; larger ones go into an object, which rows refer to.",
+        at_least(0),
+    )
+    fencepost_cluster_tail_max_bytes: int = declare(
+        LONG,
+        128 * 1024 * 1024,
+        "How much of all logs of a broker may be in PostgreSQL alone. Beyond it, the largest logs are sealed: their "
+        "segments become objects. It bounds how long a take-over lasts.",
+        at_least(1024 * 1024),
+    )
+    fencepost_cluster_scratch_max_bytes: int = declare(
+        LONG,
+        10 * 1024**3,
+        "How much of the broker's own disk sealed segments may take, which consumers have asked for.",
         at_least(0),
     )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.leader_choices import LeaderChoices
 from fencepost.broker.hosting.placement import Placement
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk
 
@@ -26,6 +28,10 @@ class Membership(Protocol):
 
     @property
     def leader_choices(self) -> LeaderChoices | None: ...
+
+    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
+        """Make the log directory of this node, which the caller opens and closes. path: absolute."""
+        ...
 
     def arrivals(self, disk: Disk) -> Arrivals:
         """Make what brings directories of partitions to this node."""

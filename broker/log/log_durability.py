@@ -169,8 +169,8 @@ class LogDurability:
         taken = self.taken
         assert taken is not None, "the log is shared since it was opened"
         for segment in segments.from_offset(taken.segment_base):
-            if segment.next_offset <= taken.offset:
-                continue  # all of it was given, and it may have been compacted since
+            if segment.next_offset <= max(taken.offset, segment.base_offset):
+                continue  # all of it was given, and it may have been compacted since; or it is empty
             if segment.base_offset == taken.segment_base:
                 yield segment, taken.position, taken.offset
             else:

@@ -13,7 +13,9 @@ from fencepost.broker.cluster.scratch import ScratchDisk, empty_scratch
 from fencepost.broker.cluster.tail_log import TailLog
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.placement import NodeAddress, PlacementView
+from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.node import Node
 from fencepost.broker.storage.disk import Disk
 from tests.support.cluster import NODE_IDS, Cluster, WatchedPeers, until
@@ -45,6 +47,9 @@ class EngineMember:
         if self.resigned_for is None:
             self.resigned_for = reason
             self.placement.catch_up()
+
+    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
+        return LogDirectory(path, disk=disk, clock=clock, files_move=True, shared_log=self.shared_log)
 
     def arrivals(self, disk: Disk) -> Restoring:
         return Restoring(

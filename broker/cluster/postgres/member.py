@@ -23,8 +23,10 @@ from fencepost.broker.cluster.postgres.connections import DeposedError
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk, StorageError
 
@@ -49,12 +51,24 @@ class Engine(Protocol):
 
     shared_log: SharedLog | None
 
+    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
+        """Make the log directory of this node."""
+        ...
+
     def arrivals(self, disk: Disk) -> Arrivals:
         """Make what restores logs that this node begins to lead."""
         ...
 
     async def begin(self) -> None:
         """Forget what an earlier process has left here, before anything is led. Raises StorageError."""
+        ...
+
+    def keep(self) -> None:
+        """Begin work in the background, once the node serves."""
+        ...
+
+    async def rest(self) -> None:
+        """End the work in the background, before logs are closed."""
         ...
 
     async def close(self) -> None:
@@ -100,6 +114,9 @@ class PostgresMember:
     @property
     def shared_log(self) -> SharedLog | None:
         return self._engine.shared_log
+
+    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
+        return self._engine.make_logs(path, disk, clock)
 
     def arrivals(self, disk: Disk) -> Arrivals:
         return self._engine.arrivals(disk)
@@ -158,6 +175,7 @@ class PostgresMember:
 
     def keep(self, topics: Topics) -> None:
         self._keeping = KEEPING.start_retrying(lambda: self._keep(topics))
+        self._engine.keep()
 
     async def hand_all_over(self, *, within_s: float) -> None:
         await self.drain.hand_all_over(within_s=within_s)
@@ -167,6 +185,7 @@ class PostgresMember:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
             self._keeping = None
+        await self._engine.rest()
 
     async def leave(self) -> None:
         self.placement.stop_following()

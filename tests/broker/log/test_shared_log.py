@@ -123,6 +123,23 @@ async def test_every_byte_of_every_segment_is_committed_once(world: SharedLogWor
     }
 
 
+async def test_an_empty_segment_is_no_part_of_a_flush(world: SharedLogWorld) -> None:
+    world.append(b"one")
+    world.orders.roll(world.clock.now_ms())
+    world.orders.flush_soon()
+    await turn()
+    (appended,) = world.shared.flushes[0][0]
+    assert (appended.segment_base, appended.end_offset) == (0, 1)
+    world.shared.end()
+    world.append(b"two")
+    world.orders.flush_soon()
+    await turn()
+    (appended,) = world.shared.flushes[1][0]
+    assert (appended.segment_base, appended.position, appended.base_offset) == (1, 0, 1)
+    world.shared.end()
+    await turn()
+
+
 async def test_a_range_begins_and_ends_with_whole_batches(world: SharedLogWorld) -> None:
     world.orders.config = LogConfig(segment_bytes=500)
     for number in range(12):

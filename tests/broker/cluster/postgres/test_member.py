@@ -19,9 +19,11 @@ from fencepost.broker.cluster.postgres.member import IDENTITY, KEEPING, RENEWING
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import supervision
+from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.supervision import CURRENT, Supervisor
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import Disk
@@ -40,10 +42,17 @@ class NoEngine:
 
     shared_log: SharedLog | None = None
 
+    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
+        raise AssertionError("there are no logs")
+
     def arrivals(self, disk: Disk) -> Arrivals:
         raise AssertionError("there are no logs")
 
     async def begin(self) -> None: ...
+
+    def keep(self) -> None: ...
+
+    async def rest(self) -> None: ...
 
     async def close(self) -> None: ...
 
