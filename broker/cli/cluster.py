@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fencepost.broker.cli import cluster_leaders
+from fencepost.broker.cli import cluster_leaders, cluster_storage
 from fencepost.broker.cli.connection import admin_client, bootstrap_option, json_option
 from fencepost.broker.cli.console_client import ask_cluster
 from fencepost.broker.cli.output import print_rows
@@ -147,6 +147,32 @@ def drain(bootstrap: str, node_id: int, resume: bool, waits: bool, timeout_s: fl
     """
     wait_s = timeout_s if waits else None
     click.echo(cluster_leaders.drain(bootstrap, node_id, is_over=resume, wait_s=wait_s))
+
+
+@cluster.command(hidden=True)
+@cluster_storage.stores_options
+@json_option
+def check(cluster_url: str, objects_url: str, as_json: bool) -> None:
+    """Check that every acknowledged record of a cluster of machines can be read.
+
+    It compares the rows in PostgreSQL with each other and with the objects; nothing is changed. Brokers may run or not.
+    """
+    cluster_storage.check(cluster_url, objects_url, as_json=as_json)
+
+
+@cluster.command(hidden=True)
+@cluster_storage.stores_options
+@json_option
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument("directory", metavar="DIRECTORY")
+def export(cluster_url: str, objects_url: str, as_json: bool, topics: tuple[str, ...], directory: str) -> None:
+    """Write topics of a cluster of machines into a data directory of one broker.
+
+    The directory must be empty or missing. It holds the topics as of one moment; `fencepost serve --data-dir` opens it,
+    and Kafka's tools read its files. A transaction that was open then stays open there: `fencepost transactions
+    abort-hanging` ends it.
+    """
+    cluster_storage.export(cluster_url, objects_url, topics, directory, as_json=as_json)
 
 
 async def _disks(cluster: Cluster) -> list[dict[str, Any]]:

@@ -81,7 +81,7 @@ class GarbageTable(Protocol):
 
     async def find(self) -> int:
         """Move to the garbage what rows no longer name: flushes all of which is sealed, and what deleted topics had.
-        Returns how many names that were."""
+        Finishes the deletion of a topic that had nothing in two passes. Returns how many names that were."""
         ...
 
     async def due(self, grace_s: float, limit: int) -> Sequence[str]:

@@ -57,6 +57,8 @@ def object_server(directory: Path) -> Iterator[ObjectServer]:
     """Serve buckets from a directory until the block ends."""
     import localbucket
 
+    directory.mkdir(exist_ok=True)
+
     class Handler(localbucket.S3Handler):  # type: ignore[misc]
         data_root = directory
 

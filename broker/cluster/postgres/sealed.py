@@ -161,6 +161,7 @@ class PostgresGarbage:
 
     def __init__(self, address: PostgresAddress, cluster_id: str, application_name: Callable[[], str]) -> None:
         self._cluster_id = cluster_id
+        self._emptied: set[UUID] = set()  # deleted topics of which the last pass found no rows
         self._session = Session(address, application_name)
 
     async def close(self) -> None:
@@ -181,25 +182,35 @@ class PostgresGarbage:
         async def work(connection: Connection) -> int:
             flushes = await connection.fetch(_UNREFERENCED_FLUSHES)
             names = [flush_name(self._cluster_id, row["object"]) for row in flushes]
-            for row in await connection.fetch("SELECT topic_id FROM deletions"):
-                names += await self._of_deleted(connection, row["topic_id"])
+            deleted = [row["topic_id"] for row in await connection.fetch("SELECT topic_id FROM deletions")]
+            empty = set()
+            for topic_id in deleted:
+                is_empty, of_topic = await self._remove_rows(connection, topic_id)
+                names += of_topic
+                if is_empty:
+                    empty.add(topic_id)
+            # By the second pass, every node that led the topic has heard of it, or has lost its lease.
+            await connection.execute("DELETE FROM deletions WHERE topic_id = ANY($1)", list(empty & self._emptied))
+            self._emptied = empty
             await _discard(connection, names)
             return len(names)
 
         with answering():
             return await self._session.transaction(work, repeat_for_s=REPEAT_FOR_S)
 
-    async def _of_deleted(self, connection: Connection, topic_id: UUID) -> list[str]:
-        """Remove the rows of a deleted topic, also those of a flush that came after its deletion."""
-        await connection.execute("DELETE FROM tail WHERE topic_id = $1", topic_id)
+    async def _remove_rows(self, connection: Connection, topic_id: UUID) -> tuple[bool, list[str]]:
+        """Remove the rows of a deleted topic, also those of a flush that came after its deletion. Returns whether there
+        were none, and the names of its sealed segments' objects."""
+        flushed = await connection.execute("DELETE FROM tail WHERE topic_id = $1", topic_id)
         rows = await connection.fetch(
             f"DELETE FROM segments WHERE topic_id = $1 RETURNING partition, {SEGMENT_COLUMNS}", topic_id
         )
-        return [
+        names = [
             name
             for partition, *columns in rows
             for name in _names(self._cluster_id, PartitionKey(topic_id.bytes, partition), SealedSegment(*columns))
         ]
+        return not rows and flushed == "DELETE 0", names
 
     async def due(self, grace_s: float, limit: int) -> Sequence[str]:
         async def work(connection: Connection) -> list[str]:

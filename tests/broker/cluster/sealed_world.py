@@ -53,6 +53,8 @@ class SealedCluster:
         """Make a cluster whose partitions nobody leads."""
         database = await connect(address, application_name="test")
         await prepare(database, address)
+        await database.execute("UPDATE cluster SET cluster_id = $1", CLUSTER_ID)
+        await database.execute("INSERT INTO topics VALUES ('orders', $1, $2, '{}')", UUID(bytes=TOPIC_ID), partitions)
         await database.execute(
             "INSERT INTO partitions (topic_id, partition, leader_epoch) "
             "SELECT $1, partition, 0 FROM generate_series(0, $2::int - 1) AS partition",

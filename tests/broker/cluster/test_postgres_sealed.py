@@ -208,6 +208,10 @@ async def test_all_that_a_deleted_topic_had_is_garbage(rows: Rows) -> None:
     await rows.garbage.find()
     assert await rows.garbage_names() == {*names(sealed), flush_name(CLUSTER, object_id)}
     assert await rows.tail_spans() == []
+    assert await rows.database.fetchval("SELECT count(*) FROM deletions") == 1
+    await rows.garbage.find()
+    await rows.garbage.find()
+    assert await rows.database.fetchval("SELECT count(*) FROM deletions") == 0
 
 
 async def test_garbage_is_due_after_its_grace_and_forgotten_when_it_is_removed(rows: Rows) -> None:
