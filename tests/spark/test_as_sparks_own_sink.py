@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fencepost.spark import register
 from scripts.pipeline.flights_summary import spark_session
@@ -119,6 +121,30 @@ def test_a_streaming_query_writes_each_row_once_through_a_restart(
     )
     write_all()
     assert sorted(int(row[2]) for row in records(spark, broker, "streamed")) == list(range(25))
+
+
+def test_what_a_query_observes_of_its_batches_is_what_their_decisions_say(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    spark.sql("SELECT CAST(id AS STRING) AS value FROM range(20)").coalesce(1).write.json(str(tmp_path / "source"))
+    query = (
+        spark.readStream.schema("value STRING")
+        .json(str(tmp_path / "source"))
+        .observe("written", F.count(F.lit(1)).alias("rows"))
+        .writeStream.format("fencepost")
+        .option("kafka.bootstrap.servers", broker.bootstrap)
+        .option("topic", "observed")
+        .option("sink", "observing")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(300)
+    observed = [one["observedMetrics"]["written"]["rows"] for one in query.recentProgress]
+    decided, done = (json.loads(row[2]) for row in records(spark, broker, "fencepost-sink-observing"))
+    assert observed == [decided["rows"]] == [20]
+    assert decided["prepare_ms"] > 0
+    assert done["complete_ms"] >= 0
 
 
 @pytest.mark.parametrize(
