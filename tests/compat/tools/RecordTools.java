@@ -164,7 +164,7 @@ final class RecordTools {
         }
         Tool.output(check, "ClientCompatibilityTest", "--bootstrap-server", "BOOTSTRAP", "--topic", topic,
                 "--offsets-for-times-supported", "true", "--cluster-id-supported", "true", "--expect-record-too-large-exception",
-                "false", "--num-cluster-nodes", "1", "--create-topics-supported", "true", "--describe-acls-supported", "true",
+                "false", "--num-cluster-nodes", "" + check.nodes().size(), "--create-topics-supported", "true", "--describe-acls-supported", "true",
                 "--describe-configs-supported", "true", "--idempotent-producer-supported", "true");
     }
 }
