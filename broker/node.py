@@ -27,7 +27,7 @@ from fencepost.broker.hosting.features import TRANSACTION_VERSION, Features
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.membership import Membership
 from fencepost.broker.hosting.peers import Connect, Peers, TcpPeers
-from fencepost.broker.hosting.placement import NodeAddress, Placement, SingleNodePlacement
+from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
 from fencepost.broker.hosting.scram_credentials import ScramCredentials
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock, SystemClock
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fencepost.broker.check_back.service import BrokerCheckBack
     from fencepost.broker.http.service import HttpService
     from fencepost.broker.network.authentication import ListenerAuthentication
+    from fencepost.broker.network.node_sockets import NodeSockets
     from fencepost.broker.security.tls import BrokerTls
 
 log = get_logger(__name__)
@@ -91,6 +92,7 @@ class Node:
     randomness:  the source of unguessable ids: the machine's, unless given.
     placement:   the leaders of all partitions: this node leads them, unless given.
     membership:  in a cluster whose directories of partitions move between nodes, in place of the placement.
+    node_sockets: with a membership, through which nodes connect to each other: through a listener, unless given.
     connect:     with a placement, opens connections to other nodes: over TCP, unless given.
     peers:       with a placement, the channel to the other nodes: connections opened by `connect`, unless given.
     watch:       puts something before the dispatcher of each listener, such as the faults of a test; nothing, unless
@@ -115,6 +117,7 @@ class Node:
         randomness: random.Random | None = None,
         placement: Placement | None = None,
         membership: Membership | None = None,
+        node_sockets: NodeSockets | None = None,
         connect: Connect | None = None,
         peers: Peers | None = None,
         loggers: Loggers | None = None,
@@ -137,10 +140,12 @@ class Node:
         self._peers = peers
         self._loggers = Loggers() if loggers is None else loggers
         self._watch = watch
-        self._connect = connect
+        self._node_sockets = node_sockets
+        self._connect = connect if node_sockets is None else node_sockets.connect
         self._services: Services | None = None
         self._shares: LazyShareService | None = None
         self._servers: list[Server] = []
+        self._node_server: Server | None = None
         self._http: HttpService | None = None
         self._tls: BrokerTls | None = None
         self._cleanup = AsyncExitStack()
@@ -220,12 +225,12 @@ class Node:
         """
         assert isinstance(self._disk, LocalDisk)
         assert isinstance(self._store, SqliteMetadataStore)
-        for server in self._servers:
+        for server in self._all_servers():
             server.refuse()
         self._disk.crash()
         for _ in range(TURNS_TO_ACCEPT):
             await asyncio.sleep(0)
-        for server in self._servers:
+        for server in self._all_servers():
             server.abort()
         await self._store.crash()
         self._cleanup.pop_all()
@@ -233,10 +238,14 @@ class Node:
     def _fail(self, reason: str) -> None:
         """Stop serving clients at once: later acknowledgements might be false."""
         self.failure = reason
-        for server in self._servers:
+        for server in self._all_servers():
             server.abort()
         if self.on_failed is not None:
             self.on_failed()
+
+    def _all_servers(self) -> list[Server]:
+        """Those of clients, and that of other processes of the same broker, if there is one."""
+        return self._servers if self._node_server is None else [*self._servers, self._node_server]
 
     async def _start(self) -> None:
         settings, clock, cleanup = self.settings, self._clock, self._cleanup
@@ -244,8 +253,9 @@ class Node:
             cleanup.push_async_callback(_close_on_thread, self._disk)
         listeners = parse_listeners(settings)
         between_brokers = inter_broker_listener(settings, listeners)
+        node_sockets = self._node_sockets
         if self._placement is not None and self._peers is None:
-            self._peers = self._tcp_peers(self._placement, between_brokers)
+            self._peers = self._channel(self._placement, None if node_sockets is not None else between_brokers)
         bound_listeners = []
         for listener in listeners:
             bound = self._bind(listener, settings)
@@ -284,9 +294,11 @@ class Node:
         if membership is not None:
             advertised_at = ((bound.listener.name, bound.advertised) for bound in bound_listeners)
             endpoints = {name: (address.host, address.port) for name, address in advertised_at}
-            await membership.join(
-                endpoints, between_nodes=between_brokers.name, is_drained=lambda: settings.fencepost_drain
-            )
+            between_nodes = between_brokers.name
+            if node_sockets is not None:
+                between_nodes, path, _ = node_sockets.bound.advertised
+                endpoints[between_nodes] = path, NO_PORT
+            await membership.join(endpoints, between_nodes=between_nodes, is_drained=lambda: settings.fencepost_drain)
             cleanup.push_async_callback(membership.leave)
         topics = Topics(
             self._store,
@@ -405,6 +417,22 @@ class Node:
             )
             self._servers.append(server)
             await server.start()
+        if node_sockets is not None:
+            # Imported here: most brokers have one process.
+            from fencepost.broker.network.node_sockets import NodeServer
+
+            seen = dataclasses.replace(services, listener=node_sockets.bound.listener.name)
+            of_listeners.append(seen)
+            self._node_server = NodeServer(
+                node_sockets.bound,
+                Dispatcher(seen, loop=loop),
+                settings,
+                connection_quotas,
+                sendfile_sockets=sendfile_sockets,
+                memory=network_memory,
+                loop=loop,
+            )
+            await self._node_server.start()
         cleanup.push_async_callback(self._stop_servers)
         if http is not None:
             http.serve(services, self._servers, network_memory, {} if tls is None else tls.listeners)
@@ -453,10 +481,13 @@ class Node:
         self._cleanup.callback(http.close)
         return http
 
-    def _tcp_peers(self, placement: Placement, listener: Listener) -> TcpPeers:
-        """The channel to other nodes, protected as the listener between brokers is. Raises StartError."""
+    def _channel(self, placement: Placement, listener: Listener | None) -> TcpPeers:
+        """The channel to other nodes, protected as their listener between nodes is; None: over their node sockets.
+
+        Raises StartError.
+        """
         node_id = self.settings.node_id
-        if listener.protocol is SecurityProtocol.PLAINTEXT:
+        if listener is None or listener.protocol is SecurityProtocol.PLAINTEXT:
             return TcpPeers(node_id, placement.address, connect=self._connect)
         # Imported here: a broker without TLS and SASL needs none of it.
         from fencepost.broker.network.peer_security import peer_security
@@ -509,13 +540,15 @@ class Node:
         from fencepost.broker.security.acl_store import Acls
         from fencepost.broker.security.audit import Audit
         from fencepost.broker.security.authorizer import Authorizer
-        from fencepost.broker.security.principal import principal_problem
+        from fencepost.broker.security.principal import NODE, principal_problem
 
         settings = self.settings
         super_users = [name.strip() for name in settings.super_users.split(";") if name.strip()]
         for problem in filter(None, map(principal_problem, super_users)):
             raise StartError(f"super.users: {problem}; write User:name, and semicolons between several")
-        authorizer = Authorizer(super_users=super_users, allows_without_rules=settings.allow_everyone_if_no_acl_found)
+        authorizer = Authorizer(
+            super_users=[*super_users, NODE], allows_without_rules=settings.allow_everyone_if_no_acl_found
+        )
         acls = services.acls = Acls(self._store, authorizer)
         await acls.open()
         if not (super_users or authorizer.allows_without_rules or acls.matching(lambda _: True)):
@@ -576,7 +609,7 @@ class Node:
 
     async def _stop_servers(self) -> None:
         drain_s = self.settings.fencepost_shutdown_drain_ms / 1000
-        stopping = asyncio.gather(*(server.stop(drain_s) for server in self._servers))
+        stopping = asyncio.gather(*(server.stop(drain_s) for server in self._all_servers()))
         await asyncio.sleep(0)  # from here on no request is read
         self.services.groups.refuse_parked()  # a rebalance may take longer than the drain time
         await stopping

@@ -86,7 +86,9 @@ class NodeProcess:
         """What `Node` is given beside its settings: the shared store, its membership and its sockets."""
         from fencepost.broker.cluster.lease_store import LeaseStore
         from fencepost.broker.cluster.process_member import ProcessMember
+        from fencepost.broker.config.listeners import names_inter_broker_listener
         from fencepost.broker.metadata.sqlite import FILE_NAME
+        from fencepost.broker.network.node_sockets import NodeSockets
         from fencepost.broker.network.server import SocketListener
 
         specification = self._specification
@@ -97,7 +99,10 @@ class NodeProcess:
             inherited = socket.socket(fileno=os.dup(specification.sockets[listener.name]))
             return SocketListener(listener, settings, bound=inherited)
 
-        return {"store": store, "membership": member, "bind": bind}
+        sockets = None
+        if not names_inter_broker_listener(settings):
+            sockets = NodeSockets(specification.data_directory, settings.log_dirs)
+        return {"store": store, "membership": member, "bind": bind, "node_sockets": sockets}
 
     async def beat(self) -> None:
         """Tell the parent that the event loop turns; end with it."""

@@ -131,6 +131,11 @@ def parse_listeners(settings: Settings) -> list[Listener]:
     ]
 
 
+def names_inter_broker_listener(settings: Settings) -> bool:
+    """Whether the settings say which listener other nodes connect to."""
+    return bool(settings.inter_broker_listener_name) or "security.inter.broker.protocol" in settings.origins
+
+
 def inter_broker_listener(settings: Settings, listeners: Sequence[Listener]) -> Listener:
     """The listener that other nodes connect to: the first, unless settings name one. Raises ValueError."""
     name, protocol = settings.inter_broker_listener_name.upper(), settings.security_inter_broker_protocol

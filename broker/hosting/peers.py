@@ -28,6 +28,10 @@ RESPONSE = Place("response of another node", Policy.REPORT)
 RENEWED_AT = 0.85
 """The share of a session's time after which another connection takes its place."""
 MAXIMUM_RESPONSE_BYTES = 100 * 1024 * 1024
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 8.0
+"""After a refused log-in, or a failed TLS handshake: another attempt at once would be refused, too. There is no pause
+before a node that does not listen is connected to again: it may be starting."""
 
 Connect = Callable[
     [Callable[[], asyncio.Protocol], str, int], Awaitable[tuple[asyncio.BaseTransport, asyncio.BaseProtocol]]
@@ -196,6 +200,14 @@ class _PeerLink:
             self.opened.result().abort(reason)
 
 
+class _Pause(NamedTuple):
+    """Why a node is not connected to before a loop time."""
+
+    reason: str
+    length_s: float
+    until_s: float
+
+
 class TcpPeers:
     """Channel to the other nodes over TCP, or over the connections of `connect`.
 
@@ -220,6 +232,7 @@ class TcpPeers:
         self._log_in = log_in
         self._leaving: set[PeerConnection] = set()
         self._links: dict[int, _PeerLink] = {}
+        self._pauses: dict[int, _Pause] = {}
         self._opening: set[asyncio.Task[None]] = set()
 
     async def request(self, node_id: int, message: Any, version: int, timeout_s: float) -> Any:
@@ -249,6 +262,10 @@ class TcpPeers:
         if link is None or link.is_broken:
             loop = asyncio.get_running_loop()
             link = new = self._links[node_id] = _PeerLink(loop.create_future())
+            pause = self._pauses.get(node_id)
+            if pause is not None and loop.time() < pause.until_s:
+                link.give_up(pause.reason)
+                return link
             link.opening = CONNECTING.start(
                 self._open(node_id, link),
                 concerns=f"node {node_id}",
@@ -280,17 +297,28 @@ class TcpPeers:
                 if lifetime_s is not None:
                     link.renew_at_s = loop.time() + RENEWED_AT * lifetime_s
         except OSError as error:
-            link.give_up(f"node {node_id} cannot be connected to: {error}")
+            reason = f"node {node_id} cannot be connected to: {error}"
+            if not isinstance(error, ConnectionError | FileNotFoundError):  # a TLS handshake, the look-up of a name
+                log.warning("node_not_connected_to", node=node_id, reason=str(error))
+                self._pause(node_id, reason)
+            link.give_up(reason)
             return
         except PeerUnreachable as error:
             log.warning("node_not_logged_in_to", node=node_id, reason=str(error))
             connection.abort(str(error))
+            self._pause(node_id, f"node {node_id}: {error}")
             link.give_up(f"node {node_id}: {error}")
             return
         except asyncio.CancelledError:
             connection.abort("it was given up")
             raise
+        self._pauses.pop(node_id, None)
         if link.opened.done():
             connection.abort("it was opened too late")
         else:
             link.opened.set_result(connection)
+
+    def _pause(self, node_id: int, reason: str) -> None:
+        before = self._pauses.get(node_id)
+        length_s = FIRST_PAUSE_S if before is None else min(2 * before.length_s, LONGEST_PAUSE_S)
+        self._pauses[node_id] = _Pause(reason, length_s, asyncio.get_running_loop().time() + length_s)

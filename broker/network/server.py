@@ -259,6 +259,9 @@ class Server:
         if self._is_aborted:  # it was being accepted
             return False
         self._connections[connection.connection_id] = connection
+        return self._admit(connection)
+
+    def _admit(self, connection: Connection) -> bool:
         delay_ms, refusal = self._quotas.admit(self.bound.listener.name, connection.client_host)
         delay_s = delay_ms / 1000
         if refusal is None:
@@ -277,9 +280,12 @@ class Server:
     def connection_closed(self, connection: Connection) -> None:
         if self._connections.pop(connection.connection_id, None) is None:
             return
-        self._quotas.closed(self.bound.listener.name, connection.client_host)
+        self._left(connection)
         if not self._connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
+
+    def _left(self, connection: Connection) -> None:
+        self._quotas.closed(self.bound.listener.name, connection.client_host)
 
     def connection_refused(self, connection: Connection, reason: str) -> None:
         self._log_refusal(connection.client_host, connection.client_port, reason)

@@ -11,6 +11,8 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a client that has not authenticated."""
 EVERYONE: Final = "User:*"
 """In a rule: all principals."""
+NODE: Final = "Node:of this broker"
+"""The principal of another process of the same broker. Clients are users; none gets it."""
 
 
 def user_principal(name: str) -> str:

@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from fencepost.soak.kafka_jars import kafka_clients_class_path
@@ -27,6 +28,7 @@ SETTINGS = {
 }
 PARTITIONS = 12
 PATIENCE_S = 60.0
+T = TypeVar("T")
 
 
 def until(condition: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> None:
@@ -96,12 +98,7 @@ def test_a_share_group_loses_no_record_when_any_of_the_processes_is_killed(broke
     records = 6_000
     create(broker, "work")
     set_group_config(broker, "workers", share_auto_offset_reset="earliest")
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
-    errors: set[object] = set()
-    for number in range(records):
-        producer.produce("work", str(number), partition=number % PARTITIONS, on_delivery=lambda e, _: errors.add(e))
-    assert producer.flush(PATIENCE_S) == 0
-    assert errors == {None}
+    write(broker, "work", range(records))
     program = JavaProgram("SharedWork.java", broker.bootstrap, "work", "workers", "2", str(records))
     try:
         for node_id in broker.node_ids:
@@ -116,3 +113,272 @@ def test_a_share_group_loses_no_record_when_any_of_the_processes_is_killed(broke
     assert not [line for line in program.lines if line.startswith("failure")], program.lines
     assert broker.terminate() == 0
     assert "Traceback" not in broker.output, broker.output
+
+
+class Members:
+    """Consumers of one group, each on a thread of its own, that commit after each poll.
+
+    found: the values that were read. positions: the last committed offset of each partition; it never goes back.
+    """
+
+    def __init__(self, broker: BrokerProcesses, group: str, **settings: object) -> None:
+        self.found: set[str] = set()
+        self.problems: list[str] = []
+        self.assignments: dict[int, int] = {}
+        self._settings = {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **settings,
+        }
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def add(self, *topics: str, **settings: object) -> None:
+        number = len(self._threads)
+        thread = threading.Thread(target=self._run, args=(number, topics, settings))
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, number: int, topics: tuple[str, ...], settings: dict[str, object]) -> None:
+        consumer = Consumer({**self._settings, **{name.replace("_", "."): value for name, value in settings.items()}})
+        consumer.subscribe(list(topics))
+        while not self._stopping.is_set():
+            message = consumer.poll(0.1)
+            self.assignments[number] = len(consumer.assignment())
+            if message is None or message.error():
+                continue
+            self.found.add(message.value().decode())
+            try:
+                consumer.commit(message, asynchronous=False)
+            except KafkaException as error:
+                # The coordinator moves, or the group rebalances: what was read comes again, or is committed later.
+                if error.args[0].name() not in TEMPORARY:
+                    self.problems.append(str(error))
+        consumer.close()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+
+TEMPORARY = {
+    "NOT_COORDINATOR",
+    "COORDINATOR_NOT_AVAILABLE",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "REBALANCE_IN_PROGRESS",
+    "ILLEGAL_GENERATION",
+    "UNKNOWN_MEMBER_ID",
+    "STALE_MEMBER_EPOCH",
+    "_ASSIGNMENT_LOST",
+    "_STATE",
+    "_TRANSPORT",
+    "_TIMED_OUT",
+    "_WAIT_COORD",
+    "_DESTROY",
+}
+
+
+def write(broker: BrokerProcesses, topic: str, values: range) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    errors: set[object] = set()
+    for number in values:
+        producer.produce(topic, str(number), partition=number % PARTITIONS, on_delivery=lambda e, _: errors.add(e))
+    assert producer.flush(PATIENCE_S) == 0
+    assert errors == {None}
+
+
+def coordinator_of(broker: BrokerProcesses, group: str) -> int:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    return retried(lambda: admin.describe_consumer_groups([group])[group].result().coordinator.id)
+
+
+def retried(request: Callable[[], T]) -> T:
+    """Make a request again that this client does not repeat by itself: its coordinator has moved meanwhile."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return request()
+        except KafkaException as error:
+            if error.args[0].name() not in TEMPORARY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"partition.assignment.strategy": "range"},
+        {"partition.assignment.strategy": "cooperative-sticky"},
+        {"group.protocol": "consumer"},
+    ],
+    ids=["classic", "cooperative", "consumer"],
+)
+def test_a_group_goes_on_when_its_coordinator_is_killed_in_a_rebalance(
+    broker: BrokerProcesses, settings: dict[str, str]
+) -> None:
+    create(broker, "orders")
+    write(broker, "orders", range(600))
+    if "group.protocol" not in settings:
+        settings = {**settings, "session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
+    members = Members(broker, "group", **settings)
+    try:
+        members.add("orders", group_instance_id="first")
+        members.add("orders")
+        until(lambda: len(members.found) > 100)
+        members.add("orders")
+        time.sleep(0.05)  # chance decides which step of the rebalance it hits
+        for _ in range(2):
+            node_id = coordinator_of(broker, "group")
+            killed = broker.kill_node(node_id)
+            before = len(members.found)
+            until(lambda: len(members.found) > min(before + 100, 599))  # noqa: B023  # called at once
+            broker.wait_for_another(node_id, than=killed)
+        write(broker, "orders", range(600, 900))
+        until(lambda: len(members.found) == 900)
+        until(lambda: sum(members.assignments.values()) == PARTITIONS and all(members.assignments.values()))
+    except AssertionError:
+        raise AssertionError(f"{len(members.found)} {members.assignments} {broker.output}") from None
+    finally:
+        members.stop()
+    assert not members.problems
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "group"})
+    wanted = [TopicPartition("orders", number) for number in range(PARTITIONS)]
+    committed = retried(lambda: consumer.committed(wanted, timeout=PATIENCE_S))
+    assert [one.offset for one in committed] == [75] * PARTITIONS
+    consumer.close()
+    assert "Traceback" not in broker.output, broker.output
+
+
+@pytest.mark.timeout(240)
+def test_offsets_in_transactions_are_exactly_once_when_processes_are_killed(broker: BrokerProcesses) -> None:
+    """The group's coordinator, the transaction's, and the leaders of both topics are spread over all processes."""
+    for topic in ("orders", "copies"):
+        create(broker, topic)
+    write(broker, "orders", range(900))
+    stopping = threading.Event()
+
+    def copy() -> None:
+        while not stopping.is_set():
+            consumer = Consumer(
+                {
+                    "bootstrap.servers": broker.bootstrap,
+                    "group.id": "copiers",
+                    "auto.offset.reset": "earliest",
+                    "enable.auto.commit": False,
+                    "isolation.level": "read_committed",
+                    "session.timeout.ms": "6000",
+                }
+            )
+            producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "copier"})
+            try:
+                producer.init_transactions(PATIENCE_S)
+                consumer.subscribe(["orders"])
+                while not stopping.is_set():
+                    messages = [one for one in consumer.consume(20, 0.5) if not one.error()]
+                    if not messages:
+                        continue
+                    producer.begin_transaction()
+                    for message in messages:
+                        producer.produce("copies", message.value(), partition=message.partition())
+                    positions = consumer.position(consumer.assignment())
+                    producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), PATIENCE_S)
+                    producer.commit_transaction(PATIENCE_S)
+            except KafkaException:
+                continue  # another producer of this id goes on where the last committed transaction ended
+            finally:
+                consumer.close()
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    reader = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    reader.assign([TopicPartition("copies", number, 0) for number in range(PARTITIONS)])
+    copies: list[int] = []
+
+    def read_until(count: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while len(copies) < count:
+            assert time.monotonic() < deadline, f"{len(copies)} {broker.output}"
+            copies.extend(int(one.value()) for one in reader.consume(100, 0.2) if not one.error())
+
+    try:
+        for node_id in broker.node_ids:
+            read_until(200 * node_id)
+            broker.wait_for_another(node_id, than=broker.kill_node(node_id))
+        read_until(900)
+        copies.extend(int(one.value()) for one in reader.consume(100, 1) if not one.error())
+    finally:
+        stopping.set()
+        thread.join()
+        reader.close()
+    assert sorted(copies) == list(range(900))
+    assert "Traceback" not in broker.output, broker.output
+
+
+def test_groups_are_administered_through_any_process(broker: BrokerProcesses) -> None:
+    create(broker, "orders")
+    write(broker, "orders", range(PARTITIONS))
+    groups = [f"group-{number}" for number in range(12)]
+    for group in groups:
+        consumer = Consumer({"bootstrap.servers": broker.address(1), "group.id": group})
+        offsets = [TopicPartition("orders", number, 1) for number in range(PARTITIONS)]
+        retried(lambda: consumer.commit(offsets=offsets, asynchronous=False))  # noqa: B023  # called at once
+        consumer.close()
+    assert {coordinator_of(broker, group) for group in groups} == {1, 2, 3}
+    for node_id in broker.node_ids:
+        admin = AdminClient({"bootstrap.servers": broker.address(node_id)})
+        listed = admin.list_consumer_groups().result()
+        assert {one.group_id for one in listed.valid} == set(groups)
+        assert not listed.errors
+        described = admin.describe_consumer_groups(groups)
+        assert {described[group].result().state.name for group in groups} == {"EMPTY"}
+        asked = ConsumerGroupTopicPartitions(groups[node_id], [TopicPartition("orders", 0, 0)])
+        admin.alter_consumer_group_offsets([asked])[groups[node_id]].result()
+        asked = ConsumerGroupTopicPartitions(groups[node_id], [TopicPartition("orders", 0)])
+        (found,) = admin.list_consumer_group_offsets([asked])[groups[node_id]].result().topic_partitions
+        assert found.offset == 0
+    admin = AdminClient({"bootstrap.servers": broker.address(2)})
+    for deleted in admin.delete_consumer_groups(groups).values():
+        deleted.result()
+    until(lambda: not admin.list_consumer_groups().result().valid)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_pattern_finds_topics_that_another_process_has_created(broker: BrokerProcesses, protocol: str) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.address(1),
+            "group.id": "by-pattern",
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "topic.metadata.refresh.interval.ms": 500,
+        }
+    )
+    consumer.subscribe(["^orders-.*"])
+    found: set[str] = set()
+
+    def has_found(value: str) -> bool:
+        message = consumer.poll(0.2)
+        if message is not None and not message.error():
+            found.add(message.value().decode())
+        return value in found
+
+    for node_id in broker.node_ids:
+        admin = AdminClient({"bootstrap.servers": broker.address(node_id)})
+        topic = f"orders-{node_id}"
+        admin.create_topics([NewTopic(topic, 3, 1)])[topic].result()
+        producer = Producer({"bootstrap.servers": broker.address(node_id)})
+        producer.produce(topic, str(node_id))
+        assert producer.flush(PATIENCE_S) == 0
+        until(lambda: has_found(str(node_id)))  # noqa: B023  # called at once
+    consumer.close()

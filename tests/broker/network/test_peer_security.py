@@ -120,6 +120,29 @@ async def test_a_node_that_is_refused_says_why(tmp_path: Path, authority: Author
             await until(lambda: not node.connection_count)  # used in this turn
 
 
+async def test_a_refused_log_in_is_repeated_after_a_pause_and_succeeds_when_the_password_is_right(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.broker.hosting.peers.FIRST_PAUSE_S", 0.2)
+    given = Password(f'{SCRAM_MODULE} required username="broker" password="another";')
+    there = settings(tmp_path, authority, "SASL_PLAINTEXT", "SCRAM-SHA-256")
+    here = settings(tmp_path, authority, "SASL_PLAINTEXT", "SCRAM-SHA-256", sasl_jaas_config=given)
+    async with nodes(there, here) as (node, peers):
+        for _ in range(20):
+            with pytest.raises(PeerUnreachable, match="it refuses the log-in as broker"):
+                await ask(peers)
+        assert node._servers[0].accepted_count == 1
+        await add_scram_user(node, "broker", "another", "SCRAM-SHA-256")
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                try:
+                    assert await ask(peers) == node.cluster_id
+                    break
+                except PeerUnreachable:
+                    await asyncio.sleep(0.02)
+        assert node._servers[0].accepted_count == 2
+
+
 async def test_a_session_that_ends_is_followed_by_another_before(tmp_path: Path, authority: Authority) -> None:
     async with nodes(settings(tmp_path, authority, "SASL_PLAINTEXT", connections_max_reauth_ms=1_000)) as (node, peers):
         server = node._servers[0]
