@@ -9,7 +9,7 @@ from typing import Protocol
 from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases
 from fencepost.broker.cluster.leases import Move, NodeId, NodeState, PartitionLease, due_moves, preferred
 from fencepost.broker.hosting.leader_choices import LeaderChoice, NodeDescription
-from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.hosting.placement import NO_PORT, NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 
@@ -177,7 +177,7 @@ class LeasePlacement:
             callback(topic_partition)
 
     def _address(self, node_id: NodeId, endpoints: Endpoints) -> NodeAddress:
-        host, port = endpoints.get(self.between_nodes, ("", -1))
+        host, port = endpoints.get(self.between_nodes, ("", NO_PORT))
         return NodeAddress(node_id, host, port, _listeners(endpoints))
 
 

@@ -192,7 +192,7 @@ def write(broker: BrokerProcesses, topic: str, values: range) -> None:
 
 def coordinator_of(broker: BrokerProcesses, group: str) -> int:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    return retried(lambda: admin.describe_consumer_groups([group])[group].result().coordinator.id)
+    return int(retried(lambda: admin.describe_consumer_groups([group])[group].result().coordinator.id))
 
 
 def retried(request: Callable[[], T]) -> T:

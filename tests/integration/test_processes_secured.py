@@ -12,10 +12,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.messages.cluster import DescribeClusterRequest
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.soak.free_port import free_ports
 from tests.differences.connection import Connection, Login
-from tests.support.broker_processes import BrokerProcesses, free_ports
+from tests.support.broker_processes import BrokerProcesses
 from tests.support.certificates import Authority
 
 pytestmark = pytest.mark.integration
@@ -105,7 +107,7 @@ def ports(bootstrap_port: int) -> set[int]:
 def shown_ports(connection: Connection) -> set[int]:
     """The ports in all answers that name brokers: DescribeCluster, and FindCoordinator of many groups and ids."""
     connection.send(DescribeClusterRequest(), 0)
-    shown = {one.port for one in connection.receive(DescribeClusterRequest.api_key, 0).brokers}
+    shown = {one.port for one in connection.receive(ApiKey.DESCRIBE_CLUSTER, 0).brokers}
     for key_type in (GROUP, TRANSACTION):
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[f"key-{number}" for number in range(30)])
         until(lambda: _coordinator_ports(connection, request))  # noqa: B023  # called at once
@@ -115,7 +117,7 @@ def shown_ports(connection: Connection) -> set[int]:
 
 def _coordinator_ports(connection: Connection, request: FindCoordinatorRequest) -> set[int]:
     connection.send(request, 4)
-    found = connection.receive(FindCoordinatorRequest.api_key, 4).coordinators
+    found = connection.receive(ApiKey.FIND_COORDINATOR, 4).coordinators
     return set() if any(one.error_code for one in found) else {one.port for one in found}
 
 

@@ -34,6 +34,7 @@ class AloneInTheCluster:
 
     shared_log = None
     is_held = None
+    leader_choices = None
 
     def __init__(self) -> None:
         table = PlacementTable(lambda _: NODE_ID)
@@ -45,10 +46,12 @@ class AloneInTheCluster:
     def arrivals(self, disk: object) -> Any:
         return None
 
-    async def join(self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str) -> None:
+    async def join(self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str, is_drained: object) -> None:
         self.joined, self.between_nodes = dict(endpoints), between_nodes
 
     def keep(self, topics: object) -> None: ...
+
+    async def hand_all_over(self, *, within_s: float) -> None: ...
 
     async def rest(self) -> None: ...
 
