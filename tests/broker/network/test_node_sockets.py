@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fencepost.broker.cluster.lease_store import LeaseStore
+from fencepost.broker.cluster.process_member import ProcessMember
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.peers import PeerUnreachable, TcpPeers
-from fencepost.broker.hosting.placement import NodeAddress, PlacementTable
-from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
+from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.metadata.shared_sqlite import prepare_shared
+from fencepost.broker.metadata.sqlite import FILE_NAME as METADATA_FILE
 from fencepost.broker.network.node_sockets import FILE_NAME, LISTENER_NAME, LONGEST_PATH_BYTES, NodeSockets
 from fencepost.broker.node import Node
 from fencepost.broker.security.principal import NODE
@@ -29,45 +32,31 @@ from fencepost.protocol.messages.share_state import (
 NODE_ID, TIMEOUT_S = 2, 10.0
 
 
-class AloneInTheCluster:
-    """The membership of a node without others. joined: the endpoints that it has told."""
+class Member(ProcessMember):
+    """The membership of a process. joined: the endpoints that it has told."""
 
-    shared_log = None
-    is_held = None
-    leader_choices = None
-
-    def __init__(self) -> None:
-        table = PlacementTable(lambda _: NODE_ID)
-        table.register(NodeAddress(NODE_ID, "127.0.0.1", 1))
-        self.placement = table.view(NODE_ID)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.joined: dict[str, tuple[str, int]] = {}
         self.between_nodes = ""
 
-    def arrivals(self, disk: object) -> Any:
-        return None
-
-    async def join(self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str, is_drained: object) -> None:
+    async def join(self, endpoints: Any, *, between_nodes: str, is_drained: Callable[[], bool]) -> None:
         self.joined, self.between_nodes = dict(endpoints), between_nodes
-
-    def keep(self, topics: object) -> None: ...
-
-    async def hand_all_over(self, *, within_s: float) -> None: ...
-
-    async def rest(self) -> None: ...
-
-    async def leave(self) -> None: ...
+        await super().join(endpoints, between_nodes=between_nodes, is_drained=is_drained)
 
 
 @asynccontextmanager
-async def node_with_socket(data: Path, **chosen: Any) -> AsyncIterator[tuple[Node, AloneInTheCluster, TcpPeers]]:
+async def node_with_socket(data: Path, **chosen: Any) -> AsyncIterator[tuple[Node, Member, TcpPeers]]:
     """A node of a broker in `data`, and the channel of another process to it."""
+    await prepare_shared(str(data / METADATA_FILE))
     directory = data / f"node.{NODE_ID}"
     settings = Settings(
         **{"node_id": NODE_ID, "log_dirs": str(directory), "listeners": ("PLAINTEXT://127.0.0.1:0",), **chosen}
     )
-    membership = AloneInTheCluster()
+    store = LeaseStore(str(data / METADATA_FILE))
+    membership = Member(str(data), NODE_ID, store)
     sockets = NodeSockets(str(data), str(directory))
-    node = Node(settings, store=InMemoryMetadataStore("cluster"), membership=membership, node_sockets=sockets)
+    node = Node(settings, store=store, membership=membership, node_sockets=sockets)
     await node.start()
     others = NodeSockets(str(data), str(data / "node.1"))
     path, port = membership.joined[membership.between_nodes]
@@ -87,7 +76,10 @@ async def test_another_process_reaches_a_node_through_a_file_of_its_owner(tmp_pa
     async with node_with_socket(tmp_path) as (node, membership, peers):
         assert membership.between_nodes == LISTENER_NAME
         assert membership.joined[LISTENER_NAME][0] == f"node.{NODE_ID}/{FILE_NAME}"
-        assert await asyncio.gather(*(ask(peers) for _ in range(3))) == ["cluster"] * 3
+        assert await asyncio.gather(*(ask(peers) for _ in range(3))) == [node.cluster_id] * 3
+        address = membership.placement.address(NODE_ID)
+        assert address is not None
+        assert [name for name, _, _ in address.listeners] == ["PLAINTEXT"]
         path = tmp_path / f"node.{NODE_ID}" / FILE_NAME
         mode = path.stat().st_mode
         assert stat.S_ISSOCK(mode)
@@ -101,16 +93,17 @@ async def test_another_process_reaches_a_node_through_a_file_of_its_owner(tmp_pa
 
 async def test_a_directory_may_have_a_long_name(tmp_path: Path) -> None:
     data = tmp_path / ("d" * (LONGEST_PATH_BYTES + 20))
-    async with node_with_socket(data) as (_, _, peers):
-        assert await ask(peers) == "cluster"
+    data.mkdir()
+    async with node_with_socket(data) as (node, _, peers):
+        assert await ask(peers) == node.cluster_id
 
 
 async def test_what_a_killed_process_has_left_is_no_hindrance(tmp_path: Path) -> None:
     directory = tmp_path / f"node.{NODE_ID}"
     directory.mkdir(mode=0o700)
     (directory / FILE_NAME).touch()
-    async with node_with_socket(tmp_path) as (_, _, peers):
-        assert await ask(peers) == "cluster"
+    async with node_with_socket(tmp_path) as (node, _, peers):
+        assert await ask(peers) == node.cluster_id
 
 
 async def test_another_process_has_the_rights_of_a_node_where_clients_have_none(tmp_path: Path) -> None:
@@ -132,7 +125,7 @@ async def test_another_process_has_the_rights_of_a_node_where_clients_have_none(
 
 async def test_the_socket_of_a_node_that_fails_is_closed(tmp_path: Path) -> None:
     async with node_with_socket(tmp_path) as (node, _, peers):
-        assert await ask(peers) == "cluster"
+        assert await ask(peers) == node.cluster_id
         node._fail("for the test")
         with pytest.raises(PeerUnreachable):
             await ask(peers)
