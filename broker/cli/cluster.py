@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -197,3 +198,43 @@ async def _disks(cluster: Cluster) -> list[dict[str, Any]]:
             for one in reply.results
         ]
     return rows
+
+
+@cluster.command("try", hidden=True)
+@click.option(
+    "--nodes", type=click.IntRange(1, 20), metavar="N", default=3, show_default=True, help="How many brokers."
+)
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, resolve_path=True),
+    metavar="D",
+    default="./try",
+    show_default=True,
+    help="Where all data, logs and process ids (D/node-1.pid) are; a later trial goes on with them.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_000),
+    metavar="P",
+    default=9092,
+    show_default=True,
+    help="Port of the first broker; the others have the ports after it.",
+)
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting of all brokers; repeatable.")
+@click.option("--restart-node", type=click.IntRange(1), metavar="NODE", help="Start a killed broker of a trial again.")
+def try_cluster(nodes: int, directory: str, port: int, assignments: tuple[str, ...], restart_node: int | None) -> None:
+    """Run a cluster of several brokers on this machine until Ctrl-C.
+
+    It brings its own PostgreSQL and object store (pip install 'fencepost[cluster,postgres]'). When all brokers serve,
+    one line says so. Kill one, kill -9 $(cat try/node-2.pid), and watch what the others do: fencepost cluster nodes.
+    """
+    from fencepost.broker.cli import trial_cluster
+    from fencepost.broker.cli.trial_services import TrialError
+
+    try:
+        if restart_node is not None:
+            trial_cluster.restart_node(Path(directory), restart_node, port=port)
+        else:
+            trial_cluster.run_trial(Path(directory), nodes=nodes, port=port, assignments=assignments)
+    except TrialError as error:
+        raise click.ClickException(str(error)) from None

@@ -1,0 +1,222 @@
+"""`fencepost cluster try`: a cluster of several brokers on this machine, with all that it needs, until Ctrl-C.
+
+A broker that is killed stays away, so that one can watch what the others do; `--restart-node` brings it back. The
+parent starts it: the command leaves a request in the directory, and waits until it is granted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from fencepost.broker.cli.trial_services import LOOK_S, TrialError, dying_with_parent, trial_objects, trial_postgres
+
+LONGEST_BROKER_START_S: Final = 90.0
+LONGEST_BROKER_STOP_S: Final = 30.0
+
+
+class TrialBroker:
+    """One broker of the trial, over all its starts."""
+
+    def __init__(self, directory: Path, node_id: int, port: int, arguments: Sequence[str]) -> None:
+        self.node_id = node_id
+        self.address = f"127.0.0.1:{port}"
+        self.pid_file = directory / f"node-{node_id}.pid"
+        self.log = directory / f"node-{node_id}.log"
+        self._request = directory / f"node-{node_id}.restart"
+        self._command = [
+            *(sys.executable, "-m", "fencepost", "serve", "--listener", self.address, "--set", f"node.id={node_id}"),
+            *("--data-dir", str(directory / f"node-{node_id}"), *arguments),
+        ]
+        self._process: subprocess.Popen[str] | None = None
+
+    def __str__(self) -> str:
+        return f"node {self.node_id}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                preexec_fn=dying_with_parent(signal.SIGKILL),  # this process has one thread
+            )
+        self.pid_file.write_text(f"{self._process.pid}\n")
+
+    def wait_until_ready(self) -> str:
+        """Return the line with which it says that it is ready. Raises TrialError."""
+        assert self._process is not None
+        output = self._process.stdout
+        assert output is not None
+        os.set_blocking(output.fileno(), False)
+        deadline_s = time.monotonic() + LONGEST_BROKER_START_S
+        while not (line := _line(output)):
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                last = self.log.read_text(errors="replace").strip().splitlines()[-3:]
+                raise TrialError(f"{self} does not start; the end of {self.log}:\n" + "\n".join(last))
+            time.sleep(LOOK_S)
+        return line.strip()
+
+    # Restarts
+
+    def forget_request(self) -> None:
+        self._request.unlink(missing_ok=True)
+
+    def grant_request(self) -> None:
+        """Start the broker again if that is asked for, and it does not run."""
+        if self._request.exists():
+            try:
+                if not self.is_running:
+                    self.start()
+                    self.wait_until_ready()
+            except TrialError as error:
+                print(f"fencepost: {error}", file=sys.stderr, flush=True)
+            self.forget_request()
+
+    def request(self) -> None:
+        """Ask the parent for a restart, and wait until the broker is ready. Raises TrialError."""
+        before = self.pid_file.read_text() if self.pid_file.exists() else ""
+        self._request.touch()
+        deadline_s = time.monotonic() + LONGEST_BROKER_START_S
+        while self._request.exists():
+            if time.monotonic() > deadline_s:
+                self.forget_request()
+                raise TrialError(
+                    f"node {self.node_id} was not started in {LONGEST_BROKER_START_S:.0f} s; see {self.log}"
+                )
+            time.sleep(LOOK_S)
+        if self.pid_file.read_text() == before:
+            raise TrialError(
+                f"node {self.node_id} runs already, as process {before.strip()}, or does not start: {self.log}"
+            )
+
+    # The end
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
+    def wait(self, deadline_s: float) -> None:
+        if self._process is not None:
+            try:
+                self._process.wait(max(0.0, deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self.pid_file.unlink(missing_ok=True)
+
+
+def _line(output: IO[str]) -> str:
+    try:
+        return output.readline()
+    except (BlockingIOError, TypeError):  # nothing to read yet
+        return ""
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[bool]:
+    """Try to lock the directory for one parent; yield whether it is locked."""
+    descriptor = os.open(directory / "try.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def run_trial(directory: Path, *, nodes: int, port: int, assignments: Sequence[str]) -> None:
+    """Run the cluster until Ctrl-C or SIGTERM. Raises TrialError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as cleanup:
+        if not cleanup.enter_context(_locked(directory)):
+            raise TrialError(
+                f"a trial runs in {directory} already; name another directory, or stop it. To start one of its brokers "
+                "again: --restart-node NODE"
+            )
+        cleanup.enter_context(_terminating())
+        url = cleanup.enter_context(trial_postgres(_made(directory / "postgres")))
+        objects = cleanup.enter_context(trial_objects(_made(directory / "objects"), port + nodes))
+        arguments = ["--cluster", url, "--objects", objects, *(f"--set={assignment}" for assignment in assignments)]
+        brokers = [TrialBroker(directory, index + 1, port + index, arguments) for index in range(nodes)]
+        cleanup.callback(_stop_all, brokers)
+        for broker in brokers:
+            broker.forget_request()
+            broker.start()
+        for broker in brokers:
+            broker.wait_until_ready()
+        addresses = ", ".join(broker.address for broker in brokers)
+        ids = ", ".join(str(broker.node_id) for broker in brokers)
+        print(f"fencepost cluster is ready: {addresses} (nodes {ids}, data in {directory})", flush=True)
+        while True:
+            for broker in brokers:
+                broker.grant_request()
+            time.sleep(0.1)
+
+
+def restart_node(directory: Path, node_id: int, *, port: int) -> None:
+    """Have the trial that runs in a directory start a broker again that was killed. Raises TrialError."""
+    if not directory.is_dir():
+        raise TrialError(f"there is no directory {directory}; start the trial first, without --restart-node")
+    with _locked(directory) as is_locked:
+        if is_locked:
+            raise TrialError(f"no trial runs in {directory}; start it first, without --restart-node")
+    broker = TrialBroker(directory, node_id, port + node_id - 1, ())
+    if not broker.log.exists():
+        raise TrialError(f"the trial in {directory} has no node {node_id}")
+    broker.request()
+    print(f"node {node_id} is ready (process {broker.pid_file.read_text().strip()})", flush=True)
+
+
+class _Ended(BaseException):  # as KeyboardInterrupt, which it stands beside
+    """SIGTERM or Ctrl-C has come."""
+
+
+@contextlib.contextmanager
+def _terminating() -> Iterator[None]:
+    """End the block at SIGTERM or Ctrl-C, with all that it has started. A second signal changes nothing."""
+
+    def end(_number: int, _frame: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        raise _Ended
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    except _Ended:
+        pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
+def _stop_all(brokers: Sequence[TrialBroker]) -> None:
+    for broker in brokers:
+        broker.stop()
+    deadline_s = time.monotonic() + LONGEST_BROKER_STOP_S
+    for broker in brokers:
+        broker.wait(deadline_s)
