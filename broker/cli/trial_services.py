@@ -25,7 +25,7 @@ from fencepost.broker.kernel.c_library import c_function
 
 PR_SET_PDEATHSIG: Final = 1
 USER: Final = "fencepost"
-"""The superuser of the trial's PostgreSQL; whoever may enter its directory is trusted."""
+"""The superuser of the trial's PostgreSQL, which trusts all users who may enter its directory."""
 BUCKET: Final = "fencepost"
 UNPRIVILEGED: Final = "nobody"
 LONGEST_START_S: Final = 60.0
