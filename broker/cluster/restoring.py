@@ -190,13 +190,14 @@ class Restoring:
             tail.fail(error)
         if tail.error is not None:
             return Arrival(Found.MISSING, error=tail.error)
-        return Arrival(Found.HERE, LeftOff(tail.start_offset, part.log_start_offset), sealed=part.segments)
+        left_off = LeftOff(tail.start_offset, part.log_start_offset)
+        return Arrival(Found.HERE, left_off, sealed=part.segments, durable_end=tail.end_offset)
 
 
 class _TailFiles:
     """The log files of one tail while they are written.
 
-    start_offset: where the tail begins.
+    start_offset: where the tail begins. end_offset: where it ends.
     error:        why the log cannot be restored.
     """
 
@@ -206,7 +207,7 @@ class _TailFiles:
         self._disk = disk
         self._directory = directory
         self._log_start_offset = part.log_start_offset
-        self._end_offset = part.sealed_end
+        self.end_offset = part.sealed_end
         self._file: LogFile | None = None
         self._segment_base = -1
 
@@ -214,9 +215,9 @@ class _TailFiles:
         """Append a row's bytes to its segment's file; a row that does not follow the one before fails the tail."""
         if self.error is not None:
             return
-        if self._segment_base < 0 and self._end_offset < row.segment_base <= self._log_start_offset:
+        if self._segment_base < 0 and self.end_offset < row.segment_base <= self._log_start_offset:
             # Whole segments were deleted before they were sealed.
-            self.start_offset = self._end_offset = row.segment_base
+            self.start_offset = self.end_offset = row.segment_base
         try:
             if row.segment_base != self._segment_base:
                 self.close()
@@ -224,17 +225,17 @@ class _TailFiles:
                 self._file = self._disk.open(f"{self._directory}/{file_name(row.segment_base, '.log')}")
             assert self._file is not None
             if (row.base_offset, row.position, len(content)) != (
-                self._end_offset,
+                self.end_offset,
                 self._file.size_bytes,
                 row.length_bytes,
             ):
                 raise StorageError(
-                    f"{self._directory}: the tail ends at offset {self._end_offset}, byte {self._file.size_bytes} of "
+                    f"{self._directory}: the tail ends at offset {self.end_offset}, byte {self._file.size_bytes} of "
                     f"segment {row.segment_base}, and goes on at offset {row.base_offset}, byte {row.position}; "
                     "acknowledged records between them are missing. Restore the database and the objects together"
                 )
             self._file.append(content)
-            self._end_offset = row.end_offset
+            self.end_offset = row.end_offset
         except StorageError as error:
             self.fail(error)
 

@@ -26,12 +26,14 @@ class Arrival(NamedTuple):
 
     error:  why it could not be brought here, though it was found.
     sealed: the segments below those in the directory, which are in a store that all nodes share; in rising order.
+    durable_end: see `ArrivingLog`.
     """
 
     found: Found
     left_off: LeftOff = LeftOff()
     error: StorageError | None = None
     sealed: Sequence[SealedSegment] = ()
+    durable_end: int = 0
 
 
 class Arrivals(Protocol):

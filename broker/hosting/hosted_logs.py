@@ -141,7 +141,14 @@ class HostedLogs:
         arrivals = await self._arrive(list(topics))
         errors = {name: arrival.error for name, arrival in arrivals.items() if arrival.error is not None}
         errors |= await self._logs.serve(
-            ArrivingLog(name, self.config(topic.name, topic.configs), epochs[name], arrival.left_off, arrival.sealed)
+            ArrivingLog(
+                name,
+                self.config(topic.name, topic.configs),
+                epochs[name],
+                arrival.left_off,
+                arrival.sealed,
+                arrival.durable_end,
+            )
             for name, topic in topics.items()
             if (arrival := arrivals[name]).found is Found.HERE
         )

@@ -27,6 +27,7 @@ class ArrivingLog(NamedTuple):
     """A log that this node opens, to lead it in this epoch. Its directory is in the log directory.
 
     sealed: the segments below those in the directory, which are in a store that all nodes share; in rising order.
+    durable_end: below it, all is durable, though it has to be read: a log that ends sooner is damaged.
     """
 
     topic_partition: TopicPartition
@@ -34,3 +35,4 @@ class ArrivingLog(NamedTuple):
     leader_epoch: int
     left_off: LeftOff
     sealed: Sequence[SealedSegment] = ()
+    durable_end: int = 0

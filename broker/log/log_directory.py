@@ -65,6 +65,8 @@ FEWEST_SWEPT_LOGS = 1_000  # by one sweep, if there are that many
 LONGEST_NAME_BYTES = 255
 LONGEST_SYNC_TO_MOVE_S = 5.0
 """How long a planned move waits for the disk; after that the next leader recovers what was not synced."""
+LONGEST_LAST_FLUSH_S = 5.0
+"""How long a stop waits for a shared log."""
 LED_ELSEWHERE = "is led by another node now"
 NONE_LEFT_OFF: Mapping[TopicPartition, LeftOff] = MappingProxyType({})
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
@@ -544,6 +546,9 @@ class LogDirectory:
             await self._cleaner.close()
             if self._checkpointing is not None:
                 await asyncio.wait([self._checkpointing])
+            if self.is_scratch:
+                await self._flush_last()
+                return
             unsynced = []
             for count, partition_log in enumerate(self._logs.values()):
                 if count % LOADS_PER_TURN == 0:
@@ -567,6 +572,17 @@ class LogDirectory:
             self._unswept.clear()
             self._is_open = self._is_locked = False
             self._disk.unlock(self._join(LOCK_FILE))
+
+    async def _flush_last(self) -> None:
+        """Have the shared log commit what is left. What it has not committed in time was not acknowledged either."""
+        for partition_log in self._logs.values():
+            if partition_log.high_watermark < partition_log.log_end_offset and not partition_log.is_offline:
+                self._flusher.request(partition_log)
+        try:
+            async with asyncio.timeout(LONGEST_LAST_FLUSH_S):
+                await self._flusher.drain()
+        except TimeoutError:
+            log.warning("last_flush_not_committed", path=self._path, waited_s=LONGEST_LAST_FLUSH_S)
 
     async def _write_recovery_points(self, *, durable: bool) -> None:
         await self._recovery_points.write(self._collect_recovery_points, durable=durable, only_changes=not durable)

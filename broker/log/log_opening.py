@@ -190,13 +190,20 @@ class LogOpening:
         Returns the errors of those that could not be opened.
         """
         errors: dict[TopicPartition, StorageError] = {}
-        for name, config, leader_epoch, left_off, sealed in arrived:
+        for name, config, leader_epoch, left_off, sealed, durable_end in arrived:
             self._recovery_points.offsets.pop(name, None)
             if left_off.recovery_point:
                 self._recovery_points.offsets[name] = left_off.recovery_point
             if left_off.log_start_offset > self._log_starts.offsets.get(name, 0):
                 self._log_starts.offsets[name] = left_off.log_start_offset
-            loading = self._load(name, config, leader_epoch=leader_epoch, is_clean=left_off.was_closed, sealed=sealed)
+            loading = self._load(
+                name,
+                config,
+                leader_epoch=leader_epoch,
+                is_clean=left_off.was_closed,
+                sealed=sealed,
+                durable_end=durable_end,
+            )
             try:
                 await run_in_slices(loading, SLICE_S)
             except StorageError as error:
@@ -260,6 +267,7 @@ class LogOpening:
         leader_epoch: int,
         is_clean: bool,
         sealed: Sequence[SealedSegment] = (),
+        durable_end: int = 0,
     ) -> SlicedWork[None]:
         files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
         now_ms = self._clock.now_ms()
@@ -272,6 +280,7 @@ class LogOpening:
             now_ms=now_ms,
             leader_epoch=leader_epoch,
             away=self._away(files, topic_partition, config, sealed),
+            durable_end=durable_end,
         ).load()
         topic_id = files.read_topic_id()
         if topic_id == ZERO_TOPIC_ID and loaded.segments.size_bytes == 0 and loaded.offline_reason is None:

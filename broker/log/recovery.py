@@ -109,6 +109,7 @@ class LogRecovery:
 
     log_start_offset: as checkpointed; 0 when it never moved.
     recovery_point:   as checkpointed; after a clean stop also the log end offset.
+    durable_end:      up to where records are known to be durable, if that is above the recovery point.
     leader_epoch:     of the partition, from sources outside its log.
     away:             segments below those in the directory, which are elsewhere: all of the log below the recovery
                       point. They are sealed, and are not looked into.
@@ -125,12 +126,14 @@ class LogRecovery:
         now_ms: int,
         leader_epoch: int = 0,
         away: Sequence[Segment] = (),
+        durable_end: int = 0,
     ) -> None:
         self._files = files
         self._disk = files.disk
         self._config = config
         self._is_clean = is_clean
         self._recovery_point = recovery_point
+        self._durable_end = max(recovery_point, durable_end)
         self._log_start_offset = log_start_offset
         self._now_ms = now_ms
         self._leader_epoch = leader_epoch
@@ -326,7 +329,7 @@ class LogRecovery:
             segment = present.get(base_offset)
             is_gone = base_offset > base_offsets[-1] if segment is None else segment.size_bytes < start.size_bytes
             if is_gone and base_offset >= self._log_start_offset:
-                self._refuse_missing(base_offset, max(self._recovery_point, base_offset + 1), start.size_bytes)
+                self._refuse_missing(base_offset, max(self._durable_end, base_offset + 1), start.size_bytes)
                 return
 
     def _refuse_what_is_of_another(self, segments: Sequence[Segment]) -> None:
@@ -341,7 +344,7 @@ class LogRecovery:
                 path = segment.files.path(".log")
                 what = f"{path} begins with another batch than was written there: it is another partition's file"
                 lost_bytes = _bytes_from(segment, 0, segments[slot + 1 :])
-                end_offset = max(self._recovery_point, segment.base_offset)
+                end_offset = max(self._durable_end, segment.base_offset)
                 self._refuse(RecoveryRefusal(path, what, 0, segment.base_offset, None, end_offset, lost_bytes))
                 return
 
@@ -476,7 +479,7 @@ class LogRecovery:
         for start in self._known_epochs.starts:
             if start.start_offset >= last.next_offset:  # begun for the next records, or for what is lost now
                 self._epochs.assign(start.leader_epoch, start.start_offset)
-        if last.next_offset < self._recovery_point:
+        if last.next_offset < self._durable_end:
             # Nothing is damaged, but whole batches that had been on the disk are missing.
             self._refuse_damage(
                 last, HeaderFault(last.size_bytes, last.next_offset, None, "the file ends there"), (), 0
@@ -521,9 +524,9 @@ class LogRecovery:
     def _is_known_to_be_lost(self, fault: HeaderFault, behind: BatchesAfterDamage, later: Sequence[Segment]) -> bool:
         """Whether a bad place is before the recovery point: by its own offset, or by what follows."""
         return (
-            fault.expected_offset < self._recovery_point
-            or (behind.batches_count > 0 and behind.least_offset < self._recovery_point)
-            or any(segment.base_offset < self._recovery_point for segment in later)
+            fault.expected_offset < self._durable_end
+            or (behind.batches_count > 0 and behind.least_offset < self._durable_end)
+            or any(segment.base_offset < self._durable_end for segment in later)
         )
 
     def _read_again(self, segment: Segment, order: HeaderPlausibility) -> SlicedWork[None]:
@@ -554,7 +557,7 @@ class LogRecovery:
         """Refuse the log. found_end: the end offset of the valid batches behind the bad place; 0 where there are
         none."""
         path = segment.files.path(".log")
-        end_offset = max(self._recovery_point, found_end)
+        end_offset = max(self._durable_end, found_end)
         self._refuse(
             RecoveryRefusal(
                 path,

@@ -91,7 +91,9 @@ class TailWorld(LogWorld):
         if arrival.error is not None:
             raise arrival.error
         assert arrival.found is Found.HERE
-        errors = await self.logs.serve([ArrivingLog(name, self.config, leader_epoch, arrival.left_off)])
+        errors = await self.logs.serve(
+            [ArrivingLog(name, self.config, leader_epoch, arrival.left_off, durable_end=arrival.durable_end)]
+        )
         assert errors == {}
         found = self.logs.get(name)
         assert found is not None

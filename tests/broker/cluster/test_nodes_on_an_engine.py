@@ -13,6 +13,7 @@ import pytest
 from fencepost.broker.cluster import tail_log
 from fencepost.broker.hosting.peers import PeerUnreachable
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log import log_directory
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from fencepost.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -21,7 +22,7 @@ from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.cluster import COORDINATOR, DATA, TOPIC, until
 from tests.support.engine_cluster import EngineCluster, running_engine_cluster
-from tests.support.handler_context import batch
+from tests.support.handler_context import NOW_MS, batch
 from tests.support.simulated_engine import EngineFaults, SimulatedEngine
 
 ID = "tx"
@@ -108,6 +109,28 @@ async def test_a_produce_waits_as_long_as_its_client_allows_and_the_records_stay
     cluster.engine.end_fail_over()
     assert error_of(await patient) is ErrorCode.NONE
     assert await cluster.values(DATA_0, 2) == [b"late", b"patient"]
+
+
+async def test_a_stop_does_not_wait_for_an_engine_that_stays_away(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(log_directory, "LONGEST_LAST_FLUSH_S", 0.1)
+    cluster.engine.begin_fail_over()
+    unanswered = asyncio.ensure_future(cluster.send(DATA, produce(b"lost"), 9))
+    await until(lambda: cluster.members[DATA].shared_log.is_waiting)
+    await cluster.stop(DATA)
+    assert "last_flush_not_committed" in caplog.text
+    assert (await asyncio.gather(unanswered, return_exceptions=True))[0] is not None
+    cluster.engine.end_fail_over()
+
+
+async def test_a_stop_commits_what_no_reply_waited_for(cluster: EngineCluster) -> None:
+    log = cluster.nodes[DATA].services.topics.log(DATA_0)
+    assert log is not None
+    assert log.append(memoryview(batch(b"one")), now_ms=NOW_MS).error is ErrorCode.NONE
+    await cluster.stop(DATA)
+    await cluster.take_over(DATA, COORDINATOR)
+    assert await cluster.values(DATA_0, 1, node_id=COORDINATOR) == [b"one"]
 
 
 async def test_many_produces_that_arrive_together_keep_to_their_time(cluster: EngineCluster) -> None:

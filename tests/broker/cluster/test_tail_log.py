@@ -243,6 +243,26 @@ async def test_a_tail_with_a_hole_is_refused_and_not_served_short(tmp_path: Path
         await heir.take_over()
 
 
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+async def test_a_tail_with_damaged_bytes_is_not_served_short_either(tmp_path: Path, damaged: int) -> None:
+    engine = SimulatedEngine()
+    world, _ = node_of(engine, tmp_path / "a")
+    await world.start()
+    world.create()
+    for value in (b"one", b"two", b"three"):
+        world.append(value)
+        await flushed(world)
+    stored = engine.rows[(KEY, damaged)]
+    content = bytearray(stored.row.content or b"")
+    content[-2] ^= 1
+    engine.rows[(KEY, damaged)] = stored._replace(row=stored.row._replace(content=bytes(content)))
+    heir, _ = node_of(engine, tmp_path / "b", node_id=2)
+    await heir.start()
+    log = await heir.take_over()
+    assert log.is_offline
+    assert "Records had been on the disk up to offset 3" in (log.offline_reason or "")
+
+
 async def test_a_take_over_waits_for_an_engine_that_is_away(tmp_path: Path) -> None:
     engine = SimulatedEngine()
     world, _ = node_of(engine, tmp_path)
