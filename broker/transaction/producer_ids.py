@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from fencepost.broker.kernel.events import get_logger
@@ -16,6 +17,8 @@ log = get_logger(__name__)
 RESERVATION = Place("reservation of producer ids", Policy.RETRY)
 
 BLOCK_KEY = "producer_id_block"
+LOWEST_KEY = "producer_id_lowest"
+"""The lowest producer id of this history, where an older state of the store was restored: see `after_restore`."""
 BLOCK_SIZE = 1000
 PREFETCH_AT = 0.9  # of a block handed out: time to reserve the next
 FIRST_RETRY_PAUSE_S = 0.05
@@ -42,6 +45,8 @@ class ProducerIds:
     A block is recorded in the store by compare-and-set before any of its ids is given out, so several nodes may draw
     from one store, and a crash only burns what is left of a block. When it is unclear whether a write arrived, the
     store is read again: both outcomes are safe.
+    lowest: ids below it were given out, or may have been, in a history that a restored backup does not have; known from
+            the first block on.
     Source: KIP-98, KIP-730; Kafka's ProducerIdManager and, for the compare-and-set, its ZooKeeper predecessor.
     """
 
@@ -50,6 +55,7 @@ class ProducerIds:
         self._node_id = node_id
         self._next = 0
         self._last = -1
+        self.lowest = 0
         self._prefetched: ProducerIdBlock | None = None
         self._request: asyncio.Task[None] | None = None
 
@@ -110,6 +116,9 @@ class ProducerIds:
                 return
 
     async def _reserve_block(self) -> ProducerIdBlock:
+        if not self.lowest:
+            lowest, _ = await self._store.read_versioned(LOWEST_KEY)
+            self.lowest = int(lowest or 0)
         while True:
             value, version = await self._store.read_versioned(BLOCK_KEY)
             first = 0 if value is None else _decode_block(value).last + 1
@@ -125,6 +134,20 @@ def above_reserved_blocks(value: bytes) -> bytes:
     block = _decode_block(value)
     first = min(block.last + 1 + SKIPPED_IDS, MAX_PRODUCER_ID - BLOCK_SIZE)
     return _encode_block(ProducerIdBlock(first, first + BLOCK_SIZE - 1), 0)
+
+
+def after_restore(values: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return what has to be written where all data were restored to an earlier moment, while clients live on.
+
+    Producers may hold ids, and epochs of their ids, that were given out after that moment. No such id is given out
+    again, and a transactional id gets a new producer id with its next session: an epoch that follows from the restored
+    state may be held by a producer that was fenced in the history that is lost. Raises StorageError.
+    """
+    block = values.get(BLOCK_KEY)
+    if block is None:
+        return {}  # not one producer has ever had an id
+    moved = above_reserved_blocks(block)
+    return {BLOCK_KEY: moved, LOWEST_KEY: str(_decode_block(moved).first).encode()}
 
 
 def _encode_block(block: ProducerIdBlock, node_id: int) -> bytes:

@@ -138,6 +138,7 @@ class TransactionService:
         stop complete once their partition is loaded.
         """
         await self._producer_ids.start()
+        self._limits.lowest_producer_id = self._producer_ids.lowest
         self._state_topic.start()
 
     async def ensure_loaded(self) -> None:

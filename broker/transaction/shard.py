@@ -104,6 +104,8 @@ class TransactionLimits:
     time_out_retry_ms:              pause before the abort of a timed-out transaction is retried.
     expirations_by_name:            globs with the expiration of the ids that match them.
     two_phase_warn_age_ms:          an open transaction without a time-out is named in the log at multiples of this age.
+    lowest_producer_id:             of ids that stay with their transactional id; lower ones are replaced, see
+                                    `after_restore` in `producer_ids`.
     """
 
     transaction_version: TransactionVersion = TransactionVersion.V2
@@ -112,6 +114,7 @@ class TransactionLimits:
     time_out_retry_ms: int = 10_000
     expirations_by_name: Sequence[tuple[str, int]] = ()
     two_phase_warn_age_ms: int = 3_600_000
+    lowest_producer_id: int = 0
 
     def expires_ms(self, metadata: TransactionMetadata) -> int:
         """Return when an id without an open transaction expires: a multiple of the interval."""
@@ -187,11 +190,12 @@ class TransactionShard:
             # The reply to an earlier request was lost: return the same producer again, not the next one.
             producer, previous_producer_id = metadata.producer, metadata.previous_producer_id
         else:
-            next_producer = self._successor(metadata.producer)
+            is_replaced = metadata.producer_id < self._limits.lowest_producer_id
+            next_producer = self._fresh() if is_replaced else self._successor(metadata.producer)
             if next_producer is None:
                 return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             producer = next_producer
-            previous_producer_id = NO_PRODUCER_ID if expected is None else metadata.producer_id
+            previous_producer_id = NO_PRODUCER_ID if expected is None or is_replaced else metadata.producer_id
         return self._reply_with_producer(
             metadata.initialized(
                 producer=producer, previous_producer_id=previous_producer_id, timeout_ms=timeout_ms, now_ms=now_ms
@@ -507,6 +511,10 @@ class TransactionShard:
         """Return the pair after another; None if that takes a new producer id and none is reserved."""
         if producer.producer_epoch < EXHAUSTED_EPOCH:
             return Producer(producer.producer_id, producer.producer_epoch + 1)
+        return self._fresh()
+
+    def _fresh(self) -> Producer | None:
+        """Return a pair with a new producer id; None if none is reserved."""
         producer_id = self._take_producer_id()
         return None if producer_id is None else Producer(producer_id, 0)
 

@@ -11,9 +11,11 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.transaction.producer_ids import (
     BLOCK_KEY,
     BLOCK_SIZE,
+    LOWEST_KEY,
     SKIPPED_IDS,
     ProducerIds,
     above_reserved_blocks,
+    after_restore,
 )
 
 
@@ -155,3 +157,25 @@ async def test_from_an_old_record_of_blocks_no_id_is_given_out_twice() -> None:
     await after.start()
     assert min(await taken(after, 10)) > max(later) + SKIPPED_IDS // 2
     await after.close()
+
+
+async def test_after_a_restore_the_ids_of_the_lost_history_are_known_and_not_given_out_again() -> None:
+    store = Store()
+    before = ProducerIds(store)
+    await before.start()
+    await before.close()
+    assert before.lowest == 0
+    restored = InMemoryMetadataStore()
+    value, _ = await store.read_versioned(BLOCK_KEY)
+    assert value is not None
+    for key, written in after_restore({BLOCK_KEY: value, "features": b"{}"}).items():
+        assert await restored.compare_and_set(key, written, 0)
+    again = ProducerIds(restored)
+    await again.start()
+    assert min(await taken(again, 10)) > again.lowest > SKIPPED_IDS
+    await again.close()
+
+
+def test_a_restore_from_before_the_first_producer_has_nothing_to_advance() -> None:
+    assert after_restore({"features": b"{}"}) == {}
+    assert LOWEST_KEY not in after_restore({})
