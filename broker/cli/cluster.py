@@ -238,3 +238,20 @@ def try_cluster(nodes: int, directory: str, port: int, assignments: tuple[str, .
             trial_cluster.run_trial(Path(directory), nodes=nodes, port=port, assignments=assignments)
     except TrialError as error:
         raise click.ClickException(str(error)) from None
+
+
+@cluster.command(hidden=True)
+@cluster_storage.cluster_option
+@json_option
+def restored(cluster_url: str, as_json: bool) -> None:
+    """Make a restored cluster of machines safe to start.
+
+    Run it once after PostgreSQL was restored to an earlier moment, before any broker starts. Clients may hold leader
+    epochs, producer ids and sessions of transactional ids from the time after that moment: all of these begin far above
+    them. No broker may be running.
+    """
+    from fencepost.broker.cli.cluster_restored import make_safe
+
+    print_rows(["cluster_id", "topics", "partitions", "nodes"], [make_safe(cluster_url)._asdict()], as_json=as_json)
+    if not as_json:
+        click.echo("the cluster may start")

@@ -26,28 +26,30 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Work = Callable[["Connection", "ObjectStore", str], Awaitable[T]]
 
 
+# The variables are those of `serve`: brokers and commands share one environment.
+cluster_option = click.option(
+    "--cluster",
+    "cluster_url",
+    metavar="URL",
+    required=True,
+    envvar="FENCEPOST_CLUSTER_URL",
+    show_envvar=True,
+    help="Its PostgreSQL: postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+)
+objects_option = click.option(
+    "--objects",
+    "objects_url",
+    metavar="URL",
+    required=True,
+    envvar="FENCEPOST_CLUSTER_OBJECTS",
+    show_envvar=True,
+    help="Its object store: s3://BUCKET/PREFIX, with ?endpoint=URL for another server than Amazon's.",
+)
+
+
 def stores_options(command: Command) -> Command:
     """Add `--cluster` and `--objects`."""
-    for option in (
-        click.option(
-            "--objects",
-            "objects_url",
-            metavar="URL",
-            required=True,
-            envvar="FENCEPOST_OBJECTS",
-            help="Its object store: s3://BUCKET/PREFIX, with ?endpoint=URL for another server than Amazon's.",
-        ),
-        click.option(
-            "--cluster",
-            "cluster_url",
-            metavar="URL",
-            required=True,
-            envvar="FENCEPOST_CLUSTER",
-            help="Its PostgreSQL: postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
-        ),
-    ):
-        command = option(command)
-    return command
+    return cluster_option(objects_option(command))
 
 
 def check(cluster_url: str, objects_url: str, *, as_json: bool) -> None:

@@ -1,0 +1,79 @@
+"""A cluster whose tables were restored to an earlier moment: made safe for clients and brokers of the lost history.
+
+Clients may know leader epochs, producer ids and epochs of transactional ids that were given out after that moment, and
+a broker may hold a fence. What follows from the restored rows must not be taken for any of these: all begin far above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, translated
+from fencepost.broker.cluster.postgres.schema import PLACING, lock, prepare, require_durability
+from fencepost.broker.storage.disk import StorageError
+
+SKIPPED_EPOCHS: Final = 1_000_000
+"""Of leaders: one each second for eleven days; 2,000 restores are possible."""
+SKIPPED_FENCES: Final = 1_000_000_000
+
+_RUNNING: Final = """
+SELECT node_id, listeners FROM nodes WHERE state <> 'gone' AND lease_until > clock_timestamp() ORDER BY node_id
+"""
+
+
+class RestoredCluster(NamedTuple):
+    """What was restored, by its counts."""
+
+    cluster_id: str
+    topics: int
+    partitions: int
+    nodes: int
+
+
+async def after_restore(
+    connection: Connection,
+    address: PostgresAddress,
+    values_after: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
+) -> RestoredCluster:
+    """Raise all fences and leader epochs, and write the documents that `values_after` makes of those that are there.
+
+    All nodes are gone afterwards: those that still run are refused, and start as new ones. It may be run again. Raises
+    StorageError; then nothing is changed.
+    """
+    with translated(address):
+        await require_durability(connection, address)
+        if await connection.fetchval("SELECT to_regclass('cluster')") is None:
+            raise StorageError(f"there are no tables of a cluster in PostgreSQL at {address.shown}; restore them first")
+        await prepare(connection, address)
+        async with connection.transaction():
+            await lock(connection, PLACING)
+            running = await connection.fetch(_RUNNING)
+            if running:
+                ids = ", ".join(str(row["node_id"]) for row in running)
+                raise StorageError(
+                    f"brokers work on the tables in PostgreSQL at {address.shown}: nodes {ids}. Stop all brokers, "
+                    "restore the tables again if brokers have run on them since, and run this once more"
+                )
+            await connection.execute(
+                "UPDATE nodes SET incarnation = gen_random_uuid(), state = 'gone', lease_until = clock_timestamp()"
+            )
+            await connection.execute("UPDATE fences SET fence = fence + $1", SKIPPED_FENCES)
+            await connection.execute("UPDATE partitions SET leader_epoch = leader_epoch + $1", SKIPPED_EPOCHS)
+            found = {
+                row["key"]: bytes(row["value"]) for row in await connection.fetch("SELECT key, value FROM documents")
+            }
+            for key, value in values_after(found).items():
+                await connection.execute(
+                    "INSERT INTO documents AS one VALUES ($1, $2, 1, $3) ON CONFLICT (key) "
+                    "DO UPDATE SET value = excluded.value, version = one.version + 1, written_by = excluded.written_by",
+                    key,
+                    value,
+                    uuid4(),
+                )
+            row = await connection.fetchrow(
+                "SELECT cluster_id, (SELECT count(*) FROM topics), (SELECT count(*) FROM partitions), "
+                "(SELECT count(*) FROM nodes) FROM cluster"
+            )
+            return RestoredCluster(*row)

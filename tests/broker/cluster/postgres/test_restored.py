@@ -1,0 +1,141 @@
+"""Tables that were restored to an earlier moment: nothing that follows from them is taken for what was after it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from fencepost.broker.cluster.leases import NodeState
+from fencepost.broker.cluster.postgres.connections import DeposedError, connect, parse_address
+from fencepost.broker.cluster.postgres.restored import SKIPPED_EPOCHS, SKIPPED_FENCES, RestoredCluster, after_restore
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.transaction import producer_ids
+from fencepost.broker.transaction.producer_ids import BLOCK_KEY, LOWEST_KEY, SKIPPED_IDS, ProducerIds
+from tests.broker.cluster.postgres.test_lease_store import FLUSH, NAMES, ORDERS, Node
+
+
+@pytest.fixture
+async def nodes(cluster_url: str) -> AsyncIterator[list[Node]]:
+    """Two nodes that lead partitions, and have given out producer ids."""
+    nodes = [Node(cluster_url, number) for number in (1, 2)]
+    for node in nodes:
+        await node.store.open()
+        await node.start()
+    assert await nodes[0].store.create_topic(ORDERS)
+    ids = ProducerIds(nodes[0].store)
+    await ids.start()
+    await ids.close()
+    yield nodes
+    for node in nodes:
+        await node.store.close()
+
+
+async def restore(url: str) -> RestoredCluster:
+    address = parse_address(url)
+    connection = await connect(address, application_name="test")
+    try:
+        return await after_restore(connection, address, producer_ids.after_restore)
+    finally:
+        await connection.close()
+
+
+async def stop_all(nodes: list[Node]) -> None:
+    for node in nodes:
+        await node.let_lease_end()
+
+
+async def test_epochs_fences_and_producer_ids_go_on_far_above_those_of_the_lost_history(
+    nodes: list[Node], cluster_url: str
+) -> None:
+    before = await nodes[0].leaders()
+    block, _ = await nodes[0].store.read_versioned(BLOCK_KEY)
+    assert block is not None
+    await stop_all(nodes)
+    found = await restore(cluster_url)
+    assert found == (await nodes[0].store.cluster_id(), 1, len(NAMES), 2)
+    after = await nodes[0].leaders()
+    assert {name: epoch - before[name][1] for name, (_, epoch) in after.items()} == dict.fromkeys(NAMES, SKIPPED_EPOCHS)
+    moved, version = await nodes[0].store.read_versioned(BLOCK_KEY)
+    assert moved is not None
+    assert version == 2
+    lowest, _ = await nodes[0].store.read_versioned(LOWEST_KEY)
+    assert lowest is not None
+    assert int(lowest) > SKIPPED_IDS
+    again = Node(cluster_url, 1)
+    await again.store.open()
+    await again.start()
+    assert again.fence == nodes[0].fence + SKIPPED_FENCES + 1
+    await again.store.close()
+
+
+async def test_a_broker_that_ran_across_the_restore_neither_renews_its_lease_nor_flushes(
+    nodes: list[Node], cluster_url: str
+) -> None:
+    await stop_all(nodes)
+    await restore(cluster_url)
+    assert [await nodes[0].state(number) for number in (1, 2)] == [NodeState.GONE, NodeState.GONE]
+    with pytest.raises(DeposedError):
+        await nodes[0].store.renew(1)
+    for _ in range(3):  # as many starts as the lost history had
+        again = Node(cluster_url, 1)
+        await again.store.open()
+        await again.start()
+        await again.store.close()
+    await nodes[0].execute(FLUSH, 1, nodes[0].fence, ORDERS.topic_id.hex(), 0)
+    assert not await nodes[0].execute("SELECT FROM tail")
+
+
+async def test_what_gone_nodes_led_is_led_by_the_first_that_starts(nodes: list[Node], cluster_url: str) -> None:
+    await stop_all(nodes)
+    await restore(cluster_url)
+    again = Node(cluster_url, 1)
+    await again.store.open()
+    await again.start()
+    lost = (await again.store.renew(1)).lost
+    for node_id in lost:
+        assert await again.store.take_over(node_id)
+    assert {leader for leader, _ in (await again.leaders()).values()} == {1}
+    await again.store.close()
+
+
+async def test_it_is_refused_while_a_broker_runs_and_changes_nothing(nodes: list[Node], cluster_url: str) -> None:
+    before = await nodes[0].leaders()
+    await nodes[0].let_lease_end()
+    with pytest.raises(StorageError, match=r"brokers work on the tables .*: nodes 2\. Stop all brokers"):
+        await restore(cluster_url)
+    assert await nodes[0].leaders() == before
+
+
+async def test_it_may_be_run_again(nodes: list[Node], cluster_url: str) -> None:
+    await stop_all(nodes)
+    await restore(cluster_url)
+    lowest = await lowest_of(nodes[0])
+    await restore(cluster_url)
+    assert await lowest_of(nodes[0]) > lowest
+    assert {epoch for _, epoch in (await nodes[0].leaders()).values()} == {2 * SKIPPED_EPOCHS}
+
+
+async def lowest_of(node: Node) -> int:
+    value, _ = await node.store.read_versioned(LOWEST_KEY)
+    assert value is not None
+    return int(value)
+
+
+async def test_an_empty_database_is_not_taken_for_a_restored_cluster(cluster_url: str) -> None:
+    with pytest.raises(StorageError, match=r"there are no tables of a cluster .*; restore them first"):
+        await restore(cluster_url)
+
+
+async def test_what_cannot_be_advanced_leaves_all_as_it_was(nodes: list[Node], cluster_url: str) -> None:
+    def broken(_: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        raise StorageError("the block cannot be read")
+
+    await stop_all(nodes)
+    before = await nodes[0].leaders()
+    address = parse_address(cluster_url)
+    connection = await connect(address, application_name="test")
+    with pytest.raises(StorageError, match="cannot be read"):
+        await after_restore(connection, address, broken)
+    await connection.close()
+    assert await nodes[0].leaders() == before
