@@ -59,7 +59,8 @@ def _sections(command: click.Command, parent: click.Context | None, name: str) -
         for subcommand_name in command.list_commands(context):
             subcommand = command.get_command(context, subcommand_name)
             assert subcommand is not None, subcommand_name
-            yield from _sections(subcommand, context, subcommand_name)
+            if not subcommand.hidden:
+                yield from _sections(subcommand, context, subcommand_name)
 
 
 if __name__ == "__main__":

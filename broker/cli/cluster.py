@@ -154,7 +154,7 @@ def drain(bootstrap: str, node_id: int, resume: bool, waits: bool, timeout_s: fl
 @cluster_storage.stores_options
 @json_option
 def check(cluster_url: str, objects_url: str, as_json: bool) -> None:
-    """Check that every acknowledged record of a cluster of machines can be read.
+    """Check that all records of a cluster of machines are there.
 
     It compares the rows in PostgreSQL with each other and with the objects; nothing is changed. Brokers may run or not.
     """
@@ -167,7 +167,7 @@ def check(cluster_url: str, objects_url: str, as_json: bool) -> None:
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.argument("directory", metavar="DIRECTORY")
 def export(cluster_url: str, objects_url: str, as_json: bool, topics: tuple[str, ...], directory: str) -> None:
-    """Write topics of a cluster of machines into a data directory of one broker.
+    """Write topics of a cluster into a data directory.
 
     The directory must be empty or missing. It holds the topics as of one moment; `fencepost serve --data-dir` opens it,
     and Kafka's tools read its files. A transaction that was open then stays open there: `fencepost transactions
@@ -223,7 +223,7 @@ async def _disks(cluster: Cluster) -> list[dict[str, Any]]:
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting of all brokers; repeatable.")
 @click.option("--restart-node", type=click.IntRange(1), metavar="NODE", help="Start a killed broker of a trial again.")
 def try_cluster(nodes: int, directory: str, port: int, assignments: tuple[str, ...], restart_node: int | None) -> None:
-    """Run a cluster of several brokers on this machine until Ctrl-C.
+    """Run a trial cluster on this machine until Ctrl-C.
 
     It brings its own PostgreSQL and object store (pip install 'fencepost[cluster,postgres]'). When all brokers serve,
     one line says so. Kill one, kill -9 $(cat try/node-2.pid), and watch what the others do: fencepost cluster nodes.

@@ -53,6 +53,7 @@ ALLOWED: dict[str, str] = {
     "fencepost.broker.cli.processes._serve": "signal handlers that set an event; and a task that it awaits",
     "fencepost.broker.cli.processes.Processes.all_ready": _AWAITED,
     "fencepost.broker.cli.serve._serve": "a signal handler that sets an event or ends the process",
+    "fencepost.broker.cli.serve._stop_at_signals": "a signal handler that sets an event or ends the process",
     "fencepost.broker.network.authentication.Authentication._start": _REPLY,
     "fencepost.broker.network.dispatch.Dispatcher._start": _REPLY,
     "fencepost.broker.network.dispatch.Dispatcher._start_run": _REPLY,
