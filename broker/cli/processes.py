@@ -1,7 +1,7 @@
 """The parent of a broker of several processes: it starts one process per node, and starts those again that end or hang.
 
-It has bound all sockets, so that ports stay its own while a process is started again, and clients that connect
-meanwhile wait. It serves nothing itself, and when it ends, the kernel ends its processes.
+It has bound all sockets, so that ports stay its own while a process is started again. It serves nothing itself, and
+when it ends, the kernel ends its processes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -227,6 +228,18 @@ class ProcessOfNode:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+            self._refuse_connections()
+
+    def _refuse_connections(self) -> None:
+        """Stop listening, until the next process does: clients that are refused ask another node at once.
+
+        Left alone, the sockets would go on to listen, as the parent has them, too; clients would be connected, and wait
+        for the next process. A port that the system has chosen would be lost.
+        """
+        for bound in self._sockets.values():
+            if bound.listener.port:
+                with contextlib.suppress(OSError):
+                    bound.socket.shutdown(socket.SHUT_RD)
 
     def _heard(self, reading: int, received: bytearray) -> None:
         try:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases
-from fencepost.broker.cluster.leases import Move, NodeId, NodeState, PartitionLease, due_moves, preferred
+from fencepost.broker.cluster.leases import Move, NodeId, NodeState, PartitionLease, due_moves, should_lead
 from fencepost.broker.hosting.leader_choices import LeaderChoice, NodeDescription
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 
+REMEMBERED_S = 30.0
+"""How long clients are told the address of a node that is gone: longer than a process takes to be replaced."""
+SETTLING_S = 20.0
+"""How long a node that has come is left alone: see `should_lead`."""
 NO_EPOCH = 0
 """Of a partition that is not placed yet."""
 
@@ -44,9 +48,11 @@ class LeasePlacement:
         self._store = store
         self.between_nodes = between_nodes
         self._known = StoredLeases()
-        self._alive: Sequence[NodeId] = ()
-        self._due: Sequence[Move] | None = None  # kept, as they are asked for often and change with the leases only
+        self._due: Sequence[Move] | None = None  # kept, as they are asked for often and seldom change
+        self._due_without: Collection[NodeId] = ()
+        self._came_s: dict[NodeId, float] = {}  # when this node saw others come that were not there before
         self._addresses: dict[NodeId, NodeAddress] = {}
+        self._lost: dict[NodeId, tuple[NodeAddress, float]] = {}  # with when this node heard of it
         self._handing_over: set[TopicPartition] = set()
         self._is_resigned = False
         self._refreshing = asyncio.Lock()
@@ -84,6 +90,13 @@ class LeasePlacement:
     def other_nodes(self) -> Sequence[NodeAddress]:
         return [self._addresses[node_id] for node_id in sorted(self._addresses) if node_id != self.node_id]
 
+    def recently_lost(self) -> Sequence[NodeAddress]:
+        if not self._lost:
+            return ()
+        now_s = asyncio.get_running_loop().time()
+        self._lost = {each: lost for each, lost in self._lost.items() if now_s - lost[1] < REMEMBERED_S}
+        return [address for address, _ in self._lost.values()]
+
     def address(self, node_id: int) -> NodeAddress | None:
         return self._addresses.get(node_id)
 
@@ -104,8 +117,9 @@ class LeasePlacement:
 
     def due_moves(self) -> list[Move]:
         """The next moves of partitions that this node leads and is not handing over already."""
-        if self._due is None:
-            self._due = due_moves(self._known.table, self.node_id)
+        unsettled = self._unsettled()
+        if self._due is None or self._due_without != unsettled:
+            self._due, self._due_without = due_moves(self._known.table, self.node_id, unsettled), unsettled
         return [move for move in self._due if move.topic_partition not in self._handing_over]
 
     # LeaderChoices
@@ -121,11 +135,19 @@ class LeasePlacement:
         lease = self._lease(topic_partition)
         if lease is None:
             return LeaderChoice()
-        should_lead = preferred(topic_partition, lease, self._alive)
-        return LeaderChoice(lease.wanted, None if should_lead == lease.leader else should_lead)
+        leader = should_lead(self._known.table, topic_partition, lease, self._unsettled())
+        return LeaderChoice(lease.wanted, None if leader == lease.leader else leader)
 
     async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
         await self._store.choose(choices)
+
+    def _unsettled(self) -> frozenset[NodeId]:
+        """Nodes that have come a short while ago: see `should_lead`."""
+        if not self._came_s:
+            return frozenset()
+        now_s = asyncio.get_running_loop().time()
+        self._came_s = {node_id: came_s for node_id, came_s in self._came_s.items() if now_s - came_s < SETTLING_S}
+        return frozenset(self._came_s)
 
     def _lease(self, topic_partition: TopicPartition) -> PartitionLease | None:
         return self._known.table.partitions.get(topic_partition)
@@ -160,13 +182,18 @@ class LeasePlacement:
             self._known = after
             if takes_up:
                 self._is_resigned = False
-            self._alive = after.table.nodes_in(NodeState.ALIVE)
             self._due = None
-            self._addresses = {
+            addresses = {
                 node_id: self._address(node_id, after.endpoints[node_id])
                 for node_id, state in after.table.nodes.items()
                 if state is not NodeState.GONE
             }
+            now_s = asyncio.get_running_loop().time()
+            if before.table.nodes:
+                self._came_s |= {node_id: now_s for node_id in addresses if node_id not in self._addresses}
+            gone = {node_id: (each, now_s) for node_id, each in self._addresses.items() if node_id not in addresses}
+            self._lost = {each: lost for each, lost in (self._lost | gone).items() if each not in addresses}
+            self._addresses = addresses
             names = [*before.table.partitions, *(after.table.partitions.keys() - before.table.partitions.keys())]
             changed = [name for name in names if _led(before, name) != _led(after, name)]
             for name in sorted(changed, key=self.is_local):

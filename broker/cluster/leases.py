@@ -13,7 +13,7 @@ So the files of a partition are closed whenever its leader changes, wherever the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -166,18 +166,31 @@ def decide_creation(table: LeaseTable, topic_id: bytes, names: Iterable[TopicPar
     return [Placed(name, preferred(name, PartitionLease(topic_id, None), candidates), 0) for name in names]
 
 
-def due_moves(table: LeaseTable, node_id: NodeId) -> list[Move]:
+def due_moves(table: LeaseTable, node_id: NodeId, unsettled: Collection[NodeId] = ()) -> list[Move]:
     """The next moves of partitions that a node leads and another one should: none of an internal topic before all
-    others have moved, and few at a time."""
-    candidates = table.nodes_in(NodeState.ALIVE)
+    others have moved, and few at a time. unsettled: see `should_lead`."""
     moves = []
     for name in sorted(table.led_by(node_id)):
         lease = table.partitions[name]
-        target = preferred(name, lease, candidates)
+        target = should_lead(table, name, lease, unsettled)
         if target is not None and target != node_id:
             moves.append(Move(name, node_id, lease.epoch, target))
     of_users = [move for move in moves if move.topic_partition.topic not in INTERNAL_TOPICS]
     return of_users[:MOVED_TOGETHER] or moves[:INTERNAL_MOVED_TOGETHER]
+
+
+def should_lead(
+    table: LeaseTable, name: TopicPartition, lease: PartitionLease, unsettled: Collection[NodeId] = ()
+) -> NodeId | None:
+    """The node that should lead a partition now; None while no node is alive.
+
+    unsettled: nodes that have just come. They get what was chosen for them, and the rest later: clients that have found
+               a node gone may not try it again for 10 seconds (librdkafka's reconnect.backoff.max.ms).
+    """
+    alive = table.nodes_in(NodeState.ALIVE)
+    if lease.wanted in alive:
+        return lease.wanted
+    return preferred(name, lease, [each for each in alive if each not in unsettled] or alive)
 
 
 def decide_move(table: LeaseTable, move: Move) -> Placed | None:

@@ -32,8 +32,8 @@ log = get_logger(__name__)
 
 KEEPING = Place("take-overs and moves of partitions", Policy.RETRY)
 
-INTERVAL_S = 0.2
-"""How often a node looks for leases that are free and for moves that are due; a look at a lease is one system call."""
+INTERVAL_S = 0.05
+"""How often a node looks for leases that are free, with a few system calls each, and for moves that are due."""
 GRACE_S = 5.0
 """How long others wait for a node that has not been there yet: processes that start together take nothing over."""
 LONGEST_WAIT_FOR_LEASE_S = 10.0

@@ -189,11 +189,17 @@ def nodes_alive(services: Services) -> list[tuple[int, str, int, str | None]]:
     return [(services.node_id, services.host, services.port, services.settings.broker_rack), *others]
 
 
+def _nodes_listed(services: Services) -> list[tuple[int, str, int, str | None]]:
+    """The nodes that are alive, and those that were moments ago."""
+    lost = (each.at(services.listener) for each in services.topics.placement.recently_lost())
+    return [*nodes_alive(services), *((node.node_id, node.host, node.port, None) for node in lost)]
+
+
 def _response(services: Services, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in nodes_alive(services)
+            for node_id, host, port, rack in _nodes_listed(services)
         ],
         cluster_id=services.cluster_id,
         controller_id=services.node_id,

@@ -66,6 +66,13 @@ class Placement(Protocol):
         """The nodes that are alive, without this one, in order of their ids."""
         ...
 
+    def recently_lost(self) -> Sequence[NodeAddress]:
+        """The nodes that were alive moments ago, and may soon be again.
+
+        A client that is told that a node is no more gives up all that it knows of it, which costs it a second.
+        """
+        ...
+
     def address(self, node_id: int) -> NodeAddress | None:
         """The address of another node; None while it is not alive."""
         ...
@@ -88,6 +95,9 @@ class SingleNodePlacement:
         return 0
 
     def other_nodes(self) -> Sequence[NodeAddress]:
+        return ()
+
+    def recently_lost(self) -> Sequence[NodeAddress]:
         return ()
 
     def address(self, node_id: int) -> NodeAddress | None:
@@ -177,6 +187,9 @@ class PlacementView:
     def other_nodes(self) -> Sequence[NodeAddress]:
         alive = self._table.alive
         return [alive[node_id] for node_id in sorted(alive) if node_id != self.node_id]
+
+    def recently_lost(self) -> Sequence[NodeAddress]:
+        return ()
 
     def address(self, node_id: int) -> NodeAddress | None:
         return self._table.alive.get(node_id)

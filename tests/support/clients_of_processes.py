@@ -100,6 +100,7 @@ class Transactions:
 
     settings: of the producers, beside what they need.
     committed, aborted: the values of transactions whose end was confirmed. unknown: of those whose end was not.
+    ends: when each end was confirmed, by the producer's number; time.monotonic().
     """
 
     def __init__(self, bootstrap: str, count: int, settings: Mapping[str, object] | None = None) -> None:
@@ -107,6 +108,7 @@ class Transactions:
         self.committed: set[str] = set()
         self.aborted: set[str] = set()
         self.unknown: set[str] = set()
+        self.ends: dict[int, list[float]] = {number: [] for number in range(count)}
         self._bootstrap = bootstrap
         self._stopping = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(count)]
@@ -122,13 +124,19 @@ class Transactions:
         chance, count = random.Random(number), 0
         while not self._stopping.is_set():
             producer = Producer(
-                {"bootstrap.servers": self._bootstrap, "transactional.id": f"id-{number}", **self._settings}
+                {
+                    "bootstrap.servers": self._bootstrap,
+                    "transactional.id": f"id-{number}",
+                    "log_level": 0,
+                    **self._settings,
+                }
             )
             try:
                 producer.init_transactions(PATIENCE_S)
                 while not self._stopping.is_set():
                     count += 1
                     self._one(producer, f"{number}-{count}", chance, is_committed=count % 5 != 0)
+                    self.ends[number].append(time.monotonic())
             except KafkaException:
                 continue  # another producer of this id goes on
 

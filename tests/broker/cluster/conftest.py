@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.cluster import process_member
+from fencepost.broker.cluster import lease_placement, process_member
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from tests.broker.cluster.members import Members
@@ -17,6 +17,7 @@ from tests.broker.cluster.members import Members
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_member, "INTERVAL_S", 0.01)
     monkeypatch.setattr(process_member, "GRACE_S", 0.0)
+    monkeypatch.setattr(lease_placement, "SETTLING_S", 0.0)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.broker.cluster import lease_placement
 from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import LeaseStore, place_all
 from fencepost.broker.cluster.leases import Move, NodeEvent, NodeState
@@ -118,6 +119,44 @@ async def test_what_a_lost_node_led_is_led_by_the_other_from_where_it_was_left(t
     await until(lambda: not one.led())
     assert await other.store.node_event(1, NodeEvent.DRAINED) is False
     assert (await other.store.load_leases()).table.nodes[1] is NodeState.GONE
+
+
+async def test_clients_are_told_of_a_lost_node_for_some_time(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = two
+    address = other.placement.address(1)
+    assert other.placement.recently_lost() == ()
+    await other.store.node_event(1, NodeEvent.LOST)
+    await other.placement.refresh()
+    assert (other.placement.address(1), list(other.placement.recently_lost())) == (None, [address])
+    await one.store.node_event(1, NodeEvent.STARTED)
+    await other.placement.refresh()
+    assert other.placement.recently_lost() == ()
+    await other.store.node_event(1, NodeEvent.LOST)
+    await other.placement.refresh()
+    monkeypatch.setattr(lease_placement, "REMEMBERED_S", 0.0)
+    assert list(other.placement.recently_lost()) == []
+
+
+async def test_a_node_that_comes_back_gets_its_partitions_after_it_has_settled(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = two
+    await one.store.create_topic(ORDERS)
+    led, chosen = one.led(), NAMES[0]
+    monkeypatch.setattr(lease_placement, "SETTLING_S", 60.0)
+    await other.store.node_event(1, NodeEvent.LOST)
+    await other.placement.refresh()
+    await one.store.node_event(1, NodeEvent.STARTED)
+    await other.placement.refresh()
+    assert other.placement.due_moves() == []
+    assert [other.placement.choice(name).next_leader for name in led] == [None] * len(led)
+    await other.placement.choose({chosen: 1})
+    assert [move.topic_partition for move in other.placement.due_moves()] == [chosen]
+    assert other.placement.choice(chosen) == (1, 1)
+    monkeypatch.setattr(lease_placement, "SETTLING_S", 0.0)
+    assert {move.topic_partition for move in other.placement.due_moves()} == {*led, chosen}
 
 
 async def test_a_partition_is_moved_by_its_leader_which_does_not_lead_it_meanwhile(two: tuple[Member, Member]) -> None:

@@ -24,6 +24,7 @@ from fencepost.broker.cluster.leases import (
     decide_move,
     due_moves,
     preferred,
+    should_lead,
 )
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 
@@ -123,6 +124,23 @@ def test_what_nobody_can_lead_waits_for_the_next_node_that_starts() -> None:
 
 
 # Who should lead
+
+
+def test_a_node_that_has_just_come_gets_only_what_was_chosen_for_it() -> None:
+    leases = table({1: ALIVE, 2: ALIVE, 3: ALIVE}, many(1, 300))
+    chosen = TopicPartition("orders", 7)
+    leases.partitions[chosen].wanted = 3
+    names = list(leases.partitions)
+    settled = {name: should_lead(leases, name, leases.partitions[name]) for name in names}
+    without = {name: should_lead(leases, name, leases.partitions[name], {3}) for name in names}
+    assert [name for name, leader in without.items() if leader == 3] == [chosen]
+    assert all(without[name] == leader for name, leader in settled.items() if leader != 3), "nothing else moves"
+    assert {move.target for move in due_moves(leases, 1, {3})} <= {2, 3}
+
+
+def test_a_node_that_leaves_hands_over_also_to_one_that_has_just_come_if_no_other_is_there() -> None:
+    moves = due_moves(table({1: LEAVING, 2: ALIVE}, many(1, 3)), 1, {2})
+    assert {move.target for move in moves} == {2}
 
 
 def test_partitions_spread_over_the_nodes_that_are_alive() -> None:
