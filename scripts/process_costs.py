@@ -39,6 +39,8 @@ GIGABYTE = 1_000_000_000
 PARTITIONS = 24
 FRAME_BYTES = 16_000
 FRAMES_AHEAD = 64
+BEFORE_S = 8.0
+"""How long the clients are watched before a kill: on a busy machine they pause without one, too."""
 QUIET = {"log_level": 0}
 """Requests that a connection has sent and that are not answered."""
 
@@ -100,15 +102,15 @@ class Probe:
             self.answered.append(time.monotonic())
 
 
-def longest_gap(times: list[float], since: float) -> float:
-    """The longest pause between two answers that ended after `since`."""
-    return max((after - before for before, after in pairwise(times) if after > since), default=0.0)
+def longest_gap(times: list[float], since: float, until_then: float = float("inf")) -> float:
+    """The longest pause between two answers that ended in this time."""
+    return max((after - before for before, after in pairwise(times) if since < after <= until_then), default=0.0)
 
 
 def kills(sizes: Sizes) -> None:
     """kill -9 of one of three processes, again and again, under transactions and a writer of one of its partitions."""
     chance = random.Random(1)
-    of_writers, of_transactions = [], []
+    of_writers, of_transactions, of_writers_before, of_transactions_before = [], [], [], []
     with broker_of(3, SETTINGS) as broker:
         assert isinstance(broker, BrokerProcesses)
         create(broker.bootstrap, "orders")
@@ -120,13 +122,18 @@ def kills(sizes: Sizes) -> None:
                 node_id = chance.choice(list(broker.node_ids))
                 led = [each for each, leader in leaders(broker.bootstrap, "probe").items() if leader == node_id]
                 probe = Probe(broker.bootstrap, "probe", led[0])
-                until(lambda: len(probe.answered) > 50)  # noqa: B023  # called at once
+                time.sleep(BEFORE_S)
                 killed_at = time.monotonic()
                 killed = broker.kill_node(node_id)
                 broker.wait_for_another(node_id, than=killed)
                 until(lambda: set(leaders(broker.bootstrap, "orders").values()) == set(broker.node_ids), timeout_s=60)
                 time.sleep(1)  # it leads again what it led before, and clients have followed
                 probe.stop()
+                before_s = killed_at - BEFORE_S
+                of_writers_before.append(longest_gap(probe.answered, before_s, killed_at))
+                of_transactions_before.append(
+                    max(longest_gap(ends, before_s, killed_at) for ends in transactions.ends.values())
+                )
                 of_writers.append(longest_gap(probe.answered, killed_at))
                 of_transactions.append(max(longest_gap(ends, killed_at) for ends in transactions.ends.values()))
                 print(
@@ -141,6 +148,8 @@ def kills(sizes: Sizes) -> None:
     for name, found in (
         ("a writer of a partition that the process led", of_writers),
         ("the slowest of four transacting producers", of_transactions),
+        (f"that writer in the {BEFORE_S:.0f} s before", of_writers_before),
+        (f"those producers in the {BEFORE_S:.0f} s before", of_transactions_before),
     ):
         within = sum(one <= 2 for one in found)
         print(f"| {name} | {statistics.median(found):.2f} s | {max(found):.2f} s | {within} of {len(found)} |")
