@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 
 from fencepost.broker.config import ConfigValue, describe_topic_configs
 from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
@@ -132,7 +133,9 @@ async def _create(context: RequestContext, wanted: CreatableTopic, *, validate_o
     if error is ErrorCode.NONE and not _may_mutate(context, new_count, strict_from=FIRST_CREATE_VERSION_WITH_QUOTA):
         error, message = _OVER_QUOTA
     if error is ErrorCode.NONE and not validate_only:
-        error, message = await _outcome(topics.create(wanted.name, partition_count, configs))
+        assigned = {one.partition_index: one.broker_ids for one in wanted.assignments}
+        creation = topics.create(wanted.name, partition_count, configs)
+        error, message = await _outcome(_as_assigned(services, wanted.name, creation, assigned))
     if error is not ErrorCode.NONE:
         return _not_created(wanted.name, error, message)
     created = None if validate_only else topics.metadata.get(wanted.name)
@@ -173,6 +176,9 @@ def _check_replicas(services: Services, wanted: CreatableTopic) -> ErrorWithMess
         return ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 for the default."
     if wanted.num_partitions <= 0 and wanted.num_partitions != DEFAULT_PARTITION_COUNT:
         return NO_PROBLEM  # `check_create` refuses the number
+    if services.leader_choices is not None:
+        message = "Every partition has one replica here, whatever the number of brokers; use 1, or -1 for the default."
+        return ErrorCode.INVALID_REPLICATION_FACTOR, message
     message = (
         f"Unable to replicate the partition {wanted.replication_factor} time(s): "
         "the target replication factor is larger than the number of brokers, which is 1."
@@ -187,12 +193,32 @@ def _check_assignments(services: Services, assignments: Sequence[CreatableReplic
 
 
 def _check_brokers(services: Services, replicas_of_partitions: Sequence[Sequence[int]]) -> ErrorWithMessage:
+    if services.leader_choices is not None:
+        alive = {node.node_id for node in services.leader_choices.nodes() if node.takes_partitions}
+        if all(len(replicas) == 1 and replicas[0] in alive for replicas in replicas_of_partitions):
+            return NO_PROBLEM
+        return (
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Every partition must be assigned to one of the brokers {sorted(alive)}, as it has one replica.",
+        )
     if all(list(replicas) == [services.node_id] for replicas in replicas_of_partitions):
         return NO_PROBLEM
     return (
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         f"Every partition must be assigned to broker {services.node_id}, the only one, and to it once.",
     )
+
+
+async def _as_assigned(
+    services: Services, name: str, change: Awaitable[ErrorWithMessage], assigned: Mapping[int, Sequence[int]]
+) -> ErrorWithMessage:
+    """Create partitions, and have the brokers lead them that they are assigned to. Raises StorageError."""
+    outcome = await change
+    if outcome[0] is ErrorCode.NONE and assigned and services.leader_choices is not None:
+        await services.leader_choices.choose(
+            {TopicPartition(name, partition): replicas[0] for partition, replicas in assigned.items()}
+        )
+    return outcome
 
 
 # DeleteTopics
@@ -362,4 +388,9 @@ async def _grow(context: RequestContext, wanted: CreatePartitionsTopic, *, valid
     added_count = wanted.count - topic.partition_count
     if not _may_mutate(context, added_count, strict_from=FIRST_CREATE_PARTITIONS_VERSION_WITH_QUOTA):
         return _OVER_QUOTA
-    return NO_PROBLEM if validate_only else await _outcome(topics.add_partitions(wanted.name, wanted.count))
+    if validate_only:
+        return NO_PROBLEM
+    given = enumerate(wanted.assignments or (), topic.partition_count)
+    assigned = {partition: assignment.broker_ids for partition, assignment in given}
+    growth = topics.add_partitions(wanted.name, wanted.count)
+    return await _outcome(_as_assigned(services, wanted.name, growth, assigned))

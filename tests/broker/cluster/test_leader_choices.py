@@ -32,6 +32,14 @@ from fencepost.protocol.messages.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from fencepost.protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
 from tests.broker.cluster.members import NAMES, Members, orders_on_two
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.captured_events import capture_logs
@@ -140,6 +148,31 @@ async def test_a_choice_is_in_the_audit_log(members: Members) -> None:
         ("AlterPartitionReassignments", "orders", ["0: 2"]),
         ("AlterPartitionReassignments", "orders", ["0: any"]),
     ]
+
+
+async def test_a_topic_is_led_by_the_nodes_that_it_is_assigned_to(members: Members) -> None:
+    await orders_on_two(members)
+
+    async def create(name: str, brokers: list[list[int]]) -> tuple[int, str | None]:
+        assigned = [CreatableReplicaAssignment(number, replicas) for number, replicas in enumerate(brokers)]
+        topic = CreatableTopic(name, -1, -1, assigned)
+        (result,) = (await members.ask(1, CreateTopicsRequest([topic]), 7)).topics
+        return result.error_code, result.error_message
+
+    assert await create("assigned", [[2], [1], [2]]) == (0, None)
+    await until(lambda: members.nodes[2].services.topics.metadata.get("assigned") is not None)
+    grown = CreatePartitionsTopic("assigned", 5, [CreatePartitionsAssignment([1]), CreatePartitionsAssignment([2])])
+    (result,) = (await members.ask(2, CreatePartitionsRequest([grown]), 3)).results
+    assert (result.error_code, result.error_message) == (0, None)
+    names = [TopicPartition("assigned", number) for number in range(5)]
+    await until(lambda: [members.leader_id(name) for name in names] == [2, 1, 2, 1, 2])
+    for brokers in ([[7]], [[1, 2]]):
+        error, message = await create("refused", brokers)
+        assert error == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert message == "Every partition must be assigned to one of the brokers [1, 2], as it has one replica."
+    (result,) = (await members.ask(1, CreateTopicsRequest([CreatableTopic("refused", 1, 2)]), 7)).topics
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "one replica here" in result.error_message
 
 
 async def test_a_node_that_is_drained_leads_nothing_until_it_is_resumed_and_keeps_that_over_a_restart(
