@@ -60,7 +60,7 @@ QUICK = Sizes(kills=3, taken_over=100, total_bytes=10_000_000, seconds=1.0, roun
 
 @contextmanager
 def broker_of(count: int, settings: Mapping[str, str] = {}) -> Iterator[BrokerProcess]:
-    """A broker of so many processes; 0: without a parent, as by default."""
+    """A broker of `count` processes; 0: without a parent, as by default."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "data"
         broker = BrokerProcesses(path, count, settings=settings) if count else BrokerProcess(path, settings=settings)

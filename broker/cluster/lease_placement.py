@@ -14,7 +14,7 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 
 REMEMBERED_S = 30.0
-"""How long clients are told the address of a node that is gone: longer than a process takes to be replaced."""
+"""How long Metadata names a node that is gone: longer than a process takes to be replaced."""
 SETTLING_S = 20.0
 """How long a node that has come is left alone: see `should_lead`."""
 NO_EPOCH = 0

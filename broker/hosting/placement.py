@@ -69,7 +69,7 @@ class Placement(Protocol):
     def recently_lost(self) -> Sequence[NodeAddress]:
         """The nodes that were alive moments ago, and may soon be again.
 
-        A client that is told that a node is no more gives up all that it knows of it, which costs it a second.
+        A client that misses a node in the answer gives up all that it knows of it, which costs it a second.
         """
         ...
 

@@ -121,7 +121,7 @@ async def test_what_a_lost_node_led_is_led_by_the_other_from_where_it_was_left(t
     assert (await other.store.load_leases()).table.nodes[1] is NodeState.GONE
 
 
-async def test_clients_are_told_of_a_lost_node_for_some_time(
+async def test_metadata_names_a_lost_node_for_some_time(
     two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = two
