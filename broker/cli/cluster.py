@@ -154,9 +154,10 @@ def drain(bootstrap: str, node_id: int, resume: bool, waits: bool, timeout_s: fl
 @cluster_storage.stores_options
 @json_option
 def check(cluster_url: str, objects_url: str, as_json: bool) -> None:
-    """Check that all records of a cluster of machines are there.
+    """Check that all acknowledged records can be read.
 
-    It compares the rows in PostgreSQL with each other and with the objects; nothing is changed. Brokers may run or not.
+    It is for a cluster of machines: it compares the rows in PostgreSQL with each other and with the objects. Nothing is
+    changed, and brokers may run or not.
     """
     cluster_storage.check(cluster_url, objects_url, as_json=as_json)
 
@@ -167,11 +168,11 @@ def check(cluster_url: str, objects_url: str, as_json: bool) -> None:
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.argument("directory", metavar="DIRECTORY")
 def export(cluster_url: str, objects_url: str, as_json: bool, topics: tuple[str, ...], directory: str) -> None:
-    """Write topics of a cluster into a data directory.
+    """Write topics into a data directory of one broker.
 
-    The directory must be empty or missing. It holds the topics as of one moment; `fencepost serve --data-dir` opens it,
-    and Kafka's tools read its files. A transaction that was open then stays open there: `fencepost transactions
-    abort-hanging` ends it.
+    It is for a cluster of machines. The directory must be empty or missing. It holds the topics as of one moment;
+    `fencepost serve --data-dir` opens it, and Kafka's tools read its files. A transaction that was open then stays open
+    there: `fencepost transactions abort-hanging` ends it.
     """
     cluster_storage.export(cluster_url, objects_url, topics, directory, as_json=as_json)
 

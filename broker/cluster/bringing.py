@@ -148,6 +148,8 @@ class Bringing:
     def make_room(self) -> None:
         """Send segments away until the others fit into the scratch. Called regularly: what was not read since the last
         call counts as unread."""
+        for kept in self._kept:
+            kept.forget_departed()  # retention and the cleaner do not wait
         here = [(kept, one) for kept in self._kept for one in kept.stored if not isinstance(one, AwaySegment)]
         unread = self._unread_passes
         self._unread_passes = {

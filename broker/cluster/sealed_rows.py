@@ -52,14 +52,15 @@ class SealedTable(Protocol):
 
     async def replace(
         self, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, *, names: Sequence[str], epochs: bytes
-    ) -> bool:
+    ) -> SealedSegment | None:
         """Put a segment, whose objects are stored, in place of all rows from its base to its end: of the tail, and of
         segments that were compacted into it.
 
         names:  of its objects.
         epochs: of the log, up to the sealed end.
-        Returns False, and has done nothing, if the node does not lead the partition so any more. A call that had its
-        effect may be repeated. Raises StorageError, and has done nothing, where the rows are not exactly those of the
+        Returns the segment as it is stored: its leader epoch is the highest of the rows that it replaces. Returns None,
+        and has done nothing, if the node does not lead the partition so any more. A call that had its effect may be
+        repeated. Raises StorageError, and has done nothing, where the rows are not exactly those of the
         segment's offsets, or the sweep has taken one of its objects for an orphan.
         """
         ...

@@ -152,14 +152,13 @@ class Sealing:
         partition_log = kept.log
         began_s = self._monotonic_s()
         end_offset = kept.end_of(segment)
-        starts = partition_log.epoch_starts(end_offset)
         sealed = SealedSegment(
             segment.base_offset,
             end_offset,
             segment.size_bytes,
             segment.newest_record_ms,
             segment.transactions.exists,
-            starts[-1].leader_epoch if starts else 0,
+            kept.leadership.leader_epoch,
             uuid.uuid4(),
         )
         await self._objects.upload(kept.key, sealed, partition_log.files.directory)
@@ -167,7 +166,7 @@ class Sealing:
         is_as_before = segment in set(partition_log.segments) and kept.is_led
         if not is_as_before or self._monotonic_s() - began_s > OLDEST_UPLOAD_S:
             return False
-        is_led = await self._table.replace(
+        stored = await self._table.replace(
             kept.key,
             kept.leadership,
             sealed,
@@ -175,10 +174,10 @@ class Sealing:
             epochs=kept.epochs(end_offset),
         )
         name = partition_log.topic_partition
-        if not is_led:
+        if stored is None:
             self._kept.forget(name)
             return False
-        kept.replaced(segment, sealed)
+        kept.replaced(segment, stored)
         self.sealed_count += 1
         self.sealed_bytes += sealed.size_bytes
         log.info(

@@ -74,31 +74,37 @@ class PostgresSealed:
 
     async def replace(
         self, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, *, names: Sequence[str], epochs: bytes
-    ) -> bool:
-        async def work(connection: Connection) -> bool:
+    ) -> SealedSegment | None:
+        async def work(connection: Connection) -> SealedSegment | None:
             topic_id, partition = UUID(bytes=key.topic_id), key.partition
             if not await _holds_fence(connection, leadership):
-                return False
+                return None
             sealed_end = await connection.fetchval(
                 _LOCK_PARTITION, topic_id, partition, leadership.node_id, leadership.leader_epoch
             )
             if sealed_end is None:
-                return False
-            if await connection.fetchval("SELECT true FROM segments WHERE object = $1", sealed.object_id):
-                return True  # this transaction was committed before, and its answer was lost
+                return None
+            committed = await connection.fetchrow(
+                f"SELECT {SEGMENT_COLUMNS} FROM segments WHERE object = $1", sealed.object_id
+            )
+            if committed is not None:
+                return SealedSegment(*committed)  # this transaction was committed before, and its answer was lost
             if await connection.fetchval("SELECT true FROM garbage WHERE name = ANY($1) LIMIT 1", list(names)):
                 raise StorageError("its objects were taken for orphans, as they are too old")
             span = (topic_id, partition, sealed.base_offset, sealed.end_offset)
             compacted = await connection.fetch(f"DELETE FROM segments {_OF_SPAN} RETURNING {SEGMENT_COLUMNS}", *span)
-            flushed = await connection.fetch(f"DELETE FROM tail {_OF_SPAN} RETURNING base_offset, end_offset", *span)
+            flushed = await connection.fetch(
+                f"DELETE FROM tail {_OF_SPAN} RETURNING base_offset, end_offset, leader_epoch", *span
+            )
             removed = sorted((row["base_offset"], row["end_offset"]) for row in (*compacted, *flushed))
             _require_cover(removed, sealed)
+            stored = sealed._replace(leader_epoch=max(row["leader_epoch"] for row in (*compacted, *flushed)))
             await connection.execute(
                 f"INSERT INTO segments (topic_id, partition, {SEGMENT_COLUMNS}) "
                 "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
                 topic_id,
                 partition,
-                *sealed,
+                *stored,
             )
             await connection.execute(
                 "UPDATE partitions SET sealed_end = greatest(sealed_end, $3), epochs = $4 "
@@ -109,7 +115,7 @@ class PostgresSealed:
                 epochs,
             )
             await _discard(connection, self._names(key, [SealedSegment(*row) for row in compacted]))
-            return True
+            return stored
 
         with answering():
             return await self._session.transaction(work, repeat_for_s=REPEAT_FOR_S)

@@ -84,7 +84,7 @@ class SealedCluster:
     async def check(self) -> None:
         """Check that rows cover the log, that each names an object, and that none of these is garbage."""
         report = await check_cluster(self.database, self.store, CLUSTER_ID)
-        assert report.problems == []
+        assert not report.problems, "\n".join(report.problems)
 
 
 class SealedWorld(LogWorld):

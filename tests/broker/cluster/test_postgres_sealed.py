@@ -48,7 +48,9 @@ class Rows:
     async def tail_spans(self, key: PartitionKey = KEY) -> list[tuple[int, int]]:
         return [(row.base_offset, row.end_offset) async for row in self.tail.read([key])]
 
-    async def replace(self, sealed: SealedSegment, leadership: Leadership = LEADER, key: PartitionKey = KEY) -> bool:
+    async def replace(
+        self, sealed: SealedSegment, leadership: Leadership = LEADER, key: PartitionKey = KEY
+    ) -> SealedSegment | None:
         return await self.sealed.replace(key, leadership, sealed, names=names(sealed, key), epochs=EPOCHS)
 
     async def of(self, key: PartitionKey = KEY) -> SealedRows:
