@@ -209,7 +209,8 @@ class LeasePlacement:
 
 
 def _listeners(endpoints: Endpoints) -> tuple[tuple[str, str, int], ...]:
-    return tuple((name, *address) for name, address in sorted(endpoints.items()))
+    # A socket between processes has no port, and no client.
+    return tuple((name, *address) for name, address in sorted(endpoints.items()) if address[1] != NO_PORT)
 
 
 def _led(leases: StoredLeases, name: TopicPartition) -> tuple[bytes, NodeId | None, int] | None:
