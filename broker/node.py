@@ -451,18 +451,14 @@ class Node:
             cleanup.push_async_callback(membership.rest)
         cleanup.callback(_log_requests(self._loggers, of_listeners))
 
-    def _check_back(self, topics: Topics, transactions: TransactionService) -> BrokerCheckBack | None:
-        """Make the check-back; None if this node is one of several. Raises StartError."""
+    def _check_back(self, topics: Topics, transactions: TransactionService) -> BrokerCheckBack:
+        """Make the check-back. Raises StartError."""
         transactions.two_phase_ids = tuple(glob for one in self.settings.check_back for glob in one.ids)
-        if self._placement is not None:
-            # Its journal has one leader, and each coordinator another.
-            log.warning("check_back_not_run", remedy="run `fencepost check-back` beside the cluster, once")
-            return None
         # Imported here: most brokers check nothing back.
         from fencepost.broker.check_back.service import BrokerCheckBack
 
         try:
-            check_back = BrokerCheckBack(self.settings, topics, transactions, self._clock)
+            check_back = BrokerCheckBack(self.settings, topics, transactions, self._clock, peers=self._peers)
         except ValueError as error:
             raise StartError(str(error)) from None
         self._cleanup.push_async_callback(check_back.close)

@@ -1,21 +1,17 @@
-"""Committed records of a log of this broker, read in steps of the event loop."""
+"""Committed records of a log, read in steps of the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
 
-from fencepost.broker.log.log_types import AbortedRange, Isolation
-from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.check_back.logs import ReadableLog
+from fencepost.broker.log.log_types import AbortedRange
 from fencepost.check_back.ports import Unavailable
-from fencepost.protocol.errors import NO_ERROR, ErrorCode
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record import Record
 from fencepost.protocol.record_batch import RecordBatch, iterate_batches, read_end_transaction_marker, read_records
-
-CHUNK_BYTES: Final = 65_536
-"""Read and decoded in one step."""
 
 
 class CommittedRead:
@@ -24,29 +20,26 @@ class CommittedRead:
     def __init__(self, next_offset: int = 0) -> None:
         self.next_offset = next_offset
 
-    async def records(self, log: PartitionLog) -> AsyncIterator[tuple[Record, bool]]:
+    async def records(self, log: ReadableLog) -> AsyncIterator[tuple[Record, bool]]:
         """The records below the last stable offset that `next_offset` has not passed; with each, whether its timestamp
         is the time of its append. Raises Unavailable.
         """
         while True:
-            read = log.read(self.next_offset, CHUNK_BYTES, isolation=Isolation.READ_COMMITTED)
-            if read.error is ErrorCode.OFFSET_OUT_OF_RANGE and self.next_offset < log.log_start_offset:
-                self.next_offset = log.log_start_offset
-                continue
+            read = await log.read(self.next_offset)
             if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                self.next_offset = 0  # the topic was created anew
+                # What was below is deleted; or the topic was created anew.
+                begins = read.log_start_offset
+                self.next_offset = begins if self.next_offset < begins else 0
                 continue
-            if read.error is not NO_ERROR:
-                raise Unavailable(f"{log.topic_partition} cannot be read: {read.error.name}")
             if not read.records:
                 return
             try:
-                for batch in _committed(read.records, read.aborted_transactions or ()):
+                for batch in _committed(read.records, read.aborted):
                     for record in read_records(batch):
                         if record.offset >= self.next_offset:
                             yield record, batch.header.is_log_append_time
             except DecodeError as error:
-                raise Unavailable(f"{log.topic_partition} cannot be read: {error}") from None
+                raise Unavailable(f"{log.place} cannot be read: {error}") from None
             self.next_offset = max(batch.header.last_offset for batch in iterate_batches(read.records)) + 1
             await asyncio.sleep(0)
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from fencepost.broker.check_back.committed_reads import CommittedRead
-from fencepost.broker.hosting.topics import Topics
-from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.check_back.log_lookup import Logs
+from fencepost.broker.check_back.logs import PlainRecord, ReadableLog
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.storage.disk import StorageError
 from fencepost.check_back.ports import Unavailable
 from fencepost.check_back.question import LatestRecord, ResolverUnreachable
-from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, TOPIC_CONFIGS, Entry
+from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, TOPIC_CONFIGS, Entry, id_of_key
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 
 POLL_S: Final = 0.02
@@ -24,17 +23,16 @@ MOST_FOLLOWED: Final = 1_000
 """Keys that are followed; beyond it, all begin anew."""
 
 
-class _PlainRecord(NamedTuple):
-    key: bytes | None
-    value: bytes | None
-
-
 class OwnJournal:
-    """See `fencepost.check_back.ports.JournalLog`."""
+    """See `fencepost.check_back.ports.JournalLog`.
 
-    def __init__(self, topics: Topics, clock: Clock) -> None:
-        self._topics = topics
-        self._clock = clock
+    is_own: whether this node checks back the transactions of an id. What the journal says of others is left out.
+    """
+
+    def __init__(self, logs: Logs, is_own: Callable[[str], bool]) -> None:
+        self._logs = logs
+        self._topics = logs.topics
+        self._is_own = is_own
         self._read = CommittedRead()
 
     def begin(self) -> None:
@@ -46,9 +44,12 @@ class OwnJournal:
         found: dict[str, bytes | None] = {}
         if self._topics.metadata.get(STATE_TOPIC) is None:
             return found
-        async for record, _ in self._read.records(_log(self._topics, TopicPartition(STATE_TOPIC, 0))):
+        async for record, _ in self._read.records(self._logs.at(TopicPartition(STATE_TOPIC, 0))):
             if record.key is not None:
                 key = record.key.decode("utf-8", "replace")
+                transactional_id = id_of_key(key)
+                if transactional_id is not None and not self._is_own(transactional_id):
+                    continue
                 found.pop(key, None)  # so that the keys are in the order of their last records
                 found[key] = record.value
         return found
@@ -56,41 +57,37 @@ class OwnJournal:
     async def write(self, entries: Sequence[Entry]) -> None:
         # The audit first: a decision that is in the journal is in the audit, too.
         for topic in (AUDIT_TOPIC, STATE_TOPIC):
-            records = [_PlainRecord(one.key.encode(), one.encoded_value()) for one in entries if one.topic == topic]
+            records = [PlainRecord(one.key.encode(), one.encoded_value()) for one in entries if one.topic == topic]
             if records:
                 await self._append(topic, records)
 
-    async def _append(self, topic: str, records: Sequence[_PlainRecord]) -> None:
+    async def _append(self, topic: str, records: Sequence[PlainRecord]) -> None:
         try:
             if self._topics.metadata.get(topic) is None:
                 error, message = await self._topics.create(topic, 1, TOPIC_CONFIGS[topic])
                 if error not in (NO_ERROR, ErrorCode.TOPIC_ALREADY_EXISTS):
                     raise Unavailable(f"{topic} cannot be created: {message}")
-            log = _log(self._topics, TopicPartition(topic, 0))
-            error = log.append_records(records, now_ms=self._clock.now_ms())
-            if error is not NO_ERROR:
-                raise Unavailable(f"{topic} refuses records: {error.name}")
-            await log.flushed()
         except StorageError as failure:
-            raise Unavailable(f"{topic} cannot be written: {failure}") from None
+            raise Unavailable(f"{topic} cannot be created: {failure}") from None
+        await self._logs.at(TopicPartition(topic, 0)).append(records)
 
 
 class OwnRecords:
     """See `fencepost.check_back.question.RecordReader`. Each key that is asked for is followed from then on."""
 
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
+    def __init__(self, logs: Logs) -> None:
+        self._logs = logs
         self._followed: dict[tuple[bytes, bytes], _Followed] = {}  # by topic id and key
 
     async def latest(self, topic: str, key: bytes) -> LatestRecord | None:
-        found = self._topics.metadata.get(topic)
+        found = self._logs.topics.metadata.get(topic)
         if found is None:
             return None
-        logs = [_log(self._topics, TopicPartition(topic, number)) for number in range(found.partition_count)]
         if len(self._followed) >= MOST_FOLLOWED:
             self._followed.clear()
         followed = self._followed.setdefault((found.topic_id, key), _Followed())
         try:
+            logs = [self._logs.at(TopicPartition(topic, number)) for number in range(found.partition_count)]
             async with followed.lock:
                 await followed.read(logs, key)
         except Unavailable as missing:
@@ -106,23 +103,15 @@ class _Followed:
         self.lock = asyncio.Lock()
         self._reads: dict[int, CommittedRead] = {}
 
-    async def read(self, logs: Sequence[PartitionLog], key: bytes) -> None:
+    async def read(self, logs: Sequence[ReadableLog], key: bytes) -> None:
         """Read what was in the logs when this was called, with what open transactions before that become of."""
-        ends = [log.high_watermark for log in logs]
+        ends = [await log.high_watermark() for log in logs]
         for number, (log, end) in enumerate(zip(logs, ends, strict=True)):
             read = self._reads.setdefault(number, CommittedRead())
             while True:
                 async for record, is_append_time in read.records(log):
                     if record.key == key:
                         self.latest = LatestRecord(record.value, record.timestamp_ms, is_append_time)
-                if log.last_stable_offset >= end:
+                if await log.last_stable_offset() >= end:
                     break
                 await asyncio.sleep(POLL_S)
-
-
-def _log(topics: Topics, place: TopicPartition) -> PartitionLog:
-    """The log of a partition. Raises Unavailable."""
-    log = topics.log(place)
-    if log is None:
-        raise Unavailable(f"{place} is not led by this broker: {topics.error_of_absent_log(place).name}")
-    return log

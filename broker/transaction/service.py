@@ -455,6 +455,14 @@ class TransactionService:
         """Whether the markers of a transaction are being written."""
         return transactional_id in self._completions
 
+    def is_coordinator_of(self, transactional_id: str) -> bool:
+        """Whether this node coordinates an id, or will when its partition is loaded."""
+        partition_count = self._state_topic.partition_count
+        if not partition_count:
+            return False
+        partition = TopicPartition(TRANSACTION_STATE_TOPIC, partition_for_key(transactional_id, partition_count))
+        return self._topics.placement.is_local(partition)
+
     def find(self, transactional_id: str) -> TransactionMetadata | ErrorCode:
         """Return one transaction. Refuses: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, and a coordinator's errors."""
         if not transactional_id:

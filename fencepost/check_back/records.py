@@ -126,6 +126,16 @@ def resolver_tombstone(name: str) -> Entry:
     return Entry(STATE_TOPIC, _RESOLVER + name, None)
 
 
+def id_of_key(key: str) -> str | None:
+    """The transactional id that a record of `__fencepost_check_back` is about; None if it is about none."""
+    if key.startswith(_COMMAND):
+        return key.removeprefix(_COMMAND)
+    if not key.startswith(_TRANSACTION):
+        return None
+    token, _, _ = key.removeprefix(_TRANSACTION).rpartition("@")
+    return token.partition(":")[2].partition(":")[2] or None
+
+
 def read_journal(records: Mapping[str, bytes | None]) -> Journal:
     """Read the latest value of each key. What cannot be read, or is of a later version, is left out."""
     cases: dict[CaseKey, Case] = {}

@@ -12,6 +12,7 @@ import pytest
 
 from fencepost.broker.check_back import service as broker_check_back
 from fencepost.broker.check_back.committed_reads import CommittedRead
+from fencepost.broker.check_back.logs import LogHere
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.node import Node
 from fencepost.broker.transaction.metadata import Producer
@@ -77,4 +78,7 @@ async def audit(node: Node) -> list[Any]:
     log = node.services.topics.log(TopicPartition(AUDIT_TOPIC, 0))
     if log is None:
         return []
-    return [json.loads(record.value or b"") async for record, _ in CommittedRead().records(log)]
+    return [
+        json.loads(record.value or b"")
+        async for record, _ in CommittedRead().records(LogHere(log, node.services.clock))
+    ]

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.broker.check_back import service
 from fencepost.broker.check_back.own_transactions import OwnTransactions
-from fencepost.broker.check_back.service import CHECK_BACK
+from fencepost.broker.check_back.service import CHECK_BACK, RESTART, BrokerCheckBack
 from fencepost.broker.kernel import supervision
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.check_back.question import Answer
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.check_back_broker import ScriptedSource, begin, running_check_back
+from tests.support.fake_peers import FakePeers
 
 
 @plants(CHECK_BACK)
@@ -31,3 +34,27 @@ async def test_a_check_back_that_fails_begins_again(
             assert check_back is not None
             await until(lambda: check_back.figures.decisions and not check_back.schedule.cases)
         assert len(source.asked) == 1
+
+
+@plants(RESTART)
+@unforeseen
+async def test_a_check_back_whose_restart_fails_is_restarted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(service, "PAUSE_AFTER_CHANGES_S", 0.01)
+    source = ScriptedSource()
+    source.answer = Answer.COMMIT
+    async with running_check_back(tmp_path, source, monkeypatch) as node:
+        services = node.services
+        one_of_several = BrokerCheckBack(
+            node.settings, services.topics, services.transactions, services.clock, peers=FakePeers()
+        )
+        one_of_several.start()
+        first = one_of_several._task
+        assert first is not None
+        with logged(RESTART):
+            monkeypatch.setattr(one_of_several, "_begin", raising(error, 1, one_of_several._begin))
+            one_of_several._resigned(TopicPartition(TRANSACTION_STATE_TOPIC, 0))
+            await until(lambda: one_of_several._task is not None)
+        assert first.cancelled()
+        await one_of_several.close()
