@@ -22,8 +22,8 @@ from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID, CorruptCheckpointErr
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.log.log_directory import RECOVERY_POINT_FILE
 from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
-from fencepost.broker.log.partition_files import PartitionFiles
-from fencepost.broker.storage.disk import Disk, StorageError
+from fencepost.broker.log.partition_files import METADATA_FILE, PartitionFiles
+from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
 log = get_logger(__name__)
 
@@ -139,8 +139,12 @@ class NodeDirectories:
         return lease is None or topic_id in (lease.topic_id, ZERO_TOPIC_ID)
 
     async def created(self, names: Sequence[TopicPartition]) -> None:
+        directories = [f"{self._own}/{name}" for name in names]
+        files: list[LogFile] = []
         try:
-            await self._disk.sync((), (self._own, *(f"{self._own}/{name}" for name in names)))
+            # A directory that does not say whose it is would count as one whose creation a loss of power cut short.
+            files += [self._disk.open(f"{directory}/{METADATA_FILE}") for directory in directories]
+            await self._disk.sync(files, (self._own, *directories))
             await self._store.mark_created(names)
             await self._placement.refresh()
         except StorageError as error:
@@ -149,6 +153,9 @@ class NodeDirectories:
                 path=self._own,
                 reason=f"{error}; if they were lost, they would be created again, empty",
             )
+        finally:
+            for file in files:
+                file.close()
 
     def all_left_off(self) -> Mapping[TopicPartition, LeftOff]:
         return {
