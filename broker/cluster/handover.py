@@ -35,10 +35,13 @@ async def hand_over(placement: LeasePlacement, topics: Topics, moves: Sequence[M
 
 
 async def hand_over_due(placement: LeasePlacement, topics: Topics, store_moves: StoreMoves, *, within_s: float) -> None:
-    """Carry out the moves that are due, and those that are due after them, for about so long. Raises StorageError."""
+    """Carry out the moves that are due, and those that are due after them, for about so long. Raises StorageError.
+
+    A partition moves only from where it is served: one whose log is being opened has files open that nobody closes.
+    """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + within_s
-    while moves := placement.due_moves():
+    while moves := placement.due_moves(topics.serves):
         await hand_over(placement, topics, moves, store_moves)
         if loop.time() > deadline_s:
             return

@@ -7,7 +7,15 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import Protocol
 
 from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases
-from fencepost.broker.cluster.leases import Move, NodeId, NodeState, PartitionLease, due_moves, should_lead
+from fencepost.broker.cluster.leases import (
+    Move,
+    NodeId,
+    NodeState,
+    PartitionLease,
+    all_due_moves,
+    next_moves,
+    should_lead,
+)
 from fencepost.broker.hosting.leader_choices import LeaderChoice, NodeDescription
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -115,12 +123,18 @@ class LeasePlacement:
         """How the last leader left the log."""
         return self._known.left_off.get(topic_partition, LeftOff())
 
-    def due_moves(self) -> list[Move]:
-        """The next moves of partitions that this node leads and is not handing over already."""
+    def due_moves(self, is_movable: Callable[[TopicPartition], bool] | None = None) -> Sequence[Move]:
+        """The next moves of partitions that this node leads and is not handing over already.
+
+        is_movable: whether a partition may move now; any may, unless given. Others do not wait for one that may not.
+        """
         unsettled = self._unsettled()
         if self._due is None or self._due_without != unsettled:
-            self._due, self._due_without = due_moves(self._known.table, self.node_id, unsettled), unsettled
-        return [move for move in self._due if move.topic_partition not in self._handing_over]
+            self._due, self._due_without = all_due_moves(self._known.table, self.node_id, unsettled), unsettled
+        due = [move for move in self._due if move.topic_partition not in self._handing_over]
+        if is_movable is not None:
+            due = [move for move in due if is_movable(move.topic_partition)]
+        return next_moves(due)
 
     # LeaderChoices
 

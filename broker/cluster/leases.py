@@ -166,17 +166,21 @@ def decide_creation(table: LeaseTable, topic_id: bytes, names: Iterable[TopicPar
     return [Placed(name, preferred(name, PartitionLease(topic_id, None), candidates), 0) for name in names]
 
 
-def due_moves(table: LeaseTable, node_id: NodeId, unsettled: Collection[NodeId] = ()) -> list[Move]:
-    """The next moves of partitions that a node leads and another one should: none of an internal topic before all
-    others have moved, and few at a time. unsettled: see `should_lead`."""
+def all_due_moves(table: LeaseTable, node_id: NodeId, unsettled: Collection[NodeId] = ()) -> list[Move]:
+    """The moves of all partitions that a node leads and another one should. unsettled: see `should_lead`."""
     moves = []
     for name in sorted(table.led_by(node_id)):
         lease = table.partitions[name]
         target = should_lead(table, name, lease, unsettled)
         if target is not None and target != node_id:
             moves.append(Move(name, node_id, lease.epoch, target))
-    of_users = [move for move in moves if move.topic_partition.topic not in INTERNAL_TOPICS]
-    return of_users[:MOVED_TOGETHER] or moves[:INTERNAL_MOVED_TOGETHER]
+    return moves
+
+
+def next_moves(due: Sequence[Move]) -> Sequence[Move]:
+    """Those that a node carries out next: none of an internal topic before all others have moved, and few at a time."""
+    of_users = [move for move in due if move.topic_partition.topic not in INTERNAL_TOPICS]
+    return of_users[:MOVED_TOGETHER] or due[:INTERNAL_MOVED_TOGETHER]
 
 
 def should_lead(

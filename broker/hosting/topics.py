@@ -155,6 +155,10 @@ class Topics:
             return self._background_opening.open_on_demand(topic_partition)
         return found
 
+    def serves(self, topic_partition: TopicPartition) -> bool:
+        """Whether the log of a partition is open and served here."""
+        return topic_partition in self._partition_logs
+
     def is_unopened(self, topic_partition: TopicPartition) -> bool:
         """Whether this node leads the partition and has deferred its log."""
         return topic_partition in self._background_opening

@@ -18,12 +18,13 @@ from fencepost.broker.cluster.leases import (
     NodeId,
     NodeState,
     PartitionLease,
+    all_due_moves,
     apply,
     apply_placed,
     decide_creation,
     decide_event,
     decide_move,
-    due_moves,
+    next_moves,
     preferred,
 )
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
@@ -139,7 +140,7 @@ class LeaseWorld:
         if process is None:
             return 0
         if not process.handing_over:
-            process.handing_over = self.close(process, due_moves(process.known, node_id))
+            process.handing_over = self.close(process, list(next_moves(all_due_moves(process.known, node_id))))
             return len(process.handing_over)
         moves, process.handing_over = process.handing_over, []
         for move in moves:

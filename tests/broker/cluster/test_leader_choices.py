@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.cli import serve
+from fencepost.broker.cluster import process_member
 from fencepost.broker.kernel.events import events_to
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.storage.disk import StorageError
@@ -97,7 +98,7 @@ async def test_moves_that_are_due_are_listed_until_they_are_done(
     await orders_on_two(members)
     name, other = led_by(members, 1)[:2]
     member = members.members[1]
-    monkeypatch.setattr(member.placement, "due_moves", list)  # it does not get to it
+    monkeypatch.setattr(member.placement, "due_moves", lambda *_: [])  # it does not get to it
     await move(members, 1, name, [2])
     await until(lambda: members.members[2].placement.choice(name).chosen == 2)
     for topics in (None, [ListPartitionReassignmentsTopics("orders", [name.partition, other.partition])]):
@@ -256,7 +257,7 @@ async def test_the_last_node_and_one_whose_time_is_up_stop_with_what_they_lead(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await orders_on_two(members)
-    monkeypatch.setattr(members.members[2].placement, "due_moves", list)  # it does not get to it
+    monkeypatch.setattr(members.members[2].placement, "due_moves", lambda *_: [])  # it does not get to it
     node = members.nodes[2]
     node.settings = dataclasses.replace(node.settings, fencepost_shutdown_handover_ms=50)
     await members.nodes[2].hand_all_over()
@@ -278,3 +279,30 @@ async def test_a_process_stops_also_if_handing_over_fails(
     with logged(serve.HAND_OVER) as lines:
         serve.HAND_OVER.start(serve._hand_over_and_stop(node, stopping))
         await until(lambda: stopping.is_set() and lines)
+
+
+async def test_a_partition_whose_log_is_being_opened_moves_when_it_is_served_and_others_do_not_wait(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are open in a step that nobody else could end."""
+    await orders_on_two(members)
+    name, other = led_by(members, 1)[:2]
+    topics, may_open = members.nodes[2].services.topics, asyncio.Event()
+    serve = topics.directory.serve
+
+    async def slowly(*about: Any) -> Any:
+        await may_open.wait()
+        return await serve(*about)
+
+    monkeypatch.setattr(topics.directory, "serve", slowly)
+    store = members.members[1].placement._store
+    placement = members.members[2].placement
+    await store.choose({name: 2})
+    await until(lambda: placement.is_local(name))
+    mine = led_by(members, 2)[0]
+    await store.choose({name: 1, mine: 1})
+    await until(lambda: mine in led_by(members, 1))
+    await asyncio.sleep(2 * process_member.INTERVAL_S)
+    assert placement.is_local(name), "it moved while it was being opened"
+    may_open.set()
+    await until(lambda: {name, other, mine} <= set(led_by(members, 1)))

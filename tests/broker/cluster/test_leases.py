@@ -17,12 +17,13 @@ from fencepost.broker.cluster.leases import (
     NodeState,
     PartitionLease,
     Placed,
+    all_due_moves,
     apply,
     apply_placed,
     decide_creation,
     decide_event,
     decide_move,
-    due_moves,
+    next_moves,
     preferred,
     should_lead,
 )
@@ -135,11 +136,11 @@ def test_a_node_that_has_just_come_gets_only_what_was_chosen_for_it() -> None:
     without = {name: should_lead(leases, name, leases.partitions[name], {3}) for name in names}
     assert [name for name, leader in without.items() if leader == 3] == [chosen]
     assert all(without[name] == leader for name, leader in settled.items() if leader != 3), "nothing else moves"
-    assert {move.target for move in due_moves(leases, 1, {3})} <= {2, 3}
+    assert {move.target for move in all_due_moves(leases, 1, {3})} <= {2, 3}
 
 
 def test_a_node_that_leaves_hands_over_also_to_one_that_has_just_come_if_no_other_is_there() -> None:
-    moves = due_moves(table({1: LEAVING, 2: ALIVE}, many(1, 3)), 1, {2})
+    moves = all_due_moves(table({1: LEAVING, 2: ALIVE}, many(1, 3)), 1, {2})
     assert {move.target for move in moves} == {2}
 
 
@@ -179,7 +180,7 @@ def test_the_node_that_an_operator_chose_leads_while_it_is_alive() -> None:
 def test_a_few_partitions_move_at_a_time_and_internal_ones_last_and_one_by_one() -> None:
     leases = table({1: LEAVING, 2: ALIVE}, {**many(1, 25), **many(1, 3, TRANSACTION_STATE_TOPIC)})
     batches = []
-    while moves := due_moves(leases, 1):
+    while moves := next_moves(all_due_moves(leases, 1)):
         batches.append([move.topic_partition.topic for move in moves])
         for move in moves:
             placed = decide_move(leases, move)
@@ -190,14 +191,14 @@ def test_a_few_partitions_move_at_a_time_and_internal_ones_last_and_one_by_one()
 
 
 def test_a_node_keeps_what_no_other_node_can_lead() -> None:
-    assert due_moves(table({1: LEAVING, 2: LEAVING, 3: GONE}, many(1, 5)), 1) == []
+    assert all_due_moves(table({1: LEAVING, 2: LEAVING, 3: GONE}, many(1, 5)), 1) == []
 
 
 def test_nothing_moves_where_everything_is_led_by_the_node_that_should() -> None:
     leases = table({1: ALIVE, 2: ALIVE}, many(1, 50))
     for name, lease in leases.partitions.items():
         lease.leader = preferred(name, lease, [1, 2])
-    assert due_moves(leases, 1) == due_moves(leases, 2) == []
+    assert all_due_moves(leases, 1) == all_due_moves(leases, 2) == []
 
 
 @pytest.mark.parametrize(
