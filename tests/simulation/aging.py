@@ -20,7 +20,7 @@ from fencepost.protocol.stored.transaction_state import (
     encode_transaction_log_key,
     encode_transaction_log_value,
 )
-from tests.simulation.broker import DATA_DIRECTORY, SimulatedBroker
+from tests.simulation.broker import SimulatedBroker
 from tests.simulation.clients.cluster import FIND_COORDINATOR_VERSION, TRANSACTION, Cluster
 
 TRANSACTION_TIMEOUT_MS: Final = 6_000
@@ -44,11 +44,14 @@ async def age(
     asked = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=list(epochs))
     while (await witness.send(first.address, asked, FIND_COORDINATOR_VERSION)).coordinators[0].error_code:
         await witness.back_off()
+    partition_count = int(first.settings["transaction.state.log.num.partitions"])
+    names = [TopicPartition(TRANSACTION_STATE_TOPIC, partition) for partition in range(partition_count)]
+    while not all(holder(name).disk.exists_now(_directory(holder(name), name)) for name in names):
+        await witness.back_off()  # another process has yet to hear of the topic
     identity = await witness.send(first.address, InitProducerIdRequest(transactional_id=None), 4)
     for broker in brokers:
         broker.crash()
     first.world.aged.update(epochs)
-    partition_count = int(first.settings["transaction.state.log.num.partitions"])
     records: dict[int, list[Record]] = {}
     for number, (transactional_id, epoch) in enumerate(epochs.items(), 1):
         value = TransactionLogValue(
@@ -65,8 +68,13 @@ async def age(
         in_partition.append(Record(len(in_partition), now_ms, key, encode_transaction_log_value(value)))
     for partition, in_partition in records.items():
         topic_partition = TopicPartition(TRANSACTION_STATE_TOPIC, partition)
-        path = f"{DATA_DIRECTORY}/{topic_partition}/{0:020d}.log"
-        holder(topic_partition).disk.replace_content(path, bytes(build_batch(in_partition, partition_leader_epoch=0)))
+        broker = holder(topic_partition)
+        path = f"{_directory(broker, topic_partition)}/{0:020d}.log"
+        broker.disk.replace_content(path, bytes(build_batch(in_partition, partition_leader_epoch=0)))
     witness.close()
     for broker in brokers:
         await broker.start()
+
+
+def _directory(broker: SimulatedBroker, topic_partition: TopicPartition) -> str:
+    return f"{broker.data_directory}/{topic_partition}"

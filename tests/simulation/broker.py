@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencepost.broker.config import Settings, load_settings
+from fencepost.broker.hosting.membership import Membership
 from fencepost.broker.hosting.placement import NodeAddress, Placement
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
@@ -15,6 +16,7 @@ from fencepost.broker.node import Node
 from fencepost.broker.transaction.producer_ids import BLOCK_KEY
 from tests.simulation.disk import Operation, SimulatedDisk
 from tests.simulation.loop import Crash, Process, SimulatedClock
+from tests.simulation.shared_database import SimulatedLeaseStore
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -91,6 +93,8 @@ class SimulatedBroker:
     settings:  by Kafka's names, on top of `SETTINGS`.
     store:     for the nodes of a cluster a handle each, `for_another_node`; one of its own, unless given.
     placement: makes what the node knows of the cluster, anew for each start.
+    disk:      of a machine that it shares with others; one of its own, unless given. data_directory: on that disk.
+    shares:    makes, for a process of several, its store and its membership, anew for each start.
     before, after: see `SimulatedDisk`; they stay over restarts.
     fence:     called before each operation; raises StorageError for what this node may not change.
     crash_count, start_count: what has happened so far.
@@ -105,6 +109,9 @@ class SimulatedBroker:
         *,
         store: SimulatedStore | None = None,
         placement: Callable[[], Placement] | None = None,
+        disk: SimulatedDisk | None = None,
+        data_directory: str = DATA_DIRECTORY,
+        shares: Callable[[SimulatedDisk], tuple[SimulatedLeaseStore, Membership]] | None = None,
         clock_skew_ms: int = 0,
     ) -> None:
         self.node_id = node_id
@@ -115,17 +122,19 @@ class SimulatedBroker:
         self.fence: Callable[[Operation], None] | None = None
         self.crash_count = 0
         self.start_count = 0
-        self.store = SimulatedStore() if store is None else store
+        self.data_directory = data_directory
+        self.store: Any = SimulatedStore() if store is None else store  # a `SimulatedLeaseStore` where it is shared
         self.clock = SimulatedClock(world.loop, clock_skew_ms)
         self.settings = {**SETTINGS, **(settings or {})}
         self.process = Process(self.host)
         self.died = asyncio.Event()
-        self.disk = SimulatedDisk(world.chance_of(f"{self.host} disk"), process=self.process)
-        self.disk.make_directory(DATA_DIRECTORY)
+        self.disk = disk or SimulatedDisk(world.chance_of(f"{self.host} disk"), process=self.process)
+        self.disk.make_directory(data_directory)
         self.disk.keep("/")
         self._has_run = False
         self.world = world
         self._placement = placement
+        self._shares = shares
         self._node: Node | None = None
 
     @property
@@ -165,8 +174,9 @@ class SimulatedBroker:
         if self.start_count % STARTS_BETWEEN_LOST_INDEXES == 0:
             self._lose_indexes()
         self.disk.before, self.disk.after = self._before, self._after
-        self.store.disk = self.disk
         with process.running():
+            options = self._cluster_options()
+            self.store.disk = self.disk
             node = Node(
                 _settings(self),
                 clock=self.clock,
@@ -174,7 +184,7 @@ class SimulatedBroker:
                 store=self.store,
                 bind=self.world.network.bind(self.host),
                 randomness=self.world.chance_of(f"{process.name} ids"),
-                **self._cluster_options(),
+                **options,
             )
             node.on_failed = process.kill
             starting = self.world.loop.create_task(node.start(), name=f"start-{process.name}")
@@ -185,15 +195,19 @@ class SimulatedBroker:
 
     def _lose_indexes(self) -> None:
         """Empty all index files while nothing runs: they may be lost, as the log says the same."""
-        for path in self.disk.paths():
+        for path in self.disk.paths(self.data_directory):
             if path.endswith(".index"):
                 self.disk.replace_content(path, b"")
 
-    async def stop(self) -> bool:
-        """Stop as on SIGTERM; False when it died on the way."""
+    async def stop(self, *, hands_over: bool = False) -> bool:
+        """Stop as on SIGTERM; False when it died on the way.
+
+        hands_over: what it leads, to other processes, as one does that stops alone.
+        """
         node, self._node = self.node, None
         with self.process.running():
-            stopping = self.world.loop.create_task(node.stop(), name=f"stop-{self.process.name}")
+            work = _hand_over_and_stop(node) if hands_over else node.stop()
+            stopping = self.world.loop.create_task(work, name=f"stop-{self.process.name}")
         if not await self._ends(stopping):
             return False
         self.died.set()
@@ -210,6 +224,9 @@ class SimulatedBroker:
         return await self.start(power_loss=power_loss)
 
     def _cluster_options(self) -> dict[str, Any]:
+        if self._shares is not None:
+            self.store, membership = self._shares(self.disk)
+            return {"membership": membership, "connect": self.world.network.connector(self.host)}
         if self._placement is None:
             return {}
         return {
@@ -259,6 +276,11 @@ def _settings(broker: SimulatedBroker) -> Settings:
         "listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
         **broker.settings,
         "node.id": str(broker.node_id),
-        "log.dirs": DATA_DIRECTORY,
+        "log.dirs": broker.data_directory,
     }
     return load_settings(assignments=[f"{name}={value}" for name, value in settings.items()]).settings
+
+
+async def _hand_over_and_stop(node: Node) -> None:
+    await node.hand_all_over()
+    await node.stop()

@@ -6,12 +6,16 @@ The fault model:
   truncations, in order); the last append that is kept may be torn at any byte, and the torn rest may read as zeros.
 - Of each directory it keeps what was synced and any prefix of what was done to it since (entries made, renamed,
   removed); a file whose entry is lost is gone, even if its bytes were synced.
+- A rename from one directory to another is one step: both entries are kept, or neither. A sync of one of the two
+  directories has the other one's entry as well, with all that was done to either before: the journal is one.
 - `write_file(durable=True)` is durable, with its directory, when it returns.
+- A lock belongs to the process that has taken it, and is free when that has ended.
 - Any operation can fail, as a disk that is full or broken makes it fail; then it has done nothing. A process can die
   before or after any operation (`before`, `after`).
 - A sync takes a random time; what is appended meanwhile is not covered by it.
+Several processes may share the disk of one machine (`beside`); a power loss is one of them all (`lose_power`).
 Not modelled: bytes that rot while nobody writes them, a sync that fails and yet drops what it was given, and the order
-of a journal across directories.
+of a journal across directories in other operations.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -35,12 +40,14 @@ class Operation(NamedTuple):
     number: counts from 1, over all kinds that change something.
     kind:   open (of a new file), append, truncate, write_file, make_directory, rename, delete or sync.
     path:   the file or directory; of a rename the source; of a sync all paths, with a space between.
+    target: of a rename.
     """
 
     number: int
     kind: str
     path: str
     size_bytes: int
+    target: str = ""
 
 
 class _Append(NamedTuple):
@@ -105,13 +112,17 @@ def _changed(content: bytes, changes: Sequence[_Append | _Truncate]) -> bytearra
 
 
 class _DirectoryNode:
-    """The entries of a directory as they are now, and as the device has them. A removed entry is a None."""
+    """The entries of a directory as they are now, and as the device has them. A removed entry is a None.
+
+    _halves: of renames between this directory and another: how many changes there are here with it, and there.
+    """
 
     def __init__(self) -> None:
         self.entries: dict[str, _Node] = {}
         self.durable: dict[str, _Node] = {}
         self.unsynced: list[dict[str, _Node | None]] = []
         self.synced_count = 0
+        self._halves: list[tuple[int, _DirectoryNode, int]] = []
 
     @property
     def change_count(self) -> int:
@@ -122,6 +133,13 @@ class _DirectoryNode:
         _apply(self.entries, changes)
         self.unsynced.append(changes)
 
+    def move_to(self, other: _DirectoryNode, name: str, new_name: str, node: _Node) -> None:
+        """Move an entry to another directory, in one step."""
+        other.change({new_name: node})
+        self.change({name: None})
+        self._halves.append((self.change_count, other, other.change_count))
+        other._halves.append((other.change_count, self, self.change_count))
+
     def synced(self, change_count: int) -> None:
         """Number of changes, since the directory was made, that have reached the device."""
         count = change_count - self.synced_count
@@ -130,13 +148,33 @@ class _DirectoryNode:
                 _apply(self.durable, changes)
             del self.unsynced[:count]
             self.synced_count = change_count
+            reached = [half for half in self._halves if half[0] <= change_count]
+            self._halves = self._halves[len(reached) :]
+            for _, other, count_there in reached:
+                other.synced(count_there)
 
     def lose_power(self, chance: random.Random) -> None:
+        self.keep_some(chance)
+        self.forget_unsynced(chance)
+
+    def keep_some(self, chance: random.Random) -> None:
+        """Of each directory below, have some prefix of what was done to it reach the device."""
         self.synced(self.synced_count + chance.randint(0, len(self.unsynced)))
+        for name in sorted(self.durable):
+            node = self.durable[name]
+            if isinstance(node, _DirectoryNode):
+                node.keep_some(chance)
+
+    def forget_unsynced(self, chance: random.Random) -> None:
         self.unsynced = []
+        self._halves = []
         self.entries = dict(self.durable)
         for name in sorted(self.entries):
-            self.entries[name].lose_power(chance)
+            node = self.entries[name]
+            if isinstance(node, _DirectoryNode):
+                node.forget_unsynced(chance)
+            else:
+                node.lose_power(chance)
 
 
 _Node = _FileNode | _DirectoryNode
@@ -157,6 +195,8 @@ class SimulatedFile:
         self._disk = disk
         self._path = path
         self.node = node
+        self._is_open = True
+        disk.note_open(path, 1)
 
     @property
     def path(self) -> str:
@@ -197,7 +237,9 @@ class SimulatedFile:
         pass
 
     def close(self) -> None:
-        pass
+        if self._is_open:
+            self._is_open = False
+            self._disk.note_open(self._path, -1)
 
 
 class SimulatedDisk:
@@ -224,16 +266,30 @@ class SimulatedDisk:
         self._process = process
         self.sync_latency_s = sync_latency_s
         self._root = _DirectoryNode()
-        self._locks: set[str] = set()
+        self._locks: dict[str, Process | None] = {}
+        self._open_files: Counter[str] = Counter()
 
     def restarted(self, process: Process | None, *, power_loss: bool) -> SimulatedDisk:
         """What the next process finds, after this one was stopped or killed, or after the machine lost its power."""
-        disk = SimulatedDisk(self._chance, process=process, sync_latency_s=self.sync_latency_s)
+        disk = self.beside(process, self._chance)
+        disk.sync_latency_s = self.sync_latency_s
         disk.operation_count = self.operation_count
-        disk._root = self._root
+        for path, owner in list(self._locks.items()):
+            if owner is self._process:
+                del self._locks[path]
         if power_loss:
-            disk._root.lose_power(self._chance)
+            disk.lose_power()
         return disk
+
+    def beside(self, process: Process | None, chance: random.Random) -> SimulatedDisk:
+        """The same file system as another process sees it."""
+        disk = SimulatedDisk(chance, process=process)
+        disk._root, disk._locks = self._root, self._locks
+        return disk
+
+    def lose_power(self) -> None:
+        """The machine loses its power; no process runs any more."""
+        self._root.lose_power(self._chance)
 
     def size_bytes(self, path: str) -> int:
         node = self._find(path)
@@ -244,9 +300,27 @@ class SimulatedDisk:
 
     # What tests look at
 
-    def paths(self) -> list[str]:
-        """All files, sorted."""
-        return sorted(self._files(self._root, ""))
+    def paths(self, under: str = "") -> list[str]:
+        """All files, or those below a directory, sorted."""
+        node = self._find(under)
+        return sorted(self._files(node, under)) if isinstance(node, _DirectoryNode) else []
+
+    def exists_now(self, path: str) -> bool:
+        """Whether there is a file or directory, also when the process has ended."""
+        return self._find(path) is not None
+
+    def has_open_files(self, directory: str) -> bool:
+        """Whether this process, which may have ended, has log files of a directory open."""
+        if self._process is not None and self._process.is_dead:
+            return False
+        return any(path.startswith(f"{directory}/") and path.endswith(".log") for path in self._open_files)
+
+    def durable_content(self, path: str) -> bytes:
+        """What of a file has reached the device, if its directory has. Raises FileNotFoundError."""
+        node = self._find(path)
+        if not isinstance(node, _FileNode):
+            raise FileNotFoundError(path)
+        return bytes(node.durable)
 
     def content(self, path: str) -> bytes:
         """A file as it is now. Raises FileNotFoundError."""
@@ -286,18 +360,24 @@ class SimulatedDisk:
 
     # Operations
 
-    def operation(self, kind: str, path: str, size_bytes: int = 0) -> _Running:
-        return _Running(self, kind, path, size_bytes)
+    def note_open(self, path: str, count: int) -> None:
+        """A file of this process is opened or closed."""
+        self._open_files[path] += count
+        if not self._open_files[path]:
+            del self._open_files[path]
+
+    def operation(self, kind: str, path: str, size_bytes: int = 0, *, target: str = "") -> _Running:
+        return _Running(self, kind, path, size_bytes, target)
 
     def require_alive(self) -> None:
         """Raise Crash if the process is dead: objects of a dead process do nothing."""
         if self._process is not None and self._process.is_dead:
             raise Crash
 
-    def begin(self, kind: str, path: str, size_bytes: int) -> Operation:
+    def begin(self, kind: str, path: str, size_bytes: int, target: str = "") -> Operation:
         self.require_alive()
         self.operation_count += 1
-        operation = Operation(self.operation_count, kind, path, size_bytes)
+        operation = Operation(self.operation_count, kind, path, size_bytes, target)
         if self.before is not None:
             self.before(operation)
         return operation
@@ -365,7 +445,7 @@ class SimulatedDisk:
                 directory = found
 
     def rename(self, source: str, target: str) -> None:
-        with self.operation("rename", source):
+        with self.operation("rename", source, target=target):
             node = self._find(source)
             if node is None:
                 raise _error(errno.ENOENT, "rename", source)
@@ -373,8 +453,7 @@ class SimulatedDisk:
             if old_parent is new_parent:
                 old_parent.change({old_name: None, new_name: node})
             else:
-                new_parent.change({new_name: node})
-                old_parent.change({old_name: None})
+                old_parent.move_to(new_parent, old_name, new_name, node)
 
     def delete(self, path: str) -> None:
         self.require_alive()
@@ -386,12 +465,15 @@ class SimulatedDisk:
     def lock(self, path: str) -> bool:
         self.require_alive()
         if path in self._locks:
-            return False
-        self._locks.add(path)
+            owner = self._locks[path]
+            if owner is None or not owner.is_dead:
+                return False
+        self._locks[path] = self._process
         return True
 
     def unlock(self, path: str) -> None:
-        self._locks.discard(path)
+        if self._locks.get(path) is self._process:
+            self._locks.pop(path, None)
 
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
         nodes: list[tuple[_Node, int]] = []
@@ -445,9 +527,9 @@ class SimulatedDisk:
 class _Running:
     """An operation while it is done: `with disk.operation(...)`."""
 
-    def __init__(self, disk: SimulatedDisk, kind: str, path: str, size_bytes: int) -> None:
+    def __init__(self, disk: SimulatedDisk, kind: str, path: str, size_bytes: int, target: str) -> None:
         self._disk = disk
-        self._arguments = kind, path, size_bytes
+        self._arguments = kind, path, size_bytes, target
         self._operation: Operation | None = None
 
     def __enter__(self) -> None:

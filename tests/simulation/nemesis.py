@@ -14,6 +14,7 @@ from tests.simulation.broker import SimulatedBroker
 from tests.simulation.clients.actor import Actor
 from tests.simulation.cluster_faults import REPEAT_PROBABILITY, ClusterFaults
 from tests.simulation.disk import Operation, die
+from tests.simulation.process_faults import ProcessFaults
 from tests.simulation.situations import OTHERS_TAKE_OVER, SOMETHING_UNFORESEEN_IS_RAISED
 from tests.simulation.unforeseen import PENDING, Moment, Strike, Unforeseen, strike_disk
 
@@ -51,6 +52,11 @@ class Fault(Enum):
     BROKERS_LOSE = "messages between two brokers get lost for a while"
     BROKERS_REPEAT = "messages between two brokers arrive once more, later"
     MONTH = "a month passes on the clocks of all brokers"
+    DRAIN = "a process hands over all that it leads, and comes back"
+    HANG = "a process hangs until its parent kills it"
+    METADATA_REFUSED = "a process cannot read or change the metadata for a while"
+    DOCUMENT = "a document changes, of which all processes have to hear"
+    PARENT = "the parent is killed, and all its processes with it"
 
 
 OF_CLUSTERS = frozenset(
@@ -66,6 +72,12 @@ OF_CLUSTERS = frozenset(
     }
 )
 """They take more than one broker."""
+
+OF_PROCESSES = (Fault.DRAIN, Fault.HANG, Fault.METADATA_REFUSED, Fault.DOCUMENT, Fault.PARENT)
+"""They take a broker of several processes."""
+
+NOT_OF_PROCESSES = frozenset({Fault.DEPOSITION, Fault.DARKNESS})
+"""A process is never deposed without its doing, or its end."""
 
 OF_VERSION_2 = frozenset({Fault.LATE_REQUESTS, Fault.BROKERS_REPEAT})
 """Transactions of version 1 do not stand them: a late EndTxn or marker is taken for that of the next transaction of the
@@ -90,7 +102,7 @@ class Nemesis:
         *,
         pause_s: float,
         power_loss_probability: float,
-        cluster: ClusterFaults | None = None,
+        cluster: ClusterFaults | ProcessFaults | None = None,
         repeatable: Sequence[Actor] = (),
     ) -> None:
         self._world = world
@@ -124,13 +136,21 @@ class Nemesis:
         if cluster is not None:
             self._acts |= {
                 Fault.MOVE: cluster.move,
-                Fault.DEPOSITION: cluster.depose,
-                Fault.DARKNESS: cluster.keep_in_the_dark,
                 Fault.OVERTAKEN_MARKERS: cluster.overtake_markers,
                 Fault.BROKERS_APART: cluster.separate,
                 Fault.BROKERS_FAR: cluster.slow_down,
                 Fault.BROKERS_LOSE: cluster.lose,
                 Fault.BROKERS_REPEAT: cluster.repeat,
+            }
+        if isinstance(cluster, ClusterFaults):
+            self._acts |= {Fault.DEPOSITION: cluster.depose, Fault.DARKNESS: cluster.keep_in_the_dark}
+        elif cluster is not None:
+            self._acts |= {
+                Fault.DRAIN: cluster.drain,
+                Fault.HANG: cluster.hang,
+                Fault.METADATA_REFUSED: cluster.refuse_metadata,
+                Fault.DOCUMENT: cluster.change_document,
+                Fault.PARENT: cluster.end_parent,
             }
 
     async def rage(self, duration_s: float) -> None:
@@ -162,6 +182,11 @@ class Nemesis:
             if not broker.process.is_dead:
                 continue
             power_loss = self._chance.random() < self._power_loss_probability
+            if isinstance(self._cluster, ProcessFaults):
+                if await self._cluster.before_start(broker, loses_power=power_loss):
+                    self._happened(f"{broker.host} starts again")
+                    await self._start(broker, power_loss=False)
+                continue
             if self._cluster is not None and not power_loss and self._chance.random() < 0.5:
                 self._world.reached[OTHERS_TAKE_OVER] += 1
                 self._cluster.fail_over(broker)
@@ -208,7 +233,7 @@ class Nemesis:
             return
         self._happened(f"{broker.host} is stopped")
         try:
-            await broker.stop()
+            await broker.stop(hands_over=isinstance(self._cluster, ProcessFaults) and self._chance.random() < 0.5)
         except (StorageError, Unforeseen) as error:
             self._happened(f"{broker.host} could not stop cleanly: {error}")
             broker.crash()

@@ -25,7 +25,7 @@ from tests.simulation.clients.applications import (
 from tests.simulation.clients.libraries import VERSION_1_LIBRARIES, VERSION_2_LIBRARIES, Library
 from tests.simulation.clients.tenant import tenant
 from tests.simulation.clients.two_phase import resolver, two_phase_writer
-from tests.simulation.nemesis import OF_CLUSTERS, OF_VERSION_2, Fault
+from tests.simulation.nemesis import NOT_OF_PROCESSES, OF_CLUSTERS, OF_PROCESSES, OF_VERSION_2, Fault
 from tests.simulation.principals import TENANT, security_settings
 
 INPUT: Final = "in"
@@ -67,6 +67,7 @@ class Script:
     repeatable: the roles whose requests may arrive once more, later.
     two_phase: the roles that commit in a database, too; each recovers once more when all is over.
     is_secured: whether there are rights, with a tenant whose rights change.
+    is_of_processes: whether the brokers are processes of one, on one machine.
     """
 
     settings: dict[str, str]
@@ -84,6 +85,7 @@ class Script:
     repeatable: list[str]
     two_phase: list[str] = field(default_factory=list)
     is_secured: bool = False
+    is_of_processes: bool = False
 
     def recorded_partitions(self) -> list[TopicPartition]:
         return [partition for topic in self.topics if topic.is_recorded for partition in topic.partitions()]
@@ -132,7 +134,16 @@ def write_script(chance: random.Random) -> Script:
         _secure(script)
     if chance.random() < 0.3:
         _commit_in_two_phases(script, chance, libraries)
+    if node_count > 1 and chance.random() < 0.5:
+        _share_a_machine(script, chance)
     return script
+
+
+def _share_a_machine(script: Script, chance: random.Random) -> None:
+    """The brokers are processes of one."""
+    script.is_of_processes = True
+    script.faults = [fault for fault in script.faults if fault not in NOT_OF_PROCESSES]
+    script.faults += [fault for fault in OF_PROCESSES if chance.random() < 0.5] or [Fault.CRASH]
 
 
 def _commit_in_two_phases(script: Script, chance: random.Random, libraries: Sequence[Library]) -> None:
@@ -311,7 +322,7 @@ def _faults(chance: random.Random, impossible: Collection[Fault]) -> list[Fault]
         fault
         for fault in Fault
         if fault not in impossible
-        and fault not in (Fault.UNFORESEEN, Fault.MONTH)
+        and fault not in (Fault.UNFORESEEN, Fault.MONTH, *OF_PROCESSES)
         and chance.random() < (0.7 if fault in OF_CLUSTERS or fault in OF_VERSION_2 else 0.4)
     ]
     return chosen or [Fault.CRASH]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest import mock
 
+from fencepost.broker.cluster import lease_placement
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import log_opening, segment_batches, segment_reads
 from fencepost.broker.storage import file_slice
@@ -41,6 +42,8 @@ from tests.simulation.lookout import Lookout
 from tests.simulation.loop import Stuck, run
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.principals import OFFICER, TENANT, principals_by_host
+from tests.simulation.process_cluster import ProcessCluster
+from tests.simulation.process_faults import ProcessFaults
 from tests.simulation.script import Script, write_script
 from tests.simulation.unforeseen import may_happen
 from tests.simulation.world import World
@@ -96,6 +99,8 @@ def run_seed(seed: int, *, keeps_trace: bool = False) -> Outcome:
         may_happen(),
         principals_by_host(),
         mock.patch.object(log_opening, "SLICE_S", 0.0),
+        # Worlds are short: nodes that have come get their share at once.
+        mock.patch.object(lease_placement, "SETTLING_S", 0.5),
         # Worlds are small: what is much in them is sent as large replies are.
         mock.patch.object(segment_batches, "SMALL_READ_BYTES", COPIED_RECORDS_BYTES),
         mock.patch.object(segment_reads, "SMALL_READ_BYTES", COPIED_RECORDS_BYTES),
@@ -122,7 +127,7 @@ class _Teller:
         self._lookout: Lookout | None = None
         self._is_over = False
         self._brokers: list[SimulatedBroker] = []
-        self._cluster: BrokerCluster | None = None
+        self._cluster: BrokerCluster | ProcessCluster | None = None
 
     def note_event(self, event: str, fields: dict[str, Any]) -> None:
         """Something that a broker has logged."""
@@ -149,6 +154,8 @@ class _Teller:
         self._lookout = Lookout(world, invariants.evidence, crossings)
         watch = world.loop.create_task(invariants.watch())
         self._add_brokers(script)
+        if isinstance(self._cluster, ProcessCluster):
+            await self._cluster.prepared()
         for broker in self._brokers:
             await broker.start()
         addresses = [broker.address for broker in self._brokers]
@@ -185,7 +192,7 @@ class _Teller:
         for actor in recovering:
             actor.start()
         await self._farewell(recovering)
-        await self._settle(witness, script)
+        await self._settle(witness, script, invariants)
         await self._final_read(witness, script, stage)
         watch.cancel()
         invariants.settled()
@@ -201,11 +208,17 @@ class _Teller:
             self._brokers.append(self._world.add_broker(settings=script.settings))
             return
         node_count = script.node_count
-        cluster = BrokerCluster(self._world, lambda name: zlib.crc32(str(name).encode()) % node_count + 1)
+        cluster: BrokerCluster | ProcessCluster
+        if script.is_of_processes:
+            cluster = ProcessCluster(self._world)
+        else:
+            cluster = BrokerCluster(self._world, lambda name: zlib.crc32(str(name).encode()) % node_count + 1)
         self._cluster = cluster
         self._brokers += [cluster.add_broker(node_id, script.settings) for node_id in range(1, node_count + 1)]
 
-    def _cluster_faults(self, script: Script, crossings: Crossings, evidence: Evidence) -> ClusterFaults | None:
+    def _cluster_faults(
+        self, script: Script, crossings: Crossings, evidence: Evidence
+    ) -> ClusterFaults | ProcessFaults | None:
         world, cluster = self._world, self._cluster
         if world is None or cluster is None:
             return None
@@ -213,15 +226,22 @@ class _Teller:
         def busy() -> list[TopicPartition]:
             return [history.topic_partition for history in evidence.histories.values() if history.open]
 
+        chance = world.chance_of("cluster")
+        fixed_topics = [topic.name for topic in script.topics if not topic.is_recorded]
+        happened = world.trace.happened
+        if isinstance(cluster, ProcessCluster):
+            return ProcessFaults(
+                world, cluster, crossings, chance, fixed_topics=fixed_topics, busy=busy, happened=happened
+            )
         return ClusterFaults(
             world,
             cluster,
             crossings,
-            world.chance_of("cluster"),
-            fixed_topics=[topic.name for topic in script.topics if not topic.is_recorded],
+            chance,
+            fixed_topics=fixed_topics,
             busy=busy,
             isolates=script.has_version_1 or bool(script.group_ids),
-            happened=world.trace.happened,
+            happened=happened,
         )
 
     def _holder(self, topic_partition: TopicPartition) -> SimulatedBroker:
@@ -229,10 +249,13 @@ class _Teller:
 
     async def _heal(self) -> None:
         """All brokers up, with every disk in order, and every partition with a leader."""
+        if isinstance(self._cluster, ProcessCluster):
+            self._cluster.heal()
+            await self._cluster.prepared()
         for broker in self._brokers:
             broker.before = broker.after = None
             await broker.restart()
-        if self._cluster is not None:
+        if isinstance(self._cluster, BrokerCluster):
             self._cluster.heal()
 
     async def _farewell(self, actors: Sequence[Actor]) -> None:
@@ -249,8 +272,8 @@ class _Teller:
             names = ", ".join(sorted(task.get_name() for task in pending))
             raise Violation(f"liveness: {names} did not come to an end within {LONGEST_FAREWELL_S:.0f} s")
 
-    async def _settle(self, witness: Cluster, script: Script) -> None:
-        """Wait until no transaction is open. Raises Violation."""
+    async def _settle(self, witness: Cluster, script: Script, invariants: Invariants) -> None:
+        """Wait until no transaction is open. Raises Violation, and InvariantViolated if that says more."""
         assert self._world is not None
         deadline_s = self._world.loop.time() + LONGEST_SETTLING_S
         while True:
@@ -258,6 +281,7 @@ class _Teller:
             if not unsettled:
                 return
             if self._world.loop.time() > deadline_s:
+                invariants.require_no_violation()
                 raise Violation(f"liveness: {LONGEST_SETTLING_S:.0f} s after the last fault, {unsettled}")
             await asyncio.sleep(1.0)
 
@@ -278,6 +302,10 @@ class _Teller:
                     return f"{topic_partition} is stable up to {stable_offset}, but ends at {end_offset}"
         except Disconnected as error:
             return f"the witness gets: {error}"
+        if isinstance(self._cluster, ProcessCluster):
+            unserved = self._cluster.unserved()
+            if unserved:
+                return f"no process serves {', '.join(map(str, unserved))}"
         return ""
 
     async def _final_read(self, witness: Cluster, script: Script, stage: Stage) -> None:

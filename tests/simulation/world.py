@@ -6,8 +6,9 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.cluster.lease_store import StoredLeases
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.client import SimulatedClient
@@ -16,6 +17,9 @@ from tests.simulation.disk import Operation
 from tests.simulation.loop import SimulatedClock, VirtualTimeLoop
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.trace import Trace
+
+if TYPE_CHECKING:
+    from tests.simulation.process_cluster import ProcessCluster
 
 
 class World:
@@ -26,8 +30,10 @@ class World:
     aged: the epochs of transactional ids that are older than the world.
     reached: the situations that came up, and how often, see `tests.simulation.situations`.
     secured: the clients whose rights change.
+    processes: the machine that all brokers share as processes; None where each has its own.
     ledgers: the databases of applications that commit in two phases, by name.
     placement_observers: called with a partition and the nodes that it went from and to, once its files are there.
+    lease_observers: called with the rows of nodes and partitions before and after a transaction that has changed them.
     disk_observers: called with the broker after each operation on its disk, in the order in which they took effect.
     """
 
@@ -44,7 +50,9 @@ class World:
         self.aged: dict[str, int] = {}
         self.secured: set[str] = set()
         self.ledgers: dict[str, Ledger] = {}
+        self.processes: ProcessCluster | None = None
         self.placement_observers: list[Callable[[TopicPartition, int, int], None]] = []
+        self.lease_observers: list[Callable[[StoredLeases, StoredLeases], None]] = []
         self.disk_observers: list[Callable[[SimulatedBroker, Operation], None]] = []
 
     def chance_of(self, name: str) -> random.Random:

@@ -20,7 +20,6 @@ from fencepost.broker.kernel.topic_partition import (
 from fencepost.broker.log.partition_files import METADATA_FILE
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
-from tests.simulation.broker import DATA_DIRECTORY
 from tests.simulation.disk import Operation
 from tests.simulation.invariants.history import PartitionHistory
 from tests.simulation.invariants.offsets_log import OffsetsLog
@@ -219,19 +218,22 @@ class Evidence:
     def _moved(self, topic_partition: TopicPartition, source_id: int, target_id: int) -> None:
         """What was one node's log is another's from now on; what is left of it with the first is of no account."""
         source, target = (source_id, topic_partition), (target_id, topic_partition)
-        if source in self._unsure:
-            self._read_again(source)
+        is_unsure = source in self._unsure
+        self._unsure.pop(source, None)
         self._homes[topic_partition] = target_id
         self._moved_s[topic_partition] = self.now_s
         inside = f"/{topic_partition}/"
         for stale in [known for known in self._files if known[0] == target_id and inside in known[1]]:
             del self._files[stale]
+        here, there = (self.world.brokers[node_id].data_directory for node_id in (source_id, target_id))
         for known in [known for known in self._files if known[0] == source_id and inside in known[1]]:
-            self._files[target_id, known[1]] = self._files.pop(known)
+            self._files[target_id, there + known[1].removeprefix(here)] = self._files.pop(known)
         history = self.histories.pop(source, None)
         if history is not None:
             history.node_id = target_id
             self.histories[target] = history
+        if is_unsure:
+            self._read_again(target)
 
     def _removed(self, node_id: int, path: str) -> None:
         """A directory, if that is what it is, was renamed for its deletion, or deleted."""
@@ -256,7 +258,7 @@ class Evidence:
         self._unrecovered.pop(broker.node_id, None)
         self.served_since_s.pop(broker.node_id, None)
         self._take_answers()
-        found = [match for path in broker.disk.paths() if (match := _LOG_FILE.fullmatch(path))]
+        found = [match for path in broker.disk.paths(broker.data_directory) if (match := _LOG_FILE.fullmatch(path))]
         names = dict.fromkeys(
             name
             for match in found
@@ -275,8 +277,8 @@ class Evidence:
         topic = broker.store.topic(topic_partition.topic)
         if topic is None or topic_partition.partition >= topic.partition_count:
             return True
-        path = f"{DATA_DIRECTORY}/{topic_partition}/{METADATA_FILE}"
-        content = broker.disk.content(path) if path in broker.disk.paths() else b""
+        path = f"{broker.data_directory}/{topic_partition}/{METADATA_FILE}"
+        content = broker.disk.content(path) if broker.disk.exists_now(path) else b""
         return bool(content) and base64.urlsafe_b64encode(topic.topic_id).rstrip(b"=") not in content
 
     def _take_appended(self, broker: SimulatedBroker, key: Key, path: str) -> None:
@@ -384,7 +386,7 @@ class Evidence:
     def _segments(self, broker: SimulatedBroker, key: Key) -> list[str]:
         return [
             path
-            for path in broker.disk.paths()
+            for path in broker.disk.paths(broker.data_directory)
             if (match := _LOG_FILE.fullmatch(path)) and _name(match["directory"]) == key[1]
         ]
 

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, ClassVar
 from tests.simulation.invariants.evidence import Evidence
 
 if TYPE_CHECKING:
+    from fencepost.broker.cluster.lease_store import StoredLeases
     from tests.simulation.broker import SimulatedBroker
+    from tests.simulation.disk import Operation
     from tests.simulation.invariants.history import PartitionHistory
     from tests.simulation.invariants.stored_log import StoredBatch
     from tests.simulation.trace import Exchange
@@ -84,6 +86,14 @@ class Invariant:
         """A broker has recovered its logs and serves again."""
         return ()
 
+    def leased(self, before: StoredLeases, after: StoredLeases) -> Iterable[Violation]:
+        """A transaction has changed rows of nodes or partitions, which processes share."""
+        return ()
+
+    def changed(self, broker: SimulatedBroker, operation: Operation) -> Iterable[Violation]:
+        """A process has changed something on the disk that it shares with others."""
+        return ()
+
     def settled(self) -> Iterable[Violation]:
         """The end: all brokers are up, no fault is left, and there was time enough for everything that retries."""
         return ()
@@ -108,6 +118,10 @@ class Invariants:
         self._observe = self._overriding("observe")
         self._restarted = self._overriding("restarted")
         self._settled = self._overriding("settled")
+        self._leased = self._overriding("leased")
+        self._changed = self._overriding("changed")
+        world.lease_observers.append(lambda *about: self._ask(self._leased, *about))
+        world.disk_observers.append(self._disk_changed)
         self.evidence.on_appended.append(lambda *about: self._ask(self._appended, *about))
         self.evidence.on_rewound.append(lambda *about: self._ask(self._rewound, *about))
         self.evidence.on_answered.append(lambda *about: self._ask(self._queue_reply, *about))
@@ -134,6 +148,10 @@ class Invariants:
         """Raises InvariantViolated if anything was found."""
         if self.violations:
             raise InvariantViolated(self.violations)
+
+    def _disk_changed(self, broker: SimulatedBroker, operation: Operation) -> None:
+        if self.evidence.world.processes is not None:
+            self._ask(self._changed, broker, operation)
 
     def _overriding(self, hook: str) -> list[Callable[..., Iterable[Violation]]]:
         return [

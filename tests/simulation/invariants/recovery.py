@@ -108,7 +108,7 @@ def partition_files(broker: SimulatedBroker, history: PartitionHistory) -> dict[
     """The numbered files of a partition: suffix -> offset -> content."""
     files: dict[str, dict[int, bytes]] = {}
     directory = f"/{history.topic_partition}/"
-    for path in broker.disk.paths():
+    for path in broker.disk.paths(broker.data_directory):
         match = _NUMBERED.fullmatch(path)
         if match is not None and directory in path:
             files.setdefault(match[2], {})[int(match[1])] = broker.disk.content(path)

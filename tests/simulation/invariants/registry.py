@@ -14,6 +14,15 @@ from tests.simulation.invariants.groups import CommittedOffsets
 from tests.simulation.invariants.invariant import Invariant
 from tests.simulation.invariants.open_transactions import NoHangingTransactions, OneOpenTransaction
 from tests.simulation.invariants.outcomes import AtomicVisibility, CompleteOnlyWithMarkers, OneOutcome
+from tests.simulation.invariants.processes import (
+    ClosedWhereItIsNotLed,
+    DocumentsAreHeardOf,
+    LedAgain,
+    LeftOffIsTrue,
+    NeverBegunAnew,
+    NothingMovesWithoutCause,
+    OneWriterPerEpoch,
+)
 from tests.simulation.invariants.producers import FencedProducers, UniqueIdentities
 from tests.simulation.invariants.reads import AbortedLists, CommittedReads
 from tests.simulation.invariants.records import AcknowledgedRecords, ContiguousSequences, RisingEpochs
@@ -63,4 +72,11 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     NeverEndedByTime,
     OneAnswer,
     OnlyTheCurrentPair,
+    ClosedWhereItIsNotLed,
+    OneWriterPerEpoch,
+    NeverBegunAnew,
+    LedAgain,
+    DocumentsAreHeardOf,
+    NothingMovesWithoutCause,
+    LeftOffIsTrue,
 )

@@ -1,0 +1,330 @@
+"""Invariants 32 to 38: what holds between the processes of one broker, which share a disk and the metadata.
+
+They read the rows of nodes and partitions after each transaction, each operation on the disk in its order, and which
+files a process has open. They know nothing of what a process believes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from fencepost.broker.cluster.lease_store import StoredLeases
+from fencepost.broker.cluster.leases import NodeState, PartitionLease
+from fencepost.broker.hosting.broker_configs import BROKER_CONFIGS_KEY
+from fencepost.broker.hosting.features import FEATURES_KEY
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from tests.simulation.broker import SimulatedBroker
+from tests.simulation.disk import Operation
+from tests.simulation.invariants.evidence import Evidence
+from tests.simulation.invariants.history import PartitionHistory
+from tests.simulation.invariants.invariant import Invariant, Violation
+from tests.simulation.invariants.stored_log import StoredBatch, read_segment
+
+LONGEST_WITHOUT_LEADER_S: Final = 15.0
+"""After the last thing that happened to a process. The slowest sync takes 3 seconds, and opening takes several."""
+LONGEST_UNHEARD_S: Final = 1.0
+"""After a document has changed, of a process that is undisturbed."""
+LONGEST_REPEAT_S: Final = 7.0
+"""After the metadata have been refused: a read that has failed is repeated after a pause of up to 5 seconds."""
+LATEST_MOVE_S: Final = 5.0
+"""After a change of the nodes, or of the choice: a move that was decided before is stored by then. The slowest sync
+takes 3 seconds."""
+FOLLOWED: Final = frozenset({FEATURES_KEY, BROKER_CONFIGS_KEY})
+_PARTITION: Final = re.compile(r"/data/node\.\d+/(?P<topic>[^/]+)-(?P<partition>\d+)")
+_SEGMENT: Final = re.compile(r".*/(?P<base_offset>\d{20})\.log")
+_LEADER_EPOCH: Final = slice(12, 16)
+
+
+class OfProcesses(Invariant):
+    """The brokers, where they are processes of one; otherwise there is nothing to hold."""
+
+    @property
+    def brokers(self) -> Mapping[int, SimulatedBroker]:
+        world = self.evidence.world
+        return {} if world.processes is None else world.brokers
+
+    def directories(self, name: TopicPartition) -> list[str]:
+        """Where the directory of a partition may be."""
+        return [f"{broker.data_directory}/{name}" for broker in self.brokers.values()]
+
+    def opened_by(self, name: TopicPartition) -> list[int]:
+        """The nodes whose processes live and have files of a partition open, wherever they opened them."""
+        return [
+            node_id
+            for node_id, broker in self.brokers.items()
+            if any(broker.disk.has_open_files(directory) for directory in self.directories(name))
+        ]
+
+
+class ClosedWhereItIsNotLed(OfProcesses):
+    """32. A partition's files are open in one process at most, and in none but the next leader's when its leader
+    changes.
+    """
+
+    number = 32
+
+    def leased(self, before: StoredLeases, after: StoredLeases) -> Iterable[Violation]:
+        for name, lease in after.table.partitions.items():
+            was = before.table.partitions.get(name)
+            if was is None or was.topic_id != lease.topic_id or was.leader == lease.leader:
+                continue
+            for node_id in self.opened_by(name):
+                if node_id != lease.leader:
+                    yield self.violation(
+                        f"{name} goes from node {was.leader} to {lease.leader}, and is open in node {node_id}",
+                        was,
+                        lease,
+                    )
+
+    def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
+        opened_by = self.opened_by(history.topic_partition) if self.brokers else []
+        if len(opened_by) > 1:
+            yield self.violation(f"{history} is open in nodes {opened_by}", batch)
+
+
+class OneWriterPerEpoch(OfProcesses):
+    """33. The leader epoch of a partition rises with each change of its leader and each start of its process, so that
+    each process writes in epochs of its own; it never falls.
+    """
+
+    number = 33
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._writers: dict[PartitionHistory, dict[int, str]] = {}
+
+    def leased(self, before: StoredLeases, after: StoredLeases) -> Iterable[Violation]:
+        for name, lease in after.table.partitions.items():
+            was = before.table.partitions.get(name)
+            if was is None or was.topic_id != lease.topic_id:
+                continue
+            if lease.epoch < was.epoch or (lease.leader != was.leader and lease.epoch == was.epoch):
+                yield self.violation(f"the epoch of {name} does not rise", was, lease)
+
+    def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
+        broker = self.brokers.get(history.node_id)
+        if broker is None:
+            return
+        epoch = int.from_bytes(batch.raw[_LEADER_EPOCH], "big")
+        writers = self._writers.setdefault(history, {})
+        writer = writers.setdefault(epoch, broker.process.name)
+        if writer != broker.process.name:
+            yield self.violation(
+                f"{history} is written in epoch {epoch} by {writer} and by {broker.process.name}", batch
+            )
+
+
+class NeverBegunAnew(OfProcesses):
+    """34. A partition whose directory is recorded as created has it: nobody creates it anew, or deletes it."""
+
+    number = 34
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._created: set[TopicPartition] = set()
+
+    def leased(self, before: StoredLeases, after: StoredLeases) -> Iterable[Violation]:
+        self._created = {name for name, lease in after.table.partitions.items() if lease.is_created}
+        return ()
+
+    def changed(self, broker: SimulatedBroker, operation: Operation) -> Iterable[Violation]:
+        if operation.kind not in ("make_directory", "delete"):
+            return
+        found = _PARTITION.fullmatch(operation.path)
+        if found is None or TopicPartition(found["topic"], int(found["partition"])) not in self._created:
+            return
+        if operation.kind == "make_directory" or not self._is_of_another_topic(broker, operation):
+            yield self.violation(f"{operation.path} has been created before, and {broker.host}: {operation.kind}")
+
+    def _is_of_another_topic(self, broker: SimulatedBroker, operation: Operation) -> bool:
+        """Whether what was deleted is a left-over: the partition's own directory is elsewhere."""
+        found = _PARTITION.fullmatch(operation.path)
+        assert found is not None
+        name = TopicPartition(found["topic"], int(found["partition"]))
+        return any(broker.disk.exists_now(directory) for directory in self.directories(name))
+
+
+class LedAgain(OfProcesses):
+    """35. A partition has a leader while any node is alive. Soon after anything happened to a process, each partition
+    is served by one that lives, unless its leader hangs.
+    """
+
+    number = 35
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._state: object = None
+        self._since_s = 0.0
+
+    def leased(self, before: StoredLeases, after: StoredLeases) -> Iterable[Violation]:
+        if after.table.nodes_in(NodeState.ALIVE):
+            for name, lease in after.table.partitions.items():
+                if lease.leader is None:
+                    yield self.violation(f"{name} has no leader, and nodes are alive", after.table.nodes)
+
+    def observe(self) -> Iterable[Violation]:
+        processes = self.evidence.world.processes
+        if processes is None:
+            return
+        state = (
+            [
+                (broker.process, broker.is_running, broker.process.is_paused, broker.before, broker.sync_latency_s)
+                for broker in self.brokers.values()
+            ],
+            set(processes.database.refused),
+        )
+        if state != self._state:
+            self._state, self._since_s = state, self.evidence.now_s
+        disturbed = [broker for broker in self.brokers.values() if broker.before is not None]
+        if disturbed or processes.database.refused or not any(broker.is_running for broker in self.brokers.values()):
+            return
+        if self.evidence.now_s - self._since_s > LONGEST_WITHOUT_LEADER_S:
+            hanging = {node_id for node_id, broker in self.brokers.items() if broker.process.is_paused}
+            for name in processes.unserved():
+                if processes.leader_id(name) not in hanging:
+                    yield self.violation(f"{name} is served by no process", processes.leader_id(name))
+            self._since_s = self.evidence.now_s
+
+
+class DocumentsAreHeardOf(OfProcesses):
+    """36. Each process has read a document again soon after another one has changed it."""
+
+    number = 36
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._states: dict[int, object] = {}
+        self._since_s: dict[int, float] = {}
+
+    def observe(self) -> Iterable[Violation]:
+        processes = self.evidence.world.processes
+        if processes is None:
+            return
+        documents = {key: version for key, version in processes.database.documents().items() if key in FOLLOWED}
+        for node_id, broker in self.brokers.items():
+            is_refused = broker.host in processes.database.refused
+            is_disturbed = not broker.is_running or broker.process.is_paused or is_refused or broker.before is not None
+            state = broker.process, is_disturbed, documents
+            if state != self._states.get(node_id):
+                self._states[node_id] = state
+                self._since_s[node_id] = max(self._since_s.get(node_id, 0.0), self.evidence.now_s)
+            if is_disturbed:
+                self._since_s[node_id] = self.evidence.now_s + LONGEST_REPEAT_S
+            if not is_disturbed and self.evidence.now_s - self._since_s[node_id] > LONGEST_UNHEARD_S:
+                read = processes.documents_read_by(node_id)
+                for key, version in documents.items():
+                    if read.get(key) != version:
+                        yield self.violation(
+                            f"{broker.host} has read {key!r} in version {read.get(key)}, not {version}"
+                        )
+                self._since_s[node_id] = self.evidence.now_s
+
+
+class NothingMovesWithoutCause(OfProcesses):
+    """37. A partition goes to a node that is alive, to the one that an operator chose if it can, and else to one that
+    follows from the nodes that are alive: what joins or leaves changes nothing between the others.
+
+    A planned move may have been decided before the last change of the nodes, or of the choice.
+    """
+
+    number = 37
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._chosen: dict[tuple[bytes, int], dict[frozenset[int], int]] = {}
+        self._unsettled_until_s = 0.0
+
+    def observe(self) -> Iterable[Violation]:
+        if any(broker.process.is_paused for broker in self.brokers.values()):
+            self._expect_late_moves()
+        return ()
+
+    def _expect_late_moves(self) -> None:
+        self._unsettled_until_s = self.evidence.now_s + LATEST_MOVE_S
+
+    def leased(self, before: StoredLeases, after: StoredLeases) -> Iterable[Violation]:
+        alive = frozenset(after.table.nodes_in(NodeState.ALIVE))
+        is_planned = before.table.nodes == after.table.nodes
+        for name, lease in after.table.partitions.items():
+            was = before.table.partitions.get(name)
+            if not is_planned or (was is not None and was.wanted != lease.wanted):
+                self._expect_late_moves()
+            is_new = was is None or was.topic_id != lease.topic_id
+            if was is not None and not is_new and was.leader == lease.leader:
+                continue
+            if lease.leader is None or not alive:
+                continue
+            if lease.leader not in alive:
+                yield self.violation(
+                    f"{name} goes to node {lease.leader}, which is not alive", *after.table.nodes.items()
+                )
+            elif lease.wanted in alive:
+                if lease.leader != lease.wanted:
+                    yield self.violation(f"{name} goes to node {lease.leader}, and node {lease.wanted} was chosen")
+            else:
+                yield from self._check_choice(name, lease, alive)
+
+    def _check_choice(self, name: TopicPartition, lease: PartitionLease, alive: frozenset[int]) -> Iterator[Violation]:
+        """Whether it fits what was chosen among other nodes: the best of many is the best of fewer, too."""
+        assert lease.leader is not None
+        chosen = self._chosen.setdefault((lease.topic_id, name.partition), {})
+        chosen.setdefault(alive, lease.leader)
+        for others, leader in chosen.items():
+            larger, smaller = (others, alive) if others >= alive else (alive, others)
+            best_of_larger = leader if larger is others else lease.leader
+            best_of_smaller = lease.leader if larger is others else leader
+            if larger >= smaller and best_of_larger in smaller and best_of_larger != best_of_smaller:
+                yield self.violation(
+                    f"{name} goes to node {lease.leader} of {sorted(alive)}, and went to {leader} of {sorted(others)}"
+                )
+
+
+class LeftOffIsTrue(OfProcesses):
+    """38. What is recorded about a log for its next leader is so: all below its recovery point is durable, it does not
+    begin after its end, and one that counts as closed has nothing left to be synced.
+    """
+
+    number = 38
+
+    def leased(self, before: StoredLeases, after: StoredLeases) -> Iterable[Violation]:
+        for name, left_off in after.left_off.items():
+            lease, was = after.table.partitions[name], before.table.partitions.get(name)
+            if left_off == before.left_off.get(name) and was is not None and lease.leader == was.leader:
+                continue
+            found = self._directory(name)
+            if found is None:
+                if left_off.recovery_point or left_off.log_start_offset:
+                    yield self.violation(f"{name} has no directory, but it is recorded: {left_off}")
+                continue
+            broker, directory = found
+            durable_end, end = self._ends(broker, directory)
+            if left_off.recovery_point > durable_end:
+                yield self.violation(f"{name} is durable up to {durable_end}, and it is recorded: {left_off}")
+            if left_off.log_start_offset > end:
+                yield self.violation(f"{name} ends at {end}, and it is recorded: {left_off}")
+            if left_off.was_closed and durable_end < end:
+                yield self.violation(f"{name} ends at {end}, is durable up to {durable_end}, and counts as closed")
+
+    def _directory(self, name: TopicPartition) -> tuple[SimulatedBroker, str] | None:
+        for broker, directory in zip(self.brokers.values(), self.directories(name), strict=True):
+            if broker.disk.exists_now(directory):
+                return broker, directory
+        return None
+
+    def _ends(self, broker: SimulatedBroker, directory: str) -> tuple[int, int]:
+        """Up to where a log is durable, and where it ends."""
+        ends = []
+        for read in (broker.disk.durable_content, broker.disk.content):
+            end = 0
+            for path in broker.disk.paths(directory):
+                found = _SEGMENT.fullmatch(path)
+                if found is None:
+                    continue
+                batches, _ = read_segment(read(path), 0)
+                end = max(end, int(found["base_offset"]), *(batch.last_offset + 1 for batch in batches))
+                if read(path) != broker.disk.content(path):
+                    break
+            ends.append(end)
+        return ends[0], ends[1]
