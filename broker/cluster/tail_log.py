@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
+from fencepost.broker.cluster.large_flushes import FlushPart, divide, row_of
 from fencepost.broker.cluster.tail_store import (
     ConflictError,
     FlushId,
     FlushObjects,
-    PartitionKey,
     StoreUnavailableError,
     TailRow,
     TailStore,
@@ -23,6 +23,7 @@ from fencepost.broker.cluster.tail_store import (
 )
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.shared_log import AppendedBytes
+from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
@@ -30,13 +31,14 @@ log = get_logger(__name__)
 LOGS_PER_FLUSH: Final = 1_000
 """A flush is one statement, whose cost is little per log; a thousand rows take some 20 ms."""
 INLINE_MAX_BYTES: Final = 256 * 1024
-"""Larger flushes go as an object, of which the rows name parts: above it, rows take longer than an object and rows."""
+"""Larger flushes go as objects, of which the rows name parts: above it, rows take longer than an object and rows."""
 MOST_UNFLUSHED_BYTES: Final = 64 * 1024 * 1024
 """What clients may have sent that is not committed yet; a connection that sends more waits until there is room."""
 READ_PER_STEP_BYTES: Final = 1024 * 1024
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 REPORT_INTERVAL_S: Final = 5.0
+UPLOADS_SIDE_BY_SIDE: Final = 4
 FIRST_PUT_TIMEOUT_S: Final = 10.0
 OBJECT_KEPT_S: Final = 25 * 60.0
 """An object without rows is removed as an orphan, but not sooner; a flush that waits longer stores its bytes again."""
@@ -143,17 +145,17 @@ class TailLog:
         loop = asyncio.get_running_loop()
         report_at_s = began_s = loop.time()
         pause_s = FIRST_PAUSE_S
-        rows, object_bytes = await self._rows(flush, appended, contents)
+        rows, object_sizes = await self._rows(flush, appended, contents)
         put_s = loop.time()
         try:
             while self._tenure.fence == flush.fence:
                 try:
                     if self.is_waiting and await self._store.is_committed(flush, rows):
                         break
-                    if object_bytes and loop.time() - put_s > OBJECT_KEPT_S:
-                        rows, object_bytes = await self._rows(flush, appended, contents)
+                    if object_sizes and loop.time() - put_s > OBJECT_KEPT_S:
+                        rows, object_sizes = await self._rows(flush, appended, contents)
                         put_s = loop.time()
-                    if await self._store.commit(flush, rows, object_bytes=object_bytes):
+                    if await self._store.commit(flush, rows, object_sizes=object_sizes):
                         break
                 except StoreUnavailableError as error:
                     self.is_waiting = True
@@ -184,42 +186,37 @@ class TailLog:
 
     async def _rows(
         self, flush: FlushId, appended: Sequence[AppendedBytes], contents: Sequence[memoryview]
-    ) -> tuple[list[TailRow], int]:
-        """The rows of a flush, and the size of the object that they point into, which is stored by then; 0 if the bytes
-        are in the rows. Raises ResignedError."""
+    ) -> tuple[list[TailRow], dict[UUID, int]]:
+        """The rows of a flush, and the sizes of the objects that they point into, which are stored by then; none if the
+        bytes are in the rows. Raises ResignedError."""
         total_bytes = sum(one.length_bytes for one in appended)
         if self._objects is None or total_bytes <= self._inline_max_bytes:
-            return _rows(appended, contents, None), 0
-        timeout_s = FIRST_PUT_TIMEOUT_S
-        while self._tenure.fence == flush.fence:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    object_id = await self._objects.put(contents)
-            except TimeoutError:
-                timeout_s *= 2  # it may only be slow; meanwhile the node may have resigned
-            else:
-                return _rows(appended, contents, object_id), total_bytes
-        raise ResignedError("this node has resigned from the partition")
-
-
-def _rows(appended: Sequence[AppendedBytes], contents: Sequence[memoryview], object_id: UUID | None) -> list[TailRow]:
-    rows = []
-    position = 0
-    for one, content in zip(appended, contents, strict=True):
-        rows.append(
-            TailRow(
-                PartitionKey(one.topic_id, one.topic_partition.partition),
-                one.segment_base,
-                one.position,
-                one.length_bytes,
-                one.base_offset,
-                one.end_offset,
-                one.leader_epoch,
-                content if object_id is None else None,
-                object_id,
-                position,
-            )
+            return [row_of(one, content) for one, content in zip(appended, contents, strict=True)], {}
+        parts = await run_in_slices(divide(appended, contents), SLICE_S)
+        turns = asyncio.Semaphore(UPLOADS_SIDE_BY_SIDE)
+        results = await asyncio.gather(
+            *(self._upload(flush, part, self._objects, turns) for part in parts), return_exceptions=True
         )
-        if object_id is not None:
-            position += one.length_bytes
-    return rows
+        object_ids: list[UUID] = []
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            object_ids.append(result)
+        rows = [
+            row._replace(object_id=object_id)
+            for part, object_id in zip(parts, object_ids, strict=True)
+            for row in part.rows
+        ]
+        return rows, {object_id: part.size_bytes for part, object_id in zip(parts, object_ids, strict=True)}
+
+    async def _upload(self, flush: FlushId, part: FlushPart, objects: FlushObjects, turns: asyncio.Semaphore) -> UUID:
+        """Store a part of a flush; goes on trying. Raises ResignedError."""
+        timeout_s = FIRST_PUT_TIMEOUT_S
+        async with turns:
+            while self._tenure.fence == flush.fence:
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        return await objects.put(part.contents)
+                except TimeoutError:
+                    timeout_s *= 2  # it may only be slow; meanwhile the node may have resigned
+        raise ResignedError("this node has resigned from the partition")

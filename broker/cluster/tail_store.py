@@ -7,11 +7,14 @@ that row until the flush is committed, so a flush is either seen by the take-ove
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.away_segments import SealedSegment
+
+NO_OBJECTS: Final[Mapping[UUID, int]] = MappingProxyType({})
 
 
 class StoreUnavailableError(Exception):
@@ -72,10 +75,12 @@ class ConflictError(Exception):
 class TailStore(Protocol):
     """The rows of all tails. Every call may raise StoreUnavailableError; the next one connects again."""
 
-    async def commit(self, flush: FlushId, rows: Sequence[TailRow], *, object_bytes: int = 0) -> bool:
+    async def commit(
+        self, flush: FlushId, rows: Sequence[TailRow], *, object_sizes: Mapping[UUID, int] = NO_OBJECTS
+    ) -> bool:
         """Commit a flush of at least one row, all or nothing, in one statement guarded by the fence.
 
-        object_bytes: the size of the object that the rows point into, which is recorded with them; 0 without one.
+        object_sizes: in bytes, of the objects that the rows point into; they are recorded with the rows.
         Returns False, and has done nothing, if the node's fence is not the flush's any more. A flush that was
         committed before is not committed twice: the call then returns True. Raises ConflictError.
         """

@@ -21,8 +21,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
+from uuid import UUID
 
 from fencepost.broker.cluster.tail_store import (
+    NO_OBJECTS,
     ConflictError,
     FlushId,
     PartitionKey,
@@ -118,7 +120,9 @@ class EngineSession:
         self.is_cut_off = False
         self.commits_count = 0
 
-    async def commit(self, flush: FlushId, rows: Sequence[TailRow], *, object_bytes: int = 0) -> bool:
+    async def commit(
+        self, flush: FlushId, rows: Sequence[TailRow], *, object_sizes: Mapping[UUID, int] = NO_OBJECTS
+    ) -> bool:
         self.commits_count += 1
         engine = self._engine
         seen: list[bool] = []

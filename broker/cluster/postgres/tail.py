@@ -8,7 +8,7 @@ fence again, and makes a later one wait until the flush is committed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -16,6 +16,7 @@ import asyncpg
 
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect, translated
 from fencepost.broker.cluster.tail_store import (
+    NO_OBJECTS,
     ConflictError,
     FlushId,
     PartitionKey,
@@ -30,7 +31,8 @@ ROWS_PER_FETCH: Final = 64
 
 _COMMIT: Final = """
 WITH held AS (SELECT 1 FROM fences WHERE node_id = $1 AND fence = $2 FOR SHARE),
-     stored AS (INSERT INTO tail_objects SELECT $4::uuid, $1, $5 FROM held WHERE $4::uuid IS NOT NULL)
+     stored AS (INSERT INTO tail_objects SELECT one.object, $1, one.size_bytes
+                FROM held, unnest($4::uuid[], $5::bigint[]) AS one (object, size_bytes))
 INSERT INTO tail (topic_id, partition, segment_base, position, length, base_offset, end_offset, leader_epoch,
                   content, object, object_position, node_id, fence, sequence)
 SELECT one.*, $1, $2, $3
@@ -74,7 +76,9 @@ class PostgresTail:
 
     # Flushes
 
-    async def commit(self, flush: FlushId, rows: Sequence[TailRow], *, object_bytes: int = 0) -> bool:
+    async def commit(
+        self, flush: FlushId, rows: Sequence[TailRow], *, object_sizes: Mapping[UUID, int] = NO_OBJECTS
+    ) -> bool:
         uuids: dict[bytes, UUID] = {}
         topic_ids = []
         for (topic_id, _), *_rest in rows:
@@ -82,16 +86,14 @@ class PostgresTail:
             if uuid is None:
                 uuid = uuids[topic_id] = UUID(bytes=topic_id)
             topic_ids.append(uuid)
-        object_id = rows[0].object_id
-        has_object = object_id is not None
         with self._answering():
             connection = await self._connection()
             try:
                 done = await connection.execute(
                     _COMMIT,
                     *flush,
-                    object_id,
-                    object_bytes,
+                    list(object_sizes),
+                    list(object_sizes.values()),
                     topic_ids,
                     [row.key.partition for row in rows],
                     [row.segment_base for row in rows],
@@ -102,7 +104,7 @@ class PostgresTail:
                     [row.leader_epoch for row in rows],
                     [row.content for row in rows],
                     [row.object_id for row in rows],
-                    [row.object_position if has_object else None for row in rows],
+                    [None if row.object_id is None else row.object_position for row in rows],
                     timeout=FLUSH_TIMEOUT_S + 1,
                 )
             except asyncpg.UniqueViolationError as error:

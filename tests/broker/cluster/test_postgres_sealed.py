@@ -43,7 +43,9 @@ class Rows:
             TailRow(key, 0, base * 10, 10, base, end, 5, None if object_id else b"0123456789", object_id)
             for base, end in spans
         ]
-        assert await self.tail.commit(FlushId(1, 1, self.sequence), rows, object_bytes=10 * len(rows))
+        assert await self.tail.commit(
+            FlushId(1, 1, self.sequence), rows, object_sizes={object_id: 10 * len(rows)} if object_id else {}
+        )
 
     async def tail_spans(self, key: PartitionKey = KEY) -> list[tuple[int, int]]:
         return [(row.base_offset, row.end_offset) async for row in self.tail.read([key])]

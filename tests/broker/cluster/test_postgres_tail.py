@@ -101,8 +101,8 @@ async def test_the_object_of_a_large_flush_is_recorded_with_its_rows(tail: Postg
         row(0, length_bytes=9)._replace(content=None, object_id=object_id),
         row(1, length_bytes=5)._replace(content=None, object_id=object_id, object_position=9),
     ]
-    assert await tail.commit(flush(1), rows, object_bytes=14)
-    assert await tail.commit(flush(1), rows, object_bytes=14)
+    assert await tail.commit(flush(1), rows, object_sizes={object_id: 14})
+    assert await tail.commit(flush(1), rows, object_sizes={object_id: 14})
     assert await read(tail) == rows
     assert await database.fetch("SELECT object, node_id, size_bytes FROM tail_objects") == [(object_id, 1, 14)]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from fencepost.broker.cluster import large_flushes, tail_log
 from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.storage.disk import StorageError
@@ -152,6 +154,30 @@ async def test_a_large_flush_goes_as_an_object_that_the_rows_point_into(tmp_path
     await heir.start()
     log = await heir.take_over()
     assert log.high_watermark == 31
+    assert files_of(heir) == files_of(world)
+
+
+async def test_a_very_large_flush_is_divided_into_objects_where_batches_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_log, "divide", partial(large_flushes.divide, object_bytes=3_000))
+    engine, objects = SimulatedEngine(), KeptObjects()
+    world, _ = node_of(engine, tmp_path / "a", objects=objects, inline_max_bytes=1_000)
+    await world.start()
+    world.create(LogConfig(segment_bytes=20_000))
+    for number in range(60):
+        world.append(b"%02d" % number * 400)
+    world.append(b"larger than an object" * 200)
+    world.append(b"last")
+    await flushed(world)
+    rows = engine.tail(KEY)
+    assert len(objects.objects) > 10
+    assert sum(len(content) > 3_000 for content in objects.objects.values()) == 1
+    assert [row.base_offset for row in rows[1:]] == [row.end_offset for row in rows[:-1]]
+    heir, _ = node_of(engine, tmp_path / "b", node_id=2, objects=objects)
+    await heir.start()
+    log = await heir.take_over()
+    assert log.high_watermark == 62
     assert files_of(heir) == files_of(world)
 
 
