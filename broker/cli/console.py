@@ -18,7 +18,11 @@ EXIT_NOT_RUN = 2
 @click.option(
     "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Where to serve pages."
 )
-@click.option("--broker-http", metavar="URL", help="HTTP listener of a Fencepost broker, for the addresses of clients.")
+@click.option(
+    "--broker-http",
+    metavar="URL",
+    help="HTTP listener of a Fencepost broker, for the addresses of clients; several, with commas between them.",
+)
 @click.option(
     "--broker-http-token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

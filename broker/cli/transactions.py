@@ -199,7 +199,11 @@ def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None
 @json_option
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
-@click.option("--broker-http", metavar="URL", help="HTTP listener of a Fencepost broker: it knows the client behind.")
+@click.option(
+    "--broker-http",
+    metavar="URL",
+    help="HTTP listener of a Fencepost broker, which knows the client behind; several, with commas between.",
+)
 @click.option(
     "--broker-http-token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

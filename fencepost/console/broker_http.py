@@ -1,4 +1,4 @@
-"""The broker's HTTP port, which knows what Kafka's protocol does not say: who is behind a producer id.
+"""The HTTP ports of brokers, which know what Kafka's protocol does not say: who is behind a producer id.
 
 Optional. Without it, or with a broker that is not Fencepost, pages say what they cannot show.
 """
@@ -40,18 +40,27 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class BrokerHttp:
-    """url: `http://127.0.0.1:9644`, or None for none. token: sent as a bearer token."""
+    """urls: `http://127.0.0.1:9644`, or those of several brokers, separated by commas; None for none. token: sent as a
+    bearer token."""
 
-    def __init__(self, url: str | None, token: str | None = None) -> None:
-        self.url = url.rstrip("/") if url else None
+    def __init__(self, urls: str | None, token: str | None = None) -> None:
+        self.urls = [url.strip().rstrip("/") for url in (urls or "").split(",") if url.strip()]
         self._token = token
         self._opener = urllib.request.build_opener(_NoRedirects)
 
-    async def get(self, path: str) -> Any:
-        """The JSON at a path. Raises HttpFailedError."""
-        if self.url is None:
+    async def get(self, path: str) -> list[Any]:
+        """The JSON objects at a path of each broker that answers. Raises HttpFailedError if none does."""
+        if not self.urls:
             raise HttpFailedError(NOT_GIVEN)
-        return await asyncio.to_thread(self._get, f"{self.url}{path}")
+        addresses = [f"{url}{path}" for url in self.urls]
+        asked = await asyncio.gather(
+            *(asyncio.to_thread(self._get, address) for address in addresses), return_exceptions=True
+        )
+        failures = [one for one in asked if isinstance(one, BaseException)]
+        for failure in failures:
+            if len(failures) == len(asked) or not isinstance(failure, HttpFailedError):
+                raise failure
+        return [one for one in asked if isinstance(one, dict)]
 
     def _get(self, address: str) -> Any:
         headers = {"Accept": "application/json"}
@@ -73,10 +82,11 @@ class BrokerHttp:
             found = await self.get(f"/v1/producers/{producer_id}")
         except HttpFailedError as error:
             return FoundClient(None, str(error))
-        client = read_client(found.get("client")) if isinstance(found, dict) else None
-        if client is None:
+        clients = [client for one in found if (client := read_client(one.get("client"))) is not None]
+        if not clients:
             return FoundClient(None, "the broker has not seen it since its start")
-        return FoundClient(client)
+        # Several brokers may have served it: the newest connection is where it is now.
+        return FoundClient(max(clients, key=lambda one: (one.is_connected is True, one.last_seen_ms)))
 
     async def offline_reason(self, topic: str, partition: int) -> str | None:
         """Why a partition is offline, as its broker says; None if it does not."""
@@ -84,8 +94,8 @@ class BrokerHttp:
             found = await self.get(f"/v1/partitions/{quote(topic, safe='')}/{partition}")
         except HttpFailedError:
             return None
-        reason = found.get("offline_reason") if isinstance(found, dict) else None
-        return reason if isinstance(reason, str) and reason else None
+        reasons = [one.get("offline_reason") for one in found]
+        return next((reason for reason in reasons if isinstance(reason, str) and reason), None)
 
 
 def read_client(found: Any) -> Client | None:

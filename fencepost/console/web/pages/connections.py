@@ -1,4 +1,4 @@
-"""Connections: those that are open, as the broker's HTTP listener lists them. Kafka's protocol lists none; there, only
+"""Connections: those that are open, as the HTTP listeners of brokers list them. Kafka's protocol lists none: there only
 members of groups say who they are.
 """
 
@@ -45,12 +45,11 @@ async def connections(visit: Visit) -> Page:
         for member in state.members
     ]
     listeners: list[Any] = []
-    opened: dict[str, Any] = {}
+    opened: list[Any] = []
     missing = ""
     try:
         opened = await visit.http.get("/v1/connections")
-        node = await visit.http.get("/v1/node")
-        listeners = node.get("listeners", []) if isinstance(node, dict) else []
+        listeners = [listener for node in await visit.http.get("/v1/node") for listener in node.get("listeners", [])]
         clients += await _producers(visit, transactions.listed)
     except HttpFailedError as error:
         missing = str(error)
@@ -66,7 +65,7 @@ async def connections(visit: Visit) -> Page:
         },
         first_order="client",
     )
-    shown = opened.get("connections", []) if isinstance(opened, dict) else []
+    shown = [connection for broker in opened for connection in broker.get("connections", [])]
     data = {
         "opened": Listing(
             shown,
@@ -80,7 +79,7 @@ async def connections(visit: Visit) -> Page:
             },
             first_order="address",
         ),
-        "opened_count": opened.get("connections_count", 0) if isinstance(opened, dict) else 0,
+        "opened_count": sum(broker.get("connections_count", 0) for broker in opened),
         "listing": listing,
         "listeners": listeners,
         "missing": missing,
