@@ -59,12 +59,14 @@ class NodeIdInUseError(StorageError):
 class Renewal(NamedTuple):
     """The answer to a renewal.
 
-    lost:   nodes whose leases are over and have not been taken over, or that are gone and still lead something.
-    counts: of changes, by kind; see `PostgresMetadataStore.seen_counts`.
+    lost:          nodes whose leases are over and have not been taken over, or that are gone and still lead something.
+    counts:        of changes, by kind; see `PostgresMetadataStore.seen_counts`.
+    soonest_end_s: in how many seconds the next lease of another node ends, unless it is renewed; None without one.
     """
 
     lost: Sequence[NodeId]
     counts: Mapping[str, int]
+    soonest_end_s: float | None
 
 
 class PostgresLeaseStore(PostgresMetadataStore):
@@ -187,7 +189,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
             row = await connection.fetchrow(_RENEWAL, node_id, self.incarnation, self.lease_s)
             if not row["is_renewed"]:
                 raise DeposedError(f"the lease of node {node_id} was lost: another node has taken over from it")
-            return Renewal(row["lost"] or (), json.loads(row["counts"]))
+            return Renewal(row["lost"] or (), json.loads(row["counts"]), row["soonest_end_s"])
 
         try:
             async with asyncio.timeout(self.lease_s / 2):
@@ -318,6 +320,8 @@ SELECT
     (SELECT array_agg(node_id) FROM nodes WHERE node_id <> $1 AND CASE state
         WHEN 'gone' THEN EXISTS (SELECT FROM partitions WHERE leader = node_id)
         ELSE lease_until < clock_timestamp() END) AS lost,
+    (SELECT extract(epoch FROM min(lease_until) - clock_timestamp())::float8 FROM nodes
+        WHERE node_id <> $1 AND state <> 'gone' AND lease_until >= clock_timestamp()) AS soonest_end_s,
     (SELECT jsonb_object_agg(kind, count) FROM changes) AS counts
 """
 

@@ -38,6 +38,8 @@ IDENTITY = Place("the node's identity in the cluster", Policy.STOP_BROKER)
 
 MOVES_INTERVAL_S: Final = 0.2
 """How often a node looks, in memory, for moves that are due."""
+AFTER_END_S: Final = 0.02
+"""How long after the end of another node's lease this one looks whether it has been renewed."""
 RETRY_PAUSE_S: Final = 0.5
 START_PAUSE_S: Final = 0.2
 """Between attempts to start while another process has the node id: its lease may be running out."""
@@ -107,6 +109,7 @@ class PostgresMember:
         self._lost: Sequence[NodeId] = ()
         self._look = asyncio.Event()
         self._takes_over_from_s = 0.0
+        self._look_at_s = 0.0
         self._renewing: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._engine = make_engine(self)
@@ -209,6 +212,7 @@ class PostgresMember:
             if self._has_resigned.is_set():
                 await self._start_again()
             sent_at_s = self.lease.now_s()
+            self._look_at_s = sent_at_s + self._renew_interval_s
             try:
                 await self._renew(sent_at_s)
             except DeposedError as error:
@@ -218,7 +222,7 @@ class PostgresMember:
                 log.warning(
                     "lease_not_renewed", node=self.node_id, left_s=round(self.lease.left_s(), 1), reason=str(error)
                 )
-            pause_s = max(0.0, sent_at_s + self._renew_interval_s - self.lease.now_s())
+            pause_s = max(0.0, min(sent_at_s + self._renew_interval_s, self._look_at_s) - self.lease.now_s())
             try:
                 async with asyncio.timeout(pause_s):
                     await self._has_resigned.wait()
@@ -232,6 +236,10 @@ class PostgresMember:
         if not was_held:
             self._leave_others_time()
         self.lease.renewed(sent_at_s)
+        # The lease of a node that lives is renewed long before its end, so this is no more often than usual.
+        self._look_at_s = self.lease.now_s() + (
+            self._store.lease_s if renewal.soonest_end_s is None else renewal.soonest_end_s + AFTER_END_S
+        )
         self._store.seen_counts(renewal.counts)
         self._lost = renewal.lost if self.lease.now_s() >= self._takes_over_from_s else ()
         if self._lost:

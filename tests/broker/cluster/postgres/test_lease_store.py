@@ -112,7 +112,10 @@ async def test_nobody_takes_over_while_a_lease_lasts_and_one_node_does_when_it_i
     one, two, three_ = three
     assert not await one.store.take_over(2)
     await two.let_lease_end()
-    assert (await one.store.renew(1)).lost == [2]
+    renewal = await one.store.renew(1)
+    assert renewal.lost == [2]
+    assert renewal.soonest_end_s is not None
+    assert LEASE_S - 10 < renewal.soonest_end_s < LEASE_S, "of node 3"
     done = await asyncio.gather(one.store.take_over(2), three_.store.take_over(2))
     assert sorted(done) == [False, True]
     assert await one.state(2) is NodeState.GONE
