@@ -50,7 +50,7 @@ class UnavailableError(StorageError):
     """
 
 
-class DeposedError(StorageError):
+class LeaseLostError(StorageError):
     """The lease of this node is lost, and other nodes may lead what it led: it must stop answering as a leader."""
 
 

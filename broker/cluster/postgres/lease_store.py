@@ -26,7 +26,7 @@ from fencepost.broker.cluster.leases import (
     decide_event,
     decide_move,
 )
-from fencepost.broker.cluster.postgres.connections import Connection, DeposedError, PostgresAddress, UnavailableError
+from fencepost.broker.cluster.postgres.connections import Connection, LeaseLostError, PostgresAddress, UnavailableError
 from fencepost.broker.cluster.postgres.lease_rows import (
     decode_endpoints,
     encode_endpoints,
@@ -180,7 +180,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
         return await self.session.transaction(start)
 
     async def renew(self, node_id: NodeId) -> Renewal:
-        """Renew the lease of this incarnation, in one round trip. Raises DeposedError; StorageError.
+        """Renew the lease of this incarnation, in one round trip. Raises LeaseLostError; StorageError.
 
         A lease that is over is renewed, too, where no other node has taken over.
         """
@@ -188,7 +188,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
         async def renew(connection: Connection) -> Renewal:
             row = await connection.fetchrow(_RENEWAL, node_id, self.incarnation, self.lease_s)
             if not row["is_renewed"]:
-                raise DeposedError(f"the lease of node {node_id} was lost: another node has taken over from it")
+                raise LeaseLostError(f"the lease of node {node_id} was lost: another node has taken over from it")
             return Renewal(row["lost"] or (), json.loads(row["counts"]), row["soonest_end_s"])
 
         try:
@@ -265,7 +265,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
         """Store planned moves of partitions whose logs this node has flushed and closed, under its fence.
 
         Returns those that were carried out; a log that was not flushed whole does not move, as a flush of it may be on
-        its way. Raises DeposedError, StorageError.
+        its way. Raises LeaseLostError, StorageError.
         """
         done: list[Placed] = []
         closed = [move for move, left_off in moves.items() if left_off.was_closed]
@@ -277,7 +277,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
                 "SELECT true FROM fences WHERE node_id = $1 AND fence = $2 FOR SHARE", source, fence
             )
             if not is_fence:
-                raise DeposedError(f"node {source} was taken over from; what it led is led elsewhere")
+                raise LeaseLostError(f"node {source} was taken over from; what it led is led elsewhere")
             table = (await read_leases(connection)).table
             # An earlier attempt, whose answer was lost, may have stored some.
             stored = [one for one in done if _is_placed(table.partitions.get(one.topic_partition), one)]

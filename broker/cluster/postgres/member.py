@@ -19,7 +19,7 @@ from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import Endpoints
 from fencepost.broker.cluster.leases import NodeId
 from fencepost.broker.cluster.local_lease import LocalLease
-from fencepost.broker.cluster.postgres.connections import DeposedError
+from fencepost.broker.cluster.postgres.connections import LeaseLostError
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
@@ -215,7 +215,7 @@ class PostgresMember:
             self._look_at_s = sent_at_s + self._renew_interval_s
             try:
                 await self._renew(sent_at_s)
-            except DeposedError as error:
+            except LeaseLostError as error:
                 self.resign(str(error))
                 continue
             except StorageError as error:
@@ -286,7 +286,7 @@ class PostgresMember:
                 await self.drain.follow()
                 store_moves = partial(self._store.move, fence=self.fence)
                 await hand_over_due(self.placement, topics, store_moves, within_s=MOVES_INTERVAL_S)
-            except DeposedError as error:
+            except LeaseLostError as error:
                 self.resign(str(error))
             except StorageError as error:
                 log.error("leases_not_changed", reason=str(error))  # noqa: TRY400  # the reason says it all

@@ -13,7 +13,7 @@ import pytest
 
 from fencepost.broker.cluster.leases import Move, NodeEvent, NodeState
 from fencepost.broker.cluster.postgres import lease_store
-from fencepost.broker.cluster.postgres.connections import DeposedError, UnavailableError, connect, parse_address
+from fencepost.broker.cluster.postgres.connections import LeaseLostError, UnavailableError, connect, parse_address
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
@@ -127,7 +127,7 @@ async def test_a_node_that_was_taken_over_from_learns_it_from_its_next_renewal(t
     one, two, _ = three
     await two.let_lease_end()
     await one.store.take_over(2)
-    with pytest.raises(DeposedError):
+    with pytest.raises(LeaseLostError):
         await two.store.renew(2)
 
 
@@ -240,7 +240,7 @@ async def test_a_move_is_stored_once_under_the_fence_of_the_node_that_leads(
     assert (await two.leaders())[name] == (2, 1)
     assert await one.store.move({move: CLOSED}, fence=one.fence) == [], "out of date"
     assert await two.store.move({Move(name, 2, 1, 1): LeftOff()}, fence=two.fence) == [], "a flush may be on its way"
-    with pytest.raises(DeposedError):
+    with pytest.raises(LeaseLostError):
         await one.store.move({Move(name, 2, 1, 1): CLOSED}, fence=two.fence - 1)
 
 
@@ -248,7 +248,7 @@ async def test_a_node_that_leaves_is_followed_at_once(three: list[Node]) -> None
     one, two, _ = three
     await two.store.leave(2)
     assert {leader for leader, _ in (await one.leaders()).values()} == {1, 3}
-    with pytest.raises(DeposedError):
+    with pytest.raises(LeaseLostError):
         await two.store.renew(2)
     await two.store.leave(2)  # once is enough
 
@@ -287,7 +287,7 @@ async def test_a_second_broker_with_a_node_id_is_refused_unless_its_address_is_t
         await other.start(takes_own_lease=False)
     await three[1].let_lease_end()
     await other.store.start(2, at(9999), takes_own_lease=True)
-    with pytest.raises(DeposedError):
+    with pytest.raises(LeaseLostError):
         await three[1].store.renew(2)
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from fencepost.broker.cluster.leases import NodeState
-from fencepost.broker.cluster.postgres.connections import DeposedError, connect, parse_address
+from fencepost.broker.cluster.postgres.connections import LeaseLostError, connect, parse_address
 from fencepost.broker.cluster.postgres.restored import SKIPPED_EPOCHS, SKIPPED_FENCES, RestoredCluster, after_restore
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.transaction import producer_ids
@@ -75,7 +75,7 @@ async def test_a_broker_that_ran_across_the_restore_neither_renews_its_lease_nor
     await stop_all(nodes)
     await restore(cluster_url)
     assert [await nodes[0].state(number) for number in (1, 2)] == [NodeState.GONE, NodeState.GONE]
-    with pytest.raises(DeposedError):
+    with pytest.raises(LeaseLostError):
         await nodes[0].store.renew(1)
     for _ in range(3):  # as many starts as the lost history had
         again = Node(cluster_url, 1)
