@@ -129,7 +129,12 @@ class MachineEngine:
         self._tail = PostgresTail(store.address, lambda: store.session_name("commit"))
         self._sealed_rows = PostgresSealed(store.address, cluster_id, lambda: store.session_name("sealed"))
         self._garbage = PostgresGarbage(store.address, cluster_id, lambda: store.session_name("sweep"))
-        self._sweep = ObjectSweep(objects.in_background, self._garbage, cluster_id)
+        self._sweep = ObjectSweep(
+            objects.in_background,
+            self._garbage,
+            cluster_id,
+            grace_s=settings.fencepost_cluster_garbage_ms / 1000,
+        )
         self._uploads = FlushUploads(objects.of_flushes, cluster_id)
         self.shared_log: SharedLog | None = TailLog(
             self._tail, member, objects=self._uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
