@@ -61,8 +61,8 @@ class ClusterSettings:
     fencepost_cluster_garbage_ms: int = declare(
         LONG,
         86_400_000,
-        "How long objects stay that nothing refers to any more. PostgreSQL can be restored to a moment that is no older "
-        "than this while the bucket stays as it is, so set it to as long as such a restore may be needed. At least 10 "
+        "How long objects stay that nothing refers to any more. PostgreSQL can be restored to a moment no older than "
+        "this while the bucket stays as it is, so set it to as long as such a restore may be needed. At least 10 "
         "minutes, as brokers may be reading them.",
         at_least(600_000),
     )
