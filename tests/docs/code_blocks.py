@@ -1,8 +1,9 @@
 """The code blocks of a page, and the shell script that does what a reader does with them, in the order of the page.
 
 A block whose first line is a comment with a file name, such as `# orders.py`, is a file that the reader saves. A block
-of Python without a name is run as it is. A block of shell is run; a line that begins with `fencepost serve` starts a
-broker in the background. A block of `text` that follows is what the block before it prints; `…` stands for anything.
+of Python without a name is run as it is. A block of shell is run; a line that begins with `fencepost serve`, or with
+`fencepost cluster try --nodes`, starts brokers in the background. A block of `text` that follows is what the block
+before it prints; `…` stands for anything.
 A comment `<!-- not run: REASON -->` before a block keeps it from being run.
 """
 
@@ -20,6 +21,7 @@ NOT_RUN = re.compile(r"<!-- not run: (.*) -->")
 FILE_NAME = re.compile(r"(?://|#|--|<!--) ?(?P<name>[\w./-]+\.\w+)( -->)?")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
 RUN_LANGUAGES = ("sh", "python")
+STARTS = ("fencepost serve ", "fencepost cluster try --nodes ")
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def script(page_blocks: list[Block]) -> str:
             parts.append(_save(name, block.text))
         elif block.language == "sh":
             lines = [
-                f"start_broker {line}" if line.startswith("fencepost serve ") or line == "fencepost serve" else line
+                f"start_broker {line}" if line.startswith(STARTS) or line == "fencepost serve" else line
                 for line in block.text.replace("./scripts/fencepost ", "fencepost ").splitlines()
             ]
             parts += ["{\n", *(f"{line}\n" for line in lines), f"}} >output-{number}\n"]

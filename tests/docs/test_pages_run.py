@@ -20,7 +20,8 @@ from tests.docs.code_blocks import DOCS, ROOT, Block, blocks, pages, prints, scr
 from tests.support.broker_process import BrokerProcess
 
 LIMIT_S = 480
-MOST_PROCESSES = 3
+MOST_PORTS = 4
+"""Of a cluster for a trial: three brokers, and the object store."""
 PYTHON_PAGES = (
     "first-steps",
     "clients/kafka-python",
@@ -31,6 +32,7 @@ PYTHON_PAGES = (
     "console",
     "security",
     "processes",
+    "cluster",
 )
 OTHER_LANGUAGES = {
     "java": ("java", "mvn"),
@@ -43,6 +45,7 @@ OTHER_LANGUAGES = {
 REASONS = (
     "needs Apache Kafka",
     "needs Docker",
+    "needs a cluster",
     "needs Kubernetes",
     "needs a checkout",
     "needs a secured broker",
@@ -83,7 +86,7 @@ def reader(tmp_path: Path) -> Iterator[Callable[[Sequence[Block]], None]]:
         text = script(list(of_page))
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if "\nstart_broker " in text:
-            port = free_ports(MOST_PROCESSES)
+            port = free_ports(MOST_PORTS)
             if "\nlisteners=" not in text:
                 environment |= {"FENCEPOST_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}"}
         else:
@@ -92,6 +95,7 @@ def reader(tmp_path: Path) -> Iterator[Callable[[Sequence[Block]], None]]:
             environment["BROKER_PID"] = str(brokers[-1].process_id)
         environment |= {"FENCEPOST_BOOTSTRAP": f"127.0.0.1:{port}", "PATH": f"{tools}:{os.environ['PATH']}"}
         text = re.sub(r"\b(127\.0\.0\.1|localhost):9092\b", f"127.0.0.1:{port}", text)
+        text = text.replace("--port 9092", f"--port {port}")
         finished = subprocess.run(
             ["bash", "-c", text],
             cwd=place,

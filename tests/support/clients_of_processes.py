@@ -98,13 +98,16 @@ def read(bootstrap: str) -> dict[str, list[int]]:
 class Transactions:
     """Producers that commit four of five transactions, each with a value in three partitions, until they are stopped.
 
-    settings: of the producers, beside what they need.
+    settings: of the producers, beside what they need. prefix: what all values begin with.
     committed, aborted: the values of transactions whose end was confirmed. unknown: of those whose end was not.
     ends: when each end was confirmed, by the producer's number; time.monotonic().
     """
 
-    def __init__(self, bootstrap: str, count: int, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, count: int, settings: Mapping[str, object] | None = None, *, prefix: str = ""
+    ) -> None:
         self._settings = settings or {}
+        self._prefix = prefix
         self.committed: set[str] = set()
         self.aborted: set[str] = set()
         self.unknown: set[str] = set()
@@ -135,7 +138,7 @@ class Transactions:
                 producer.init_transactions(PATIENCE_S)
                 while not self._stopping.is_set():
                     count += 1
-                    self._one(producer, f"{number}-{count}", chance, is_committed=count % 5 != 0)
+                    self._one(producer, f"{self._prefix}{number}-{count}", chance, is_committed=count % 5 != 0)
                     self.ends[number].append(time.monotonic())
             except KafkaException:
                 continue  # another producer of this id goes on
