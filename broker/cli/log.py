@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,21 +61,26 @@ def verify(data_dir: str | None, properties_path: str | None, as_json: bool, par
     import asyncio
 
     from fencepost.broker.inspection.directory_lock import exclusive_use
-    from fencepost.broker.inspection.verification import Verification
+    from fencepost.broker.inspection.verification import Verification, in_directories
     from fencepost.broker.kernel.clock import SystemClock
 
     settings, path = _settings(data_dir, properties_path)
     names = _names(partitions)
+    reports = []
     with _errors_for_people(), exclusive_use(path, may_create=False):
-        looking = Verification(path, settings, SystemClock())
-        with _reading(looking.total_bytes(names or looking.partitions())) as advance:
-            looking = Verification(path, settings, SystemClock(), progress=advance)
-            report = asyncio.run(looking.run(names))
+        for directory, wanted in in_directories(path, names):
+            looking = Verification(directory, settings, SystemClock())
+            with _reading(looking.total_bytes(wanted or looking.partitions())) as advance:
+                looking = Verification(directory, settings, SystemClock(), progress=advance)
+                reports.append(asyncio.run(looking.run(wanted)))
     if as_json:
-        _print_json(report)
+        _print_json(path, reports)
     else:
-        _print_report(report)
-    if not report.is_healthy:
+        for number, report in enumerate(reports):
+            if number:
+                click.echo()
+            _print_report(report)
+    if not all(report.is_healthy for report in reports):
         sys.exit(EXIT_NOT_RIGHT)
 
 
@@ -115,7 +120,7 @@ def repair(
 
     from fencepost.broker.inspection.directory_lock import exclusive_use
     from fencepost.broker.inspection.repair import Repair
-    from fencepost.broker.inspection.verification import Verification
+    from fencepost.broker.inspection.verification import Verification, in_directories
     from fencepost.broker.kernel.clock import SystemClock
     from fencepost.broker.storage.local_disk import LocalDisk
 
@@ -123,13 +128,13 @@ def repair(
         raise click.UsageError("--cut goes with --accept-loss")
     settings, path = _settings(data_dir, properties_path)
     names = _names(partitions)
-    with _errors_for_people(), exclusive_use(path, may_create=not dry_run):
-        looking = Verification(path, settings, SystemClock())
-        disk = LocalDisk()
-        try:
-            with _reading(looking.total_bytes(names or looking.partitions())) as advance:
+    done = []
+    with _errors_for_people(), exclusive_use(path, may_create=not dry_run), closing(LocalDisk()) as disk:
+        for directory, wanted in in_directories(path, names):
+            looking = Verification(directory, settings, SystemClock())
+            with _reading(looking.total_bytes(wanted or looking.partitions())) as advance:
                 repairing = Repair(
-                    path,
+                    directory,
                     disk,
                     settings,
                     SystemClock(),
@@ -138,10 +143,12 @@ def repair(
                     is_dry_run=dry_run,
                     progress=advance,
                 )
-                report, repaired = asyncio.run(repairing.run(names))
-        finally:
-            disk.close()
-    is_right = _print_repairs(report, repaired, is_dry_run=dry_run)
+                done.append(asyncio.run(repairing.run(wanted)))
+    is_right = True
+    for report, repaired in done:
+        if len(done) > 1:
+            click.echo(f"{report.data_directory}:")
+        is_right &= _print_repairs(report, repaired, is_dry_run=dry_run)
     if not is_right:
         sys.exit(EXIT_NOT_RIGHT)
 
@@ -165,6 +172,7 @@ def dump(
 
     from fencepost.broker.inspection.dump import dump as rows_of
     from fencepost.broker.inspection.dump import files_of
+    from fencepost.broker.inspection.verification import directories_of
 
     paths: list[str] = []
     for one in what:
@@ -172,10 +180,13 @@ def dump(
             paths.append(os.path.abspath(one))
             continue
         _, path = _settings(data_dir, properties_path)
-        directory = f"{path}/{_names([one])[0]}"
-        if not os.path.isdir(directory):
-            raise click.UsageError(f"there is neither a file {one} nor a partition {directory}")
-        paths += files_of(directory)
+        name = _names([one])[0]
+        with _errors_for_people():
+            found = [f"{each}/{name}" for each in directories_of(path) if os.path.isdir(f"{each}/{name}")]
+        if not found:
+            raise click.UsageError(f"there is neither a file {one} nor a partition {path}/{name}")
+        for directory in found:
+            paths += files_of(directory)
     with _errors_for_people():
         for path in paths:
             if not as_json:
@@ -242,10 +253,17 @@ def _reading(total_bytes: int) -> Iterator[Callable[[int], None]]:
 # Printing
 
 
-def _print_json(report: Report) -> None:
+def _print_json(path: str, reports: Sequence[Report]) -> None:
     import json
 
-    document = {
+    nodes = [_document(report) for report in reports]
+    healthy = all(report.is_healthy for report in reports)
+    document = nodes[0] if len(nodes) == 1 else {"data_directory": path, "healthy": healthy, "nodes": nodes}
+    click.echo(json.dumps(document, indent=2))
+
+
+def _document(report: Report) -> dict[str, Any]:
+    return {
         "data_directory": report.data_directory,
         "was_clean": report.was_clean,
         "healthy": report.is_healthy,
@@ -262,7 +280,6 @@ def _print_json(report: Report) -> None:
         ],
         "findings": [one.as_row() for one in report.findings],
     }
-    click.echo(json.dumps(document, indent=2))
 
 
 def _print_report(report: Report) -> None:

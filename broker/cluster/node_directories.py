@@ -37,6 +37,11 @@ def node_directory(data_directory: str, node_id: NodeId) -> str:
     return f"{data_directory}/node.{node_id}"
 
 
+def is_node_directory(path: str) -> bool:
+    """Whether a path is that of a node's directory, by its name."""
+    return _NODE_DIRECTORY.fullmatch(path.rpartition("/")[2]) is not None
+
+
 def node_ids(disk: Disk, data_directory: str) -> list[NodeId]:
     """The nodes that have a directory. Raises StorageError."""
     found = (_NODE_DIRECTORY.fullmatch(name) for name in disk.list(data_directory))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from fencepost.broker.cluster.node_directories import LEASE_FILE, node_directory, node_ids
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.shard import RecordOrigin
 from fencepost.broker.inspection.findings import Choice, Finding, Severity, finding
@@ -43,7 +44,10 @@ from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import RecordBatch, read_records
 
 _DIRECTORY_FILES = frozenset(
-    {LOCK_FILE, CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE, LOG_START_FILE, CLEANER_FILE, RESERVE_FILE, "meta.properties"}
+    {
+        *(LOCK_FILE, CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE, LOG_START_FILE, CLEANER_FILE, RESERVE_FILE),
+        *(LEASE_FILE, "meta.properties"),
+    }
 )
 OFFLINE = "the partition is offline"
 _LOSING = (Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.UNREADABLE, Kind.HEADER, Kind.SUPERFLUOUS)
@@ -86,6 +90,33 @@ class Report:
 
 class UnknownPartitionError(Exception):
     """A named partition is not in the directory."""
+
+
+def directories_of(data_directory: str) -> list[str]:
+    """The directories that hold a broker's partitions: the data directory, or those of its nodes.
+
+    Raises StorageError.
+    """
+    with contextlib.closing(OverlayDisk()) as disk:
+        found = [node_directory(data_directory, node_id) for node_id in node_ids(disk, data_directory)]
+        if not found or partition_directories(disk.list(data_directory)):
+            found.insert(0, data_directory)
+    return found
+
+
+def in_directories(data_directory: str, wanted: Sequence[TopicPartition]) -> list[tuple[str, Sequence[TopicPartition]]]:
+    """Each directory that holds partitions, with those of them that are wanted, none for all.
+
+    Raises StorageError, UnknownPartitionError.
+    """
+    directories = directories_of(data_directory)
+    if len(directories) == 1 or not wanted:
+        return [(directory, wanted) for directory in directories]
+    found = {each: [name for name in wanted if os.path.isdir(f"{each}/{name}")] for each in directories}
+    for name in wanted:
+        if not any(name in names for names in found.values()):
+            raise UnknownPartitionError(f"there is no partition {name} in {data_directory}")
+    return [(directory, names) for directory, names in found.items() if names]
 
 
 class Verification:

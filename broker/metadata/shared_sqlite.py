@@ -270,6 +270,14 @@ def _upgrade(database: sqlite3.Connection) -> None:
     database.executescript(f"BEGIN IMMEDIATE;{_schema()}PRAGMA user_version = {SHARED_SCHEMA_VERSION};COMMIT;")
 
 
+def leave_to_one(database: sqlite3.Connection) -> None:
+    """Make a file one of a single process: nodes and partitions are forgotten. For copies, which nobody serves from."""
+    database.executescript(
+        "BEGIN IMMEDIATE;DROP TABLE nodes;DROP TABLE partitions;DROP TABLE changes;"
+        f"PRAGMA user_version = {SCHEMA_VERSION};COMMIT;"
+    )
+
+
 async def prepare_shared(
     path: str,
     *,

@@ -322,7 +322,7 @@ class SqliteMetadataStore:
         if version == SHARED_SCHEMA_VERSION != self.schema_version:
             raise StorageError(
                 f"{self.path} belongs to a broker of several processes, whose directories are below it; "
-                "start it as one, with the same number of processes"
+                "start it as one, with --processes N: 1 is a number, too"
             )
         if version != self.schema_version:
             raise StorageError(
