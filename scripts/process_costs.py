@@ -111,7 +111,7 @@ def kills(sizes: Sizes) -> None:
     """kill -9 of one of three processes, again and again, under transactions and a writer of one of its partitions."""
     chance = random.Random(1)
     of_writers, of_transactions, of_writers_before, of_transactions_before = [], [], [], []
-    with broker_of(3, SETTINGS) as broker:
+    with broker_of(3, {**SETTINGS, "fencepost.node.settling.ms": "15000"}) as broker:
         assert isinstance(broker, BrokerProcesses)
         create(broker.bootstrap, "orders")
         create_topic(broker.bootstrap, "probe", 30)

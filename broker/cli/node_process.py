@@ -94,6 +94,7 @@ class NodeProcess:
         specification = self._specification
         store = LeaseStore(f"{specification.data_directory}/{FILE_NAME}")
         member = ProcessMember(specification.data_directory, settings.node_id, store)
+        member.placement.settling_s = settings.fencepost_node_settling_ms / 1000
 
         def bind(listener: Any, settings: Any) -> SocketListener:
             inherited = socket.socket(fileno=os.dup(specification.sockets[listener.name]))

@@ -23,8 +23,8 @@ from fencepost.broker.log.left_off import LeftOff
 
 REMEMBERED_S = 30.0
 """How long Metadata names a node that is gone: longer than a process takes to be replaced."""
-SETTLING_S = 20.0
-"""How long a node that has come is left alone: see `should_lead`."""
+SETTLING_S = 15.0
+"""How long a node that has come is left alone, by default: see `should_lead`."""
 NO_EPOCH = 0
 """Of a partition that is not placed yet."""
 
@@ -47,6 +47,7 @@ class LeasePlacement:
     """The leases as of the last `refresh`, for `Placement` and `LeaderChoices`.
 
     between_nodes: the name of the listener on which nodes connect to each other.
+    settling_s:    how long nodes that have come are left alone.
     on_changed:    see `Placement`; called for partitions that are lost before those that are gained.
     """
 
@@ -55,6 +56,7 @@ class LeasePlacement:
         self.node_id = node_id
         self._store = store
         self.between_nodes = between_nodes
+        self.settling_s = SETTLING_S
         self._known = StoredLeases()
         self._due: Sequence[Move] | None = None  # kept, as they are asked for often and seldom change
         self._due_without: Collection[NodeId] = ()
@@ -160,7 +162,7 @@ class LeasePlacement:
         if not self._came_s:
             return frozenset()
         now_s = asyncio.get_running_loop().time()
-        self._came_s = {node_id: came_s for node_id, came_s in self._came_s.items() if now_s - came_s < SETTLING_S}
+        self._came_s = {node_id: came_s for node_id, came_s in self._came_s.items() if now_s - came_s < self.settling_s}
         return frozenset(self._came_s)
 
     def _lease(self, topic_partition: TopicPartition) -> PartitionLease | None:

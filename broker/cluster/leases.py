@@ -188,13 +188,15 @@ def should_lead(
 ) -> NodeId | None:
     """The node that should lead a partition now; None while no node is alive.
 
-    unsettled: nodes that have just come. They get what was chosen for them, and the rest later: clients that have found
-               a node gone may not try it again for 10 seconds (librdkafka's reconnect.backoff.max.ms).
+    unsettled: nodes that have just come. They keep what they lead, get what was chosen for them, and the rest later:
+               clients that have found a node gone may not try it again for 10 seconds (librdkafka's
+               reconnect.backoff.max.ms).
     """
     alive = table.nodes_in(NodeState.ALIVE)
     if lease.wanted in alive:
         return lease.wanted
-    return preferred(name, lease, [each for each in alive if each not in unsettled] or alive)
+    settled = [each for each in alive if each not in unsettled or each == lease.leader]
+    return preferred(name, lease, settled or alive)
 
 
 def decide_move(table: LeaseTable, move: Move) -> Placed | None:

@@ -78,6 +78,13 @@ class ServerSettings:
         "is there. Set it for one broker at a time, while it runs: `fencepost cluster drain` does. It stays set when "
         "the broker starts again.",
     )
+    fencepost_node_settling_ms: int = declare(
+        INT,
+        15_000,
+        "How long a broker of several that has come, or come back, gets no partitions but those that were chosen for "
+        "it. Clients that have found it gone do not try it again for up to 10 seconds (reconnect.backoff.max.ms).",
+        at_least(0),
+    )
     fencepost_processes: int = declare(
         INT,
         0,

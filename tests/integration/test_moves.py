@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fencepost.broker.cli.commands import fencepost
+from scripts.apache_kafka import KAFKA_VERSION
+from tests.compat.harness import NotHereError
+from tests.compat.jvm import class_path
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_processes import BrokerProcesses
 from tests.support.clients_of_processes import (
@@ -25,6 +29,7 @@ from tests.support.clients_of_processes import (
     until,
     write,
 )
+from tests.support.missing_tools import missing, require_tool
 
 pytestmark = pytest.mark.integration
 
@@ -146,3 +151,33 @@ def test_a_broker_of_one_process_has_nobody_to_hand_over_to(tmp_path: Path) -> N
         assert "this broker is the only one" in CliRunner().invoke(fencepost, configs).stderr
         assert cluster(broker, "move", "orders", "0", "--to", "1").stdout == "orders-0 is led by 1\n"
         assert "no such broker is registered" in cluster(broker, "move", "orders", "0", "--to", "2").stderr
+
+
+def test_kafkas_own_tool_moves_partitions_and_sees_that_they_have_moved(
+    broker: BrokerProcesses, tmp_path: Path
+) -> None:
+    found = leaders(broker.bootstrap)
+    wanted = [found[partition] % 3 + 1 for partition in range(4)]
+    plan = tmp_path / "plan.json"
+    partitions = [{"topic": "orders", "partition": number, "replicas": [node]} for number, node in enumerate(wanted)]
+    plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    executed = reassign(broker, "--execute", "--reassignment-json-file", str(plan))
+    assert "Successfully started partition reassignments for orders-0,orders-1,orders-2,orders-3" in executed
+    until(lambda: leaders(broker.bootstrap)[:4] == wanted)
+    verified = reassign(broker, "--verify", "--reassignment-json-file", str(plan))
+    assert verified.count("is completed.") == 4, verified
+    assert "No partition reassignments found." in reassign(broker, "--list")
+
+
+def reassign(broker: BrokerProcesses, *arguments: str) -> str:
+    """Run kafka-reassign-partitions.sh, without its script."""
+    require_tool("java")
+    try:
+        jars = ":".join(class_path((artifact, KAFKA_VERSION)) for artifact in ("kafka-tools", "kafka_2.13"))
+    except NotHereError as error:
+        missing(str(error))
+    command = ["java", "-cp", jars, "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"]
+    command += ["--bootstrap-server", broker.bootstrap, *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout

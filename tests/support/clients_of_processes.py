@@ -13,7 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 PARTITIONS = 30
 """As many as make it certain that each of three nodes leads some."""
-SETTINGS = {"transaction.state.log.num.partitions": "6", "offsets.topic.num.partitions": "6"}
+SETTINGS = {
+    "transaction.state.log.num.partitions": "6",
+    "offsets.topic.num.partitions": "6",
+    "fencepost.node.settling.ms": "0",
+}
 PATIENCE_S = 30.0
 NO_LEADER = -1
 T = TypeVar("T")

@@ -139,13 +139,11 @@ async def test_metadata_names_a_lost_node_for_some_time(
     assert list(other.placement.recently_lost()) == []
 
 
-async def test_a_node_that_comes_back_gets_its_partitions_after_it_has_settled(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_that_comes_back_gets_its_partitions_after_it_has_settled(two: tuple[Member, Member]) -> None:
     one, other = two
     await one.store.create_topic(ORDERS)
     led, chosen = one.led(), NAMES[0]
-    monkeypatch.setattr(lease_placement, "SETTLING_S", 60.0)
+    other.placement.settling_s = 60.0
     await other.store.node_event(1, NodeEvent.LOST)
     await other.placement.refresh()
     await one.store.node_event(1, NodeEvent.STARTED)
@@ -155,7 +153,7 @@ async def test_a_node_that_comes_back_gets_its_partitions_after_it_has_settled(
     await other.placement.choose({chosen: 1})
     assert [move.topic_partition for move in other.placement.due_moves()] == [chosen]
     assert other.placement.choice(chosen) == (1, 1)
-    monkeypatch.setattr(lease_placement, "SETTLING_S", 0.0)
+    other.placement.settling_s = 0.0
     assert {move.topic_partition for move in other.placement.due_moves()} == {*led, chosen}
 
 

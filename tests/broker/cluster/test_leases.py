@@ -139,6 +139,13 @@ def test_a_node_that_has_just_come_gets_only_what_was_chosen_for_it() -> None:
     assert {move.target for move in all_due_moves(leases, 1, {3})} <= {2, 3}
 
 
+def test_a_node_that_has_just_come_keeps_what_it_leads() -> None:
+    leases = table({1: ALIVE, 2: ALIVE, 3: ALIVE}, many(1, 300))
+    for name, lease in leases.partitions.items():
+        lease.leader = should_lead(leases, name, lease)
+    assert all(should_lead(leases, name, lease, {3}) == lease.leader for name, lease in leases.partitions.items())
+
+
 def test_a_node_that_leaves_hands_over_also_to_one_that_has_just_come_if_no_other_is_there() -> None:
     moves = all_due_moves(table({1: LEAVING, 2: ALIVE}, many(1, 3)), 1, {2})
     assert {move.target for move in moves} == {2}
