@@ -39,6 +39,9 @@ GIGABYTE = 1_000_000_000
 PARTITIONS = 24
 FRAME_BYTES = 16_000
 FRAMES_AHEAD = 64
+LED = re.compile(r"(\S+) \[info +\] partition_led ")
+AFTER_S = 4.0
+"""After a kill, before what the others have logged is read: longer than a take-over, shorter than the settling."""
 BEFORE_S = 8.0
 """How long the clients are watched before a kill: on a busy machine they pause without one, too."""
 QUIET = {"log_level": 0}
@@ -107,10 +110,17 @@ def longest_gap(times: list[float], since: float, until_then: float = float("inf
     return max((after - before for before, after in pairwise(times) if since < after <= until_then), default=0.0)
 
 
+def taken_over_s(output: str, killed_at: dt.datetime) -> float:
+    """How long after the kill the others led the last partition of the process, by the broker's log."""
+    led = [found[1] for found in LED.finditer(output)]
+    return (dt.datetime.fromisoformat(max(led)).replace(tzinfo=dt.UTC) - killed_at).total_seconds() if led else 0.0
+
+
 def kills(sizes: Sizes) -> None:
     """kill -9 of one of three processes, again and again, under transactions and a writer of one of its partitions."""
     chance = random.Random(1)
     of_writers, of_transactions, of_writers_before, of_transactions_before = [], [], [], []
+    of_brokers = []
     with broker_of(3, {**SETTINGS, "fencepost.node.settling.ms": "15000"}) as broker:
         assert isinstance(broker, BrokerProcesses)
         create(broker.bootstrap, "orders")
@@ -123,9 +133,11 @@ def kills(sizes: Sizes) -> None:
                 led = [each for each, leader in leaders(broker.bootstrap, "probe").items() if leader == node_id]
                 probe = Probe(broker.bootstrap, "probe", led[0])
                 time.sleep(BEFORE_S)
-                killed_at = time.monotonic()
+                killed_at, killed_then, seen = time.monotonic(), dt.datetime.now(dt.UTC), len(broker.output)
                 killed = broker.kill_node(node_id)
                 broker.wait_for_another(node_id, than=killed)
+                time.sleep(AFTER_S)
+                of_brokers.append(taken_over_s(broker.output[seen:], killed_then))
                 until(lambda: set(leaders(broker.bootstrap, "orders").values()) == set(broker.node_ids), timeout_s=60)
                 time.sleep(1)  # it leads again what it led before, and clients have followed
                 probe.stop()
@@ -137,8 +149,8 @@ def kills(sizes: Sizes) -> None:
                 of_writers.append(longest_gap(probe.answered, killed_at))
                 of_transactions.append(max(longest_gap(ends, killed_at) for ends in transactions.ends.values()))
                 print(
-                    f"kill {number + 1} of node {node_id}: writer {of_writers[-1]:.2f} s, "
-                    f"slowest of 4 transacting producers {of_transactions[-1]:.2f} s",
+                    f"kill {number + 1} of node {node_id}: led again {of_brokers[-1]:.2f} s, "
+                    f"writer {of_writers[-1]:.2f} s, slowest of 4 transacting producers {of_transactions[-1]:.2f} s",
                     file=sys.stderr,
                 )
         finally:
@@ -146,6 +158,7 @@ def kills(sizes: Sizes) -> None:
         transactions.check(read(broker.bootstrap))
     print(f"| | median | longest of {sizes.kills} | within 2 s |\n|---|---|---|---|")
     for name, found in (
+        ("all partitions of the process are led by others", of_brokers),
         ("a writer of a partition that the process led", of_writers),
         ("the slowest of four transacting producers", of_transactions),
         (f"that writer in the {BEFORE_S:.0f} s before", of_writers_before),
@@ -172,9 +185,8 @@ def take_over(sizes: Sizes) -> None:
         seen = len(broker.output)
         killed_at = dt.datetime.now(dt.UTC)
         os.kill(broker.process_of(2), 9)
-        pattern = re.compile(r"(\S+) \[info +\] partition_led .*topic=many")
-        until(lambda: len(pattern.findall(broker.output[seen:])) >= len(led), timeout_s=120)
-        last = max(pattern.findall(broker.output[seen:])[: len(led)])
+        until(lambda: len(LED.findall(broker.output[seen:])) >= len(led), timeout_s=120)
+        last = max(LED.findall(broker.output[seen:])[: len(led)])
         noticed = re.search(r"(\S+) \[warning +\] node_taken_over", broker.output[seen:])
         assert noticed is not None
     began, ended = (dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC) for text in (noticed[1], last))

@@ -139,12 +139,13 @@ def test_a_directory_of_one_process_is_divided_and_then_refused_by_one_process(t
         alone.start()
 
 
-def test_fewer_processes_lead_what_more_have_left(broker: BrokerProcesses) -> None:
+@pytest.mark.parametrize("count", [2, 1])
+def test_fewer_processes_lead_what_more_have_left(broker: BrokerProcesses, count: int) -> None:
     write(broker.bootstrap, ["a"])
     broker.terminate()
-    broker.count, broker.arguments = 2, ("--processes", "2")
+    broker.count, broker.arguments = count, ("--processes", str(count))
     broker.start()
-    assert set(leaders(broker.bootstrap)) == {1, 2}
+    assert set(leaders(broker.bootstrap)) == set(broker.node_ids)
     write(broker.bootstrap, ["b"])
     assert {value: len(partitions) for value, partitions in read(broker.bootstrap).items()} == {
         "a": PARTITIONS,
@@ -187,3 +188,11 @@ def test_ports_that_would_meet_are_refused(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", config=config, arguments=("--processes", "2"))
     with pytest.raises(BrokerFailedError, match="choose ports that are 2 apart"):
         broker.start()
+
+
+def test_the_number_of_processes_is_a_setting_like_others(tmp_path: Path) -> None:
+    broker = BrokerProcesses(tmp_path / "data", 2, settings=SETTINGS)
+    broker.arguments, broker.settings["fencepost.processes"] = (), "2"
+    with broker:
+        create(broker.bootstrap, "orders")
+        assert set(leaders(broker.bootstrap)) == {1, 2}

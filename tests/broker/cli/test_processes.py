@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from fencepost.broker.cli import node_process, serve
 from fencepost.broker.cli.node_process import NodeProcess, Specification
 from fencepost.broker.cli.node_settings import check_ports, settings_of_node
 from fencepost.broker.cli.processes import KEEPING_PROCESS, MESSAGE, Processes, ProcessOfNode
-from fencepost.broker.config import Settings
+from fencepost.broker.config import Settings, parse_listeners
 from fencepost.broker.kernel import supervision
-from fencepost.broker.network.server import StartError
+from fencepost.broker.network.server import SocketListener, StartError
+from fencepost.soak.free_port import free_port
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 
 SETTINGS = Settings(
@@ -137,3 +139,23 @@ async def test_what_a_process_says_and_cannot_be_read_is_reported(tmp_path: Path
     assert received == b'{"clus'
     os.close(reading)
     os.close(writing)
+
+
+def test_while_no_process_listens_clients_are_refused_and_the_port_stays(tmp_path: Path) -> None:
+    """Left listening, the socket would connect them, and they would wait."""
+    port = free_port()
+    settings = Settings(listeners=(f"PLAINTEXT://127.0.0.1:{port}",))
+    (listener,) = parse_listeners(settings)
+    bound = SocketListener(listener, settings)
+    process = ProcessOfNode(settings, [], str(tmp_path), 0, {"PLAINTEXT": bound})
+    try:
+        for _ in range(2):
+            bound.socket.listen()  # as a process does with the same socket
+            socket.create_connection(("127.0.0.1", port)).close()
+            process._refuse_connections()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port))
+            with socket.socket() as another, pytest.raises(OSError, match="in use"):
+                another.bind(("127.0.0.1", port))
+    finally:
+        bound.close()
