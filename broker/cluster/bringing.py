@@ -130,7 +130,7 @@ class Bringing:
             starts = {}
             for name in log_starts:
                 kept = self._kept.get(name)
-                start = None if kept is None else kept.log_start()
+                start = None if kept is None else self._kept.log_start(kept)
                 if kept is None:
                     raise StorageError(f"{name} is not led here any more")
                 if start is not None:

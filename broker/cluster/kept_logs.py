@@ -37,6 +37,7 @@ class KeptLog:
         self.rows = {one.base_offset: one for one in rows.segments}
         self.sealed_end = rows.sealed_end
         self.log_start_offset = rows.log_start_offset
+        self.cleaned_to = rows.cleaned_to
         self.stored: dict[Segment, SealedSegment] = {}
         for segment in log.segments.sealed:
             row = self.rows.get(segment.base_offset)
@@ -86,18 +87,29 @@ class KeptLog:
         for segment in [one for one in self.stored if one not in present]:
             del self.stored[segment]
 
-    def log_start(self) -> LogStart | None:
-        """The log's start, where it is not stored yet, or where it leaves rows without use."""
+    def log_start(self, cleaned_offset: int) -> LogStart | None:
+        """The log's start and how far it is compacted, where that is not stored yet, or where it leaves rows without use.
+
+        cleaned_offset: up to which the log is compacted here; what of that is not stored yet does not count.
+        """
+        cleaned_to = cleaned_offset if self._is_stored_below(cleaned_offset) else self.cleaned_to
         first_base = self.log.segments.first.base_offset
         bound = min(first_base, self.log.log_start_offset)
         has_garbage = any(one.end_offset <= bound and one.end_offset < self.sealed_end for one in self.rows.values())
-        if self.log.log_start_offset <= self.log_start_offset and not has_garbage:
+        is_stored = self.log.log_start_offset <= self.log_start_offset and cleaned_to <= self.cleaned_to
+        if is_stored and not has_garbage:
             return None
-        return LogStart(self.leadership, self.log.log_start_offset, first_base)
+        return LogStart(self.leadership, self.log.log_start_offset, first_base, cleaned_to)
+
+    def _is_stored_below(self, offset: int) -> bool:
+        return all(
+            one in self.stored for one in self.log.segments.sealed if one.base_offset < offset and one.size_bytes
+        )
 
     def started(self, start: LogStart) -> None:
         """Note that a start has been stored."""
         self.log_start_offset = max(self.log_start_offset, start.log_start_offset)
+        self.cleaned_to = max(self.cleaned_to, start.cleaned_to)
         bound = min(start.first_base, start.log_start_offset)
         for base_offset, one in list(self.rows.items()):
             if one.end_offset <= bound and one.end_offset < self.sealed_end:
@@ -133,6 +145,10 @@ class KeptLogs:
             return None
         return kept
 
+    def log_start(self, kept: KeptLog) -> LogStart | None:
+        """See `KeptLog.log_start`."""
+        return kept.log_start(self._logs.cleaned_offset(kept.log.topic_partition))
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """Forget what is known of a log: its rows are read again."""
         self._kept.pop(topic_partition, None)
@@ -162,6 +178,7 @@ class KeptLogs:
             kept = KeptLog(log, leadership, rows)
             if self._is_current(kept):
                 self._kept[log.topic_partition] = kept
+                self._logs.note_cleaned(log.topic_partition, rows.cleaned_to)
 
     def _is_current(self, kept: KeptLog) -> bool:
         name = kept.log.topic_partition

@@ -17,6 +17,7 @@ class SealedRows(NamedTuple):
     """What is stored of the part of a log below its tail.
 
     sealed_end: where the tail begins.
+    cleaned_to: the offset up to which compaction has come.
     epochs:     content of the log's `leader-epoch-checkpoint`, up to the sealed end.
     segments:   in rising order. The last one stays even below the log's start, as it has the state of the producers.
     """
@@ -25,6 +26,7 @@ class SealedRows(NamedTuple):
     log_start_offset: int
     epochs: bytes
     segments: tuple[SealedSegment, ...]
+    cleaned_to: int = 0
 
 
 class Leadership(NamedTuple):
@@ -36,11 +38,16 @@ class Leadership(NamedTuple):
 
 
 class LogStart(NamedTuple):
-    """Where a log begins now, and how it is led. first_base: of the first segment that is left."""
+    """Where a log begins now, and how it is led.
+
+    first_base: of the first segment that is left.
+    cleaned_to: the offset up to which compaction has come, in what is stored.
+    """
 
     leadership: Leadership
     log_start_offset: int
     first_base: int
+    cleaned_to: int = 0
 
 
 class SealedTable(Protocol):

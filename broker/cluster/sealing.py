@@ -111,7 +111,7 @@ class Sealing:
 
     async def store_log_starts(self) -> None:
         """Store the starts of logs that have moved. Raises StoreUnavailableError."""
-        starts = {one.key: (one, start) for one in self._kept if (start := one.log_start()) is not None}
+        starts = {one.key: (one, start) for one in self._kept if (start := self._kept.log_start(one)) is not None}
         done = await self._table.raise_log_starts({key: start for key, (_, start) in starts.items()})
         for key, (kept, start) in starts.items():
             if key in done:

@@ -414,6 +414,15 @@ class Cleaner:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
+    def cleaned_offset(self, topic_partition: TopicPartition) -> int:
+        """The offset up to which a log is clean, as far as this node knows."""
+        return self._cleaned_offsets.get(topic_partition, 0)
+
+    def note_cleaned(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Note up to which offset the last leader has cleaned a log."""
+        if offset > self.cleaned_offset(topic_partition):
+            self._cleaned_offsets[topic_partition] = offset
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """Forget a deleted partition: its name may return with other records."""
         self._cleaned_offsets.pop(topic_partition, None)

@@ -456,6 +456,14 @@ class LogDirectory:
         self._doom(topic_partition, topic_id)
         return True
 
+    def cleaned_offset(self, topic_partition: TopicPartition) -> int:
+        """The offset up to which a compacted log is clean."""
+        return self._cleaner.cleaned_offset(topic_partition)
+
+    def note_cleaned(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Note up to which offset the last leader of a partition has cleaned its log."""
+        self._cleaner.note_cleaned(topic_partition, offset)
+
     # Sweep and close
 
     def sweep(self, now_ms: int, *, sweeps_per_round: int = 1, retention_interval_ms: int = 0) -> None:

@@ -37,9 +37,11 @@ SLOWEST_BYTES_PER_S: Final = 1024 * 1024
 CONNECT_LIMIT: Final = timedelta(seconds=3)
 REQUESTS_AT_ONCE: Final = 16
 PARTS_FROM_BYTES: Final = 16 * 1024 * 1024
-"""Larger files are sent in parts of `PART_BYTES`, so that no more than `PARTS_AT_ONCE` of them are in memory."""
+"""What is larger is sent in parts of `PART_BYTES`; of a file, no more than `PARTS_AT_ONCE` are in memory."""
 PART_BYTES: Final = 8 * 1024 * 1024
 PARTS_AT_ONCE: Final = 2
+FLUSH_PARTS_AT_ONCE: Final = 4
+"""Of bytes that are in memory anyway, as those of a flush are: clients wait for it, and one connection is slow."""
 CHUNK_BYTES: Final = 1024 * 1024
 """What is received before it is written to a file, in one step of the event loop."""
 NAMES_PER_DELETE: Final = 1000
@@ -105,7 +107,14 @@ class S3Objects:
 
     async def put(self, name: str, content: bytes | bytearray | memoryview) -> None:
         async with self._request("put", name, len(content)):
-            await obstore.put_async(self._store, self._prefix + name, content, use_multipart=False)
+            await obstore.put_async(
+                self._store,
+                self._prefix + name,
+                content,
+                use_multipart=len(content) > PARTS_FROM_BYTES,
+                chunk_size=PART_BYTES,
+                max_concurrency=FLUSH_PARTS_AT_ONCE,
+            )
 
     async def put_file(self, name: str, path: str) -> None:
         size_bytes = os.stat(path).st_size

@@ -26,7 +26,7 @@ SWEPT_ROWS: Final = 1000
 """The most rows that one statement of the sweep takes."""
 
 _PARTITIONS: Final = """
-SELECT topic_id, partition, sealed_end, log_start_offset, epochs
+SELECT topic_id, partition, sealed_end, log_start_offset, epochs, cleaned_to
 FROM partitions JOIN unnest($1::uuid[], $2::int[]) AS wanted (topic_id, partition) USING (topic_id, partition)
 """
 _SEGMENTS: Final = f"""
@@ -136,13 +136,15 @@ class PostgresSealed:
     async def _raise_log_start(self, connection: Connection, key: PartitionKey, start: LogStart) -> bool:
         topic_id, partition = UUID(bytes=key.topic_id), key.partition
         sealed_end = await connection.fetchval(
-            "UPDATE partitions SET log_start_offset = greatest(log_start_offset, $5) "
+            "UPDATE partitions SET log_start_offset = greatest(log_start_offset, $5), "
+            "cleaned_to = greatest(cleaned_to, $6) "
             "WHERE topic_id = $1 AND partition = $2 AND leader = $3 AND leader_epoch = $4 RETURNING sealed_end",
             topic_id,
             partition,
             start.leadership.node_id,
             start.leadership.leader_epoch,
             start.log_start_offset,
+            start.cleaned_to,
         )
         if sealed_end is None:
             return False
@@ -273,9 +275,11 @@ async def read_rows(connection: Connection, keys: Sequence[PartitionKey]) -> dic
         segments.setdefault(PartitionKey(topic_id.bytes, partition), []).append(SealedSegment(*columns))
     return {
         (key := PartitionKey(topic_id.bytes, partition)): SealedRows(
-            sealed_end, log_start_offset, epochs, tuple(segments.get(key, ()))
+            sealed_end, log_start_offset, epochs, tuple(segments.get(key, ())), cleaned_to
         )
-        for topic_id, partition, sealed_end, log_start_offset, epochs in await connection.fetch(_PARTITIONS, *arrays)
+        for topic_id, partition, sealed_end, log_start_offset, epochs, cleaned_to in await connection.fetch(
+            _PARTITIONS, *arrays
+        )
     }
 
 

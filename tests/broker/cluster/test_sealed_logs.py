@@ -230,6 +230,23 @@ async def test_compaction_swaps_rows_and_the_old_objects_become_garbage(
     assert await content(await other.take_over()) == before
 
 
+async def test_the_next_leader_does_not_compact_again_what_is_stored_so(cluster: SealedCluster) -> None:
+    node = await cluster.start(COMPACTED)
+    log = await node.take_over()
+    await node.write(30)
+    await node.seal_all()
+    cleaned_offset = await LogCleaning(log, dirty_range(log, 0, node.clock.now_ms()), now_ms=node.clock.now_ms()).run()
+    node.logs.note_cleaned(ORDERS, cleaned_offset)
+    await node.sealed.sealing.store_log_starts()
+    assert await cluster.database.fetchval("SELECT cleaned_to FROM partitions") == 0, "it is not stored yet"
+    await node.seal_all()
+    other = await cluster.start(COMPACTED)
+    taken = await other.take_over()
+    await other.sealed.sealing.seal_once()
+    assert other.logs.cleaned_offset(ORDERS) == cleaned_offset
+    assert not dirty_range(taken, cleaned_offset, other.clock.now_ms()).is_due
+
+
 async def test_a_log_that_was_compacted_and_not_yet_stored_so_is_taken_over_as_it_was(cluster: SealedCluster) -> None:
     node = await cluster.start(COMPACTED)
     log = await node.take_over()

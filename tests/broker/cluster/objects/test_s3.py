@@ -51,6 +51,16 @@ async def test_a_file_comes_back_as_it_was(objects: ObjectServer, tmp_path: Path
     assert (tmp_path / "got").read_bytes() == content[:size_bytes]
 
 
+async def test_a_large_flush_is_sent_in_parts_and_is_one_object(objects: ObjectServer) -> None:
+    location = objects.make_bucket()
+    store = S3Objects(location)
+    content = bytes(range(256)) * (s3.PARTS_FROM_BYTES // 256 + 99)
+    objects.heal()
+    await store.put("tail/1", memoryview(content))
+    assert sum("partNumber" in path for _, path in objects.requests) == 3
+    assert objects.files(location)["tail/1"] == content
+
+
 async def test_a_file_is_never_overwritten_by_an_object(objects: ObjectServer, tmp_path: Path) -> None:
     store = S3Objects(objects.make_bucket())
     await store.put("x", b"1")
