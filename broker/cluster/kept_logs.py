@@ -88,7 +88,7 @@ class KeptLog:
             del self.stored[segment]
 
     def log_start(self, cleaned_offset: int) -> LogStart | None:
-        """The log's start and how far it is compacted, where that is not stored yet, or where it leaves rows without use.
+        """The log's start and how far it is compacted, where that is not stored yet, or leaves rows without use.
 
         cleaned_offset: up to which the log is compacted here; what of that is not stored yet does not count.
         """
