@@ -28,6 +28,7 @@ from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.log.log_directory import NONE_LEFT_OFF
 from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.segment_files import file_name
+from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
 log = get_logger(__name__)
@@ -99,7 +100,9 @@ class Restoring:
         """Raises StoreUnavailableError."""
         arrivals: dict[TopicPartition, Arrival] = {}
         wanted: dict[TopicPartition, SealedPartition] = {}
+        slices = Slices(SLICE_S)
         for name in names:
+            await slices.turn()
             topic_id = self._topic_id_of(name)
             if topic_id is None:
                 arrivals[name] = _unknown(name)
@@ -120,7 +123,9 @@ class Restoring:
         finally:
             for tail in tails.values():
                 tail.close()
+        slices.begin()
         for name, part in parts.items():
+            await slices.turn()
             arrivals[name] = self._arrival(tails[wanted[name].key], part)
         return arrivals
 
@@ -164,7 +169,9 @@ class Restoring:
 
     async def _write_rows(self, tails: Mapping[PartitionKey, _TailFiles], rows: Sequence[TailRow]) -> None:
         contents = await asyncio.gather(*(self._content(tails[row.key], row) for row in rows))
+        slices = Slices(SLICE_S)
         for row, content in zip(rows, contents, strict=True):
+            await slices.turn()
             if content is not None:
                 tails[row.key].write(row, content)
 

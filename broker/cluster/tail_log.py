@@ -7,12 +7,14 @@ in a fail-over; no log goes offline for that. Only a flush that is refused ends 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
 from fencepost.broker.cluster.large_flushes import FlushPart, divide, row_of
 from fencepost.broker.cluster.tail_store import (
+    NO_OBJECTS,
     ConflictError,
     FlushId,
     FlushObjects,
@@ -38,6 +40,9 @@ READ_PER_STEP_BYTES: Final = 1024 * 1024
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 REPORT_INTERVAL_S: Final = 5.0
+STATEMENT_BYTES: Final = 1024 * 1024
+"""Of the rows of one statement, where no objects are used for more: PostgreSQL gives up on longer ones in time for a
+take-over."""
 UPLOADS_SIDE_BY_SIDE: Final = 4
 FIRST_PUT_TIMEOUT_S: Final = 10.0
 OBJECT_KEPT_S: Final = 25 * 60.0
@@ -103,13 +108,21 @@ class TailLog:
         fence = self._tenure.fence
         readable, contents, failures = await self._contents(appended)
         if readable:
-            self._sequence += 1
-            await self._commit(FlushId(self._tenure.node_id, fence, self._sequence), readable, contents)
+            total_bytes = sum(one.length_bytes for one in readable)
+            if self._objects is None or total_bytes <= self._inline_max_bytes:
+                for rows in await _statements(readable, contents, total_bytes):
+                    await self._commit(self._next_flush(fence), rows)
+            else:
+                await self._commit_large(self._next_flush(fence), self._objects, readable, contents)
             self.flushes_count += 1
-            self.flushed_bytes += sum(one.length_bytes for one in readable)
+            self.flushed_bytes += total_bytes
         if failures:
             paths = [path for failure in failures for path in failure.paths]
             raise StorageError(failures[0].errno, str(failures[0]), paths=paths)
+
+    def _next_flush(self, fence: int) -> FlushId:
+        self._sequence += 1
+        return FlushId(self._tenure.node_id, fence, self._sequence)
 
     async def _contents(
         self, appended: Sequence[AppendedBytes]
@@ -140,21 +153,27 @@ class TailLog:
             contents.append(content)
         return readable, contents, failures
 
-    async def _commit(self, flush: FlushId, appended: Sequence[AppendedBytes], contents: Sequence[memoryview]) -> None:
-        """Commit a flush. Raises ResignedError, after resigning."""
+    async def _commit(
+        self,
+        flush: FlushId,
+        rows: Sequence[TailRow],
+        object_sizes: Mapping[UUID, int] = NO_OBJECTS,
+        until_s: float = math.inf,
+    ) -> bool:
+        """Commit the rows of a flush. Raises ResignedError, after resigning.
+
+        Returns False where the outcome was that nothing is committed, and it is later than `until_s`.
+        """
         loop = asyncio.get_running_loop()
         report_at_s = began_s = loop.time()
         pause_s = FIRST_PAUSE_S
-        rows, object_sizes = await self._rows(flush, appended, contents)
-        put_s = loop.time()
         try:
             while self._tenure.fence == flush.fence:
                 try:
                     if self.is_waiting and await self._store.is_committed(flush, rows):
                         break
-                    if object_sizes and loop.time() - put_s > OBJECT_KEPT_S:
-                        rows, object_sizes = await self._rows(flush, appended, contents)
-                        put_s = loop.time()
+                    if loop.time() > until_s:
+                        return False
                     if await self._store.commit(flush, rows, object_sizes=object_sizes):
                         break
                 except StoreUnavailableError as error:
@@ -181,33 +200,33 @@ class TailLog:
                 raise ResignedError("this node has resigned from the partition")
             if self.is_waiting:
                 log.info("flush_committed_late", logs=len(rows), waited_s=round(loop.time() - began_s, 1))
+            return True
         finally:
             self.is_waiting = False
 
-    async def _rows(
-        self, flush: FlushId, appended: Sequence[AppendedBytes], contents: Sequence[memoryview]
-    ) -> tuple[list[TailRow], dict[UUID, int]]:
-        """The rows of a flush, and the sizes of the objects that they point into, which are stored by then; none if the
-        bytes are in the rows. Raises ResignedError."""
-        total_bytes = sum(one.length_bytes for one in appended)
-        if self._objects is None or total_bytes <= self._inline_max_bytes:
-            return [row_of(one, content) for one, content in zip(appended, contents, strict=True)], {}
+    async def _commit_large(
+        self,
+        flush: FlushId,
+        objects: FlushObjects,
+        appended: Sequence[AppendedBytes],
+        contents: Sequence[memoryview],
+    ) -> None:
+        """Store the bytes of a flush as objects, and commit rows that point into them. Raises ResignedError."""
         parts = await run_in_slices(divide(appended, contents), SLICE_S)
-        turns = asyncio.Semaphore(UPLOADS_SIDE_BY_SIDE)
-        results = await asyncio.gather(
-            *(self._upload(flush, part, self._objects, turns) for part in parts), return_exceptions=True
-        )
-        object_ids: list[UUID] = []
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-            object_ids.append(result)
-        rows = [
-            row._replace(object_id=object_id)
-            for part, object_id in zip(parts, object_ids, strict=True)
-            for row in part.rows
-        ]
-        return rows, {object_id: part.size_bytes for part, object_id in zip(parts, object_ids, strict=True)}
+        is_committed = False
+        while not is_committed:
+            kept_until_s = asyncio.get_running_loop().time() + OBJECT_KEPT_S
+            turns = asyncio.Semaphore(UPLOADS_SIDE_BY_SIDE)
+            uploads = (self._upload(flush, part, objects, turns) for part in parts)
+            results = await asyncio.gather(*uploads, return_exceptions=True)
+            rows: list[TailRow] = []
+            sizes: dict[UUID, int] = {}
+            for part, result in zip(parts, results, strict=True):
+                if isinstance(result, BaseException):
+                    raise result
+                sizes[result] = part.size_bytes
+                rows += [row._replace(object_id=result) for row in part.rows]
+            is_committed = await self._commit(flush, rows, sizes, kept_until_s)
 
     async def _upload(self, flush: FlushId, part: FlushPart, objects: FlushObjects, turns: asyncio.Semaphore) -> UUID:
         """Store a part of a flush; goes on trying. Raises ResignedError."""
@@ -220,3 +239,19 @@ class TailLog:
                 except TimeoutError:
                     timeout_s *= 2  # it may only be slow; meanwhile the node may have resigned
         raise ResignedError("this node has resigned from the partition")
+
+
+async def _statements(
+    appended: Sequence[AppendedBytes], contents: Sequence[memoryview], total_bytes: int
+) -> list[list[TailRow]]:
+    """The rows of a flush with the bytes in them, for statements that end in time, one after the other."""
+    if total_bytes <= STATEMENT_BYTES:
+        return [[row_of(one, content) for one, content in zip(appended, contents, strict=True)]]
+    parts = await run_in_slices(divide(appended, contents, STATEMENT_BYTES), SLICE_S)
+    return [
+        [
+            row._replace(content=content, object_position=0)
+            for row, content in zip(part.rows, part.contents, strict=True)
+        ]
+        for part in parts
+    ]

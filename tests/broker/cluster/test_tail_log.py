@@ -157,6 +157,46 @@ async def test_a_large_flush_goes_as_an_object_that_the_rows_point_into(tmp_path
     assert files_of(heir) == files_of(world)
 
 
+async def test_a_flush_that_no_object_takes_is_committed_in_statements_that_end_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_log, "STATEMENT_BYTES", 3_000)
+    engine = SimulatedEngine()
+    world, session = node_of(engine, tmp_path / "a", inline_max_bytes=2**30)
+    await world.start()
+    world.create(LogConfig(segment_bytes=20_000))
+    for number in range(60):
+        world.append(b"%02d" % number * 400)
+    await flushed(world)
+    rows = engine.tail(KEY)
+    assert session.commits_count == len(rows) > 10
+    assert max(row.length_bytes for row in rows) <= 3_000
+    heir, _ = node_of(engine, tmp_path / "b", node_id=2)
+    await heir.start()
+    assert (await heir.take_over()).high_watermark == 60
+    assert files_of(heir) == files_of(world)
+
+
+async def test_objects_of_a_flush_that_waits_for_long_are_stored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_log, "OBJECT_KEPT_S", 0.01)
+    engine, objects = SimulatedEngine(), KeptObjects()
+    world, _ = node_of(engine, tmp_path / "a", objects=objects, inline_max_bytes=1_000)
+    await world.start()
+    world.create()
+    engine.begin_fail_over()
+    world.append(b"x" * 2_000)
+    waiting = asyncio.ensure_future(flushed(world))
+    await until(lambda: world.shared.is_waiting)
+    await asyncio.sleep(0.05)
+    engine.end_fail_over()
+    await waiting
+    assert len(objects.objects) == 2
+    (row,) = engine.tail(KEY)
+    assert row.object_id == list(objects.objects)[1]
+
+
 async def test_a_very_large_flush_is_divided_into_objects_where_batches_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
