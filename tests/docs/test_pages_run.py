@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -72,9 +73,11 @@ def reader(tmp_path: Path) -> Iterator[Callable[[Sequence[Block]], None]]:
     `fencepost`, `python` and `pip` are those of the tests. Port 9092 becomes a free one. If no block starts a broker,
     one is running.
     """
-    tools, place = tmp_path / "tools", tmp_path / "place"
+    tools = tmp_path / "tools"
     tools.mkdir()
-    place.mkdir()
+    # Not pytest's folder: PostgreSQL runs as a user of its own where the tests run as root.
+    place = Path(tempfile.mkdtemp(prefix="fencepost-page-"))
+    place.chmod(0o755)
     # A link to an interpreter would not find its environment.
     for name in ("python", "python3"):
         executable(tools / name, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -118,6 +121,7 @@ def reader(tmp_path: Path) -> Iterator[Callable[[Sequence[Block]], None]]:
     yield run
     for broker in brokers:
         broker.kill()
+    shutil.rmtree(place)
 
 
 def executable(path: Path, text: str) -> None:

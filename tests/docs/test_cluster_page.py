@@ -1,0 +1,29 @@
+"""docs/cluster.md: its table of costs is that of the model, and its defaults are those of the settings."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fencepost.broker.config import load_settings
+from scripts.cluster_model import table
+from tests.docs.code_blocks import DOCS
+
+PAGE = (DOCS / "cluster.md").read_text(encoding="utf-8")
+UNITS = {"s": 1000, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "day": 86_400_000}
+DEFAULTS = re.findall(r"^\| `(fencepost\.[\w.]+)` \| (\d+) (\w+) \|", PAGE, re.MULTILINE)
+
+
+def test_the_costs_are_those_of_the_model() -> None:
+    assert table().strip() in PAGE
+
+
+@pytest.mark.parametrize(("name", "number", "unit"), DEFAULTS, ids=[name for name, *_ in DEFAULTS])
+def test_a_default_is_that_of_the_setting(name: str, number: str, unit: str) -> None:
+    settings = load_settings(environment={}).settings
+    assert getattr(settings, name.replace(".", "_")) == int(number) * UNITS[unit]
+
+
+def test_the_page_shows_the_defaults_of_several_settings() -> None:
+    assert len(DEFAULTS) == 7
