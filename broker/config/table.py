@@ -268,6 +268,12 @@ class TopicSettings:
     delete_topic_enable: bool = declare(BOOLEAN, True, "Whether topics may be deleted.")
     num_partitions: int = declare(INT, 1, "Partitions of a topic that is created without a number.", at_least(1))
     default_replication_factor: int = one_copy(INT)
+    fencepost_replication_factor_any: bool = declare(
+        BOOLEAN,
+        False,
+        "Whether a topic may be created with any replication factor, as templates for clusters ask for. It has one "
+        "replica all the same. Otherwise the factor is 1 at most; in a cluster of machines, the number of its brokers.",
+    )
     min_insync_replicas: int = declare(
         INT,
         1,

@@ -170,20 +170,13 @@ def _check_replicas(services: Services, wanted: CreatableTopic) -> ErrorWithMess
         if wanted.num_partitions != DEFAULT_PARTITION_COUNT:
             return ErrorCode.INVALID_REQUEST, "A number of partitions cannot be given beside an assignment of replicas."
         return _check_assignments(services, wanted.assignments)
-    if wanted.replication_factor in (DEFAULT_REPLICATION_FACTOR, REPLICATION_FACTOR):
+    if wanted.replication_factor == DEFAULT_REPLICATION_FACTOR:
         return NO_PROBLEM
-    if wanted.replication_factor <= 0:
-        return ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 for the default."
-    if wanted.num_partitions <= 0 and wanted.num_partitions != DEFAULT_PARTITION_COUNT:
+    is_impossible_count = wanted.num_partitions <= 0 and wanted.num_partitions != DEFAULT_PARTITION_COUNT
+    if wanted.replication_factor > 0 and is_impossible_count:
         return NO_PROBLEM  # `check_create` refuses the number
-    if services.leader_choices is not None:
-        message = "Every partition has one replica here, whatever the number of brokers; use 1, or -1 for the default."
-        return ErrorCode.INVALID_REPLICATION_FACTOR, message
-    message = (
-        f"Unable to replicate the partition {wanted.replication_factor} time(s): "
-        "the target replication factor is larger than the number of brokers, which is 1."
-    )
-    return ErrorCode.INVALID_REPLICATION_FACTOR, message
+    message = services.topics.refused_factor(wanted.replication_factor)
+    return NO_PROBLEM if message is None else (ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
 def _check_assignments(services: Services, assignments: Sequence[CreatableReplicaAssignment]) -> ErrorWithMessage:

@@ -36,6 +36,26 @@ def collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
+def refused_factor(factor: int, brokers_count: int, settings: Settings) -> str | None:
+    """The reason to refuse a replication factor (INVALID_REPLICATION_FACTOR), or None.
+
+    A partition has one replica, whatever the factor. A cluster of machines takes what Kafka would take there, as its
+    stores keep the copies. brokers_count: of those that are alive.
+    """
+    if factor <= 0:
+        return "Replication factor must be larger than 0, or -1 for the default."
+    is_of_machines = settings.fencepost_cluster_url is not None
+    most = brokers_count if is_of_machines else 1
+    if factor <= most or settings.fencepost_replication_factor_any:
+        return None
+    if brokers_count > 1 and not is_of_machines:
+        return "Every partition has one replica here, whatever the number of brokers; use 1, or -1 for the default."
+    return (
+        f"Unable to replicate the partition {factor} time(s): "
+        f"the target replication factor is larger than the number of brokers, which is {most}."
+    )
+
+
 class InternalTopicSettings(NamedTuple):
     """Partition count and configs of an internal topic at its creation."""
 

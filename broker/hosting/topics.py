@@ -24,7 +24,7 @@ from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.background_opening import BackgroundOpening
 from fencepost.broker.hosting.hosted_logs import HostedLogs, report_not_admitted
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
-from fencepost.broker.hosting.topic_rules import check_topic_name, collision_key, internal_topic
+from fencepost.broker.hosting.topic_rules import check_topic_name, collision_key, internal_topic, refused_factor
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.random_ids import random_uuid
 from fencepost.broker.kernel.supervision import Place, Policy
@@ -225,6 +225,10 @@ class Topics:
         if reason is not None:
             return ErrorCode.INVALID_CONFIG, reason
         return NO_PROBLEM
+
+    def refused_factor(self, factor: int) -> str | None:
+        """The reason to refuse a topic with this replication factor, or None."""
+        return refused_factor(factor, 1 + len(self.placement.other_nodes()), self._settings)
 
     def check_create(
         self, name: str, partition_count: int, configs: Mapping[str, str | None], *, is_own: bool = False

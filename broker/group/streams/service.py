@@ -31,7 +31,6 @@ log = get_logger(__name__)
 INTERNAL_TOPIC_CREATION = Place("creation of an internal topic of a streams group", Policy.RETRY)
 
 DEFAULT_REPLICATION_FACTORS = (-1, 0)
-REPLICATION_FACTOR = 1
 MAX_REMEMBERED_FAILURES = 1_000
 MAX_FAILURES_REPORTED = 3
 FAILURE_INTERVALS = 2  # heartbeat intervals for which a failure is reported and the topic is not retried
@@ -141,8 +140,8 @@ class StreamsGroupService:
     async def _try_to_create(self, topic: StreamsInternalTopic) -> str | None:
         """Create a topic. Returns the reason of a failure in words, or None."""
         factor = topic.replication_factor
-        if factor not in (*DEFAULT_REPLICATION_FACTORS, REPLICATION_FACTOR):
-            return f"Unable to replicate the partition {factor} time(s): the number of brokers is 1."
+        if factor not in DEFAULT_REPLICATION_FACTORS and (reason := self._topics.refused_factor(factor)) is not None:
+            return reason
         try:
             error, message = await self._topics.create(topic.name, topic.partition_count, topic.configs)
         except StorageError as failure:

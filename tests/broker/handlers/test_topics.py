@@ -148,6 +148,14 @@ async def test_topic_that_cannot_be_is_refused_with_a_reason(
     assert len(broker.topics.metadata) == 1
 
 
+async def test_any_replication_factor_is_taken_where_the_setting_says_so(tmp_path: Path) -> None:
+    async with open_broker(tmp_path, fencepost_replication_factor_any=True) as broker:
+        result = await created(broker, topic("new", 2, 3))
+        # It has one replica, and says so.
+        assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 2, 1)
+        assert (await created(broker, topic("other", 1, 0))).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
 async def test_assignment_gives_the_number_of_partitions(broker: HandlerBroker) -> None:
     result = await created(broker, topic("new", -1, -1, assignments={1: [NODE_ID], 0: [NODE_ID]}))
     assert (result.error_code, result.num_partitions) == (0, 2)
