@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -14,6 +16,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from fencepost.soak.kafka_jars import kafka_clients_class_path
+from tests.integration.test_share_groups import EXPECTED
+from tests.integration.test_share_groups import SETTINGS as OF_SHARE_GROUPS
 from tests.support.broker_processes import BrokerProcesses
 
 pytestmark = pytest.mark.integration
@@ -23,8 +27,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "6",
     "offsets.topic.num.partitions": "6",
     "share.coordinator.state.topic.num.partitions": "6",
-    "group.share.min.heartbeat.interval.ms": "500",
-    "group.share.heartbeat.interval.ms": "500",
+    **OF_SHARE_GROUPS,
 }
 PARTITIONS = 12
 PATIENCE_S = 60.0
@@ -50,7 +53,11 @@ def create(broker: BrokerProcesses, topic: str, partitions: int = PARTITIONS) ->
 
 
 def set_group_config(broker: BrokerProcesses, group: str, **values: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    set_group_config_at(broker.bootstrap, group, **values)
+
+
+def set_group_config_at(bootstrap: str, group: str, **values: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     entries = [
         ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         for name, value in values.items()
@@ -382,3 +389,37 @@ def test_a_pattern_finds_topics_that_another_process_has_created(broker: BrokerP
         assert producer.flush(PATIENCE_S) == 0
         until(lambda: has_found(str(node_id)))  # noqa: B023  # called at once
     consumer.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_share_consumer_sees_over_three_processes_what_it_sees_with_apache_kafka(broker: BrokerProcesses) -> None:
+    scenarios = [name for name in EXPECTED if name != "crash"]
+    command = ["java", "-cp", kafka_clients_class_path(), str(JAVA / "ShareGroups.java"), broker.bootstrap, *scenarios]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    seen: dict[str, list[str]] = {}
+    for line in ended.stdout.splitlines():
+        if line.startswith("# "):
+            lines = seen[line.removeprefix("# ")] = []
+        else:
+            lines.append(line)
+    assert seen == {name: EXPECTED[name] for name in scenarios}
+    assert "Traceback" not in broker.output, broker.output
+
+
+def test_what_changes_while_a_process_hangs_or_is_away_counts_there_when_it_is_back(broker: BrokerProcesses) -> None:
+    def session_timeout(node_id: int) -> str:
+        admin = AdminClient({"bootstrap.servers": broker.address(node_id), "log_level": 0})
+        (described,) = admin.describe_configs([ConfigResource(ResourceType.GROUP, "group")]).values()
+        return str(described.result()["consumer.session.timeout.ms"].value)
+
+    frozen = broker.freeze_node(2)
+    try:
+        set_group_config_at(broker.address(1), "group", consumer_session_timeout_ms="50000")
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    until(lambda: {session_timeout(node_id) for node_id in broker.node_ids} == {"50000"})
+    killed = broker.kill_node(3)
+    set_group_config_at(broker.address(1), "group", consumer_session_timeout_ms="55000")
+    broker.wait_for_another(3, than=killed)
+    until(lambda: {retried(lambda: session_timeout(n)) for n in broker.node_ids} == {"55000"})  # noqa: B023
