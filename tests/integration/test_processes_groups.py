@@ -16,7 +16,6 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from fencepost.soak.kafka_jars import kafka_clients_class_path
-from tests.integration.test_share_groups import EXPECTED
 from tests.integration.test_share_groups import SETTINGS as OF_SHARE_GROUPS
 from tests.support.broker_processes import BrokerProcesses
 
@@ -389,22 +388,6 @@ def test_a_pattern_finds_topics_that_another_process_has_created(broker: BrokerP
         assert producer.flush(PATIENCE_S) == 0
         until(lambda: has_found(str(node_id)))  # noqa: B023  # called at once
     consumer.close()
-
-
-@pytest.mark.long
-@pytest.mark.timeout(300)
-def test_the_share_consumer_sees_over_three_processes_what_it_sees_with_apache_kafka(broker: BrokerProcesses) -> None:
-    scenarios = [name for name in EXPECTED if name != "crash"]
-    command = ["java", "-cp", kafka_clients_class_path(), str(JAVA / "ShareGroups.java"), broker.bootstrap, *scenarios]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    seen: dict[str, list[str]] = {}
-    for line in ended.stdout.splitlines():
-        if line.startswith("# "):
-            lines = seen[line.removeprefix("# ")] = []
-        else:
-            lines.append(line)
-    assert seen == {name: EXPECTED[name] for name in scenarios}
-    assert "Traceback" not in broker.output, broker.output
 
 
 def test_what_changes_while_a_process_hangs_or_is_away_counts_there_when_it_is_back(broker: BrokerProcesses) -> None:
