@@ -28,7 +28,7 @@ from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_state import ProducerState
 from fencepost.broker.log.recovery import LoadedLog, LogRecovery
 from fencepost.broker.log.remedies import remedy_partition_went_offline
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
+from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, Slices, run_in_slices, run_to_end
 from fencepost.broker.log.unreadable_log import unreadable_segment
 from fencepost.broker.storage.disk import Disk, StorageError, UnexpectedFailureError, remedy
 
@@ -190,7 +190,9 @@ class LogOpening:
         Returns the errors of those that could not be opened.
         """
         errors: dict[TopicPartition, StorageError] = {}
+        slices = Slices(SLICE_S)  # of all logs together: many of them are shorter than a slice
         for name, config, leader_epoch, left_off, sealed, durable_end in arrived:
+            await slices.turn()
             self._recovery_points.offsets.pop(name, None)
             if left_off.recovery_point:
                 self._recovery_points.offsets[name] = left_off.recovery_point

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log import log_opening
 from fencepost.broker.log.left_off import ArrivingLog, LeftOff
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.recovery import LogRecovery
 from fencepost.broker.log.segment import Segment
-from fencepost.broker.log.sliced_work import SlicedWork
+from fencepost.broker.log.sliced_work import SlicedWork, Slices, run_to_end
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
@@ -43,6 +44,32 @@ async def test_only_partitions_led_here_are_opened_in_their_leader_epochs(world:
     assert world.orders.leader_epoch == 7
     assert world.logs.get(TopicPartition("other", 0)) is None
     assert world.disk.exists(directory)
+
+
+async def test_other_work_goes_on_while_many_small_logs_are_opened(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [TopicPartition("small", partition) for partition in range(20)]
+    for name in names:
+        world.logs.create(name, TOPIC_ID, world.config)
+        world.logs.release(name)
+    monkeypatch.setattr(Slices, "turn", lambda _: asyncio.sleep(0))  # as if each log took a whole slice
+    monkeypatch.setattr(log_opening, "run_in_slices", all_steps)
+    turns: list[int] = []
+
+    async def others() -> None:
+        while True:
+            turns.append(len(list(world.logs.logs())))
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(others())
+    assert await world.logs.serve([ArrivingLog(name, world.config, 0, LeftOff()) for name in names]) == {}
+    working.cancel()
+    assert set(range(1, 20)) <= set(turns), "a turn after each"
+
+
+async def all_steps(steps: SlicedWork[object], _slice_s: float) -> object:
+    return run_to_end(steps)
 
 
 async def test_a_log_leads_in_its_own_epoch_where_that_is_higher(world: LogWorld) -> None:
