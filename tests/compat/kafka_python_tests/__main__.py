@@ -115,7 +115,7 @@ def main() -> int:
 
     release = int(kafka.__version__.split(".")[0])
     os.environ |= {
-        "KAFKA_URI": f"tcp://{bootstrap}",
+        "KAFKA_URI": f"tcp://{bootstrap.split(',')[0]}",
         # Their fixtures want to know what a broker can do; release 2.3 tells no newer ones apart.
         "KAFKA_VERSION": "4.3.0" if release >= 3 else "4.0.0",
         # They look for this folder and, with a broker that is there already, start nothing from it.
