@@ -43,6 +43,9 @@ def none_failed(reports: dict[str, Report]) -> bool:
 def run_client(client: Client, options: argparse.Namespace) -> bool:
     """All runs of one client on one Fencepost, and one on the other broker when there is one to compare with."""
     good = True
+    checks = options.check
+    if options.processes > 1 and not checks:
+        checks = [check for check in client.known_checks() if check not in client.checks_of_one_process()]
     # What the checks create and leave behind stays: every run finds the broker as the one before left it.
     with tempfile.TemporaryDirectory(prefix="fencepost-compat-") as folder:
         reports: dict[str, Report] = {}
@@ -50,7 +53,7 @@ def run_client(client: Client, options: argparse.Namespace) -> bool:
             with fencepost(client, Path(folder), options.processes) as ours:
                 for number in range(1, options.times + 1):
                     print(f"{client.name}, run {number} of {options.times}", flush=True)
-                    reports = run(client, ours, run_name=str(number), checks=options.check, on_report=show)
+                    reports = run(client, ours, run_name=str(number), checks=checks, on_report=show)
                     good = none_failed(reports) and good
         if not options.against:
             return good

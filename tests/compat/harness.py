@@ -108,6 +108,11 @@ class Client:
         """The checks of its list, which may have comments."""
         return _checks_in(self.list_of_checks.read_text())
 
+    def checks_of_one_process(self) -> list[str]:
+        """Those that cannot be made against a broker of several processes, from `one-process.txt` in its folder."""
+        listed = self.folder / "one-process.txt"
+        return _checks_in(listed.read_text()) if listed.exists() and not self.is_secured else []
+
     def quick_checks(self) -> list[str]:
         """Those that every test run makes: the ones above the line `# long` of its list, or all without it."""
         return _checks_in(self.list_of_checks.read_text().split("\n# long", 1)[0])
@@ -176,7 +181,8 @@ class SeveralProcesses(Fencepost):
             return super().restart(how)
         node_id = self.process.node_ids[next(self._kills) % self.process.count]
         self.process.wait_for_another(node_id, than=self.process.kill_node(node_id))
-        self.process.wait_for_answer(node_id)
+        if self.security is None:
+            self.process.wait_for_answer(node_id)
         return "done"
 
 
@@ -334,37 +340,37 @@ def run(
 def _answer(target: Target, asked: str) -> str:
     if asked in {"kill", "terminate"}:
         return target.restart(asked)
-    what, _, topic = asked.partition(" ")
+    what, *about = asked.split()
     if what == "known":
-        return wait_until_known(target.bootstrap, topic)
+        return wait_until_known(target.bootstrap, about[0], *map(int, about[1:]))
     if target.security is None:
         return f"a broker that serves everybody cannot do this: {asked}"
     return target.security.answer(asked)
 
 
-def wait_until_known(bootstrap: str, topic: str) -> str:
-    """Wait until each node of a broker that serves everybody knows a topic, and the leaders lead it.
+def wait_until_known(bootstrap: str, topic: str, partition_count: int = 1) -> str:
+    """Wait until each node of a broker that serves everybody knows a topic with so many partitions, and all are led.
 
     Returns "done", or why that is not so.
     """
     deadline = time.monotonic() + KNOWN_TIMEOUT_S
     for address in bootstrap.split(","):
         admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-        while not _is_led(admin, topic):
+        while not _is_led(admin, topic, partition_count):
             if time.monotonic() > deadline:
                 return f"{address} does not know the topic {topic}, or nobody leads it"
             time.sleep(0.02)
     return "done"
 
 
-def _is_led(admin: AdminClient, topic: str) -> bool:
+def _is_led(admin: AdminClient, topic: str, partition_count: int) -> bool:
     partitions = admin.list_topics(topic, timeout=KNOWN_TIMEOUT_S).topics[topic].partitions
     asked = {ck.TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
     try:
         offsets = [found.result(KNOWN_TIMEOUT_S) for found in admin.list_offsets(asked).values()] if asked else []
     except ck.KafkaException:
         return False
-    return len(offsets) > 0
+    return len(offsets) >= partition_count
 
 
 @contextmanager

@@ -108,6 +108,11 @@ class Check:
         answer = self._answer(what)
         self.equal(f"answer to {what!r}", answer, "done")
 
+    def known(self, topic: str, partitions: int = 1) -> None:
+        """Wait until every node knows a topic with its partitions, which they learn one after the other."""
+        if len(self.addresses) > 1:
+            self.ask(f"known {topic} {partitions}")
+
     def _answer(self, what: str) -> str:
         with self._request_lock:
             self.say({"ask": what})

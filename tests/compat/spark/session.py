@@ -40,12 +40,14 @@ def create_topic(check: Check, kind: str, partitions: int) -> str:
     client = admin(check)
     client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_S)
     check.until("the topic is known", lambda: topic in client.list_topics(timeout=TIMEOUT_S).topics)
+    check.known(topic, partitions)
     return topic
 
 
 def grow(check: Check, topic: str, partitions: int) -> None:
     client = admin(check)
     client.create_partitions([NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
+    check.known(topic, partitions)
 
 
 def delete_before(check: Check, topic: str, partition: int, offset: int) -> None:
