@@ -349,7 +349,9 @@ def _answer(target: Target, asked: str) -> str:
 
 
 def wait_until_known(bootstrap: str, topic: str, partition_count: int = 1) -> str:
-    """Wait until each node of a broker that serves everybody knows a topic with so many partitions, and all are led.
+    """Wait until each node of a broker that serves everybody knows all partitions of a topic, and they are led.
+
+    partition_count: how many it has at least.
 
     Returns "done", or why that is not so.
     """

@@ -208,9 +208,10 @@ class Security:
         )
         for one in changed.values():
             one.result(TIMEOUT_S)
-        if self.is_kafka:
+        if self.is_kafka or self.nodes > 1:
             stored = AclBindingFilter(*rule)
-            self._until(lambda: bool(self._admin.describe_acls(stored).result(TIMEOUT_S)) == is_added)
+            for admin in self._admins:
+                self._until(lambda: bool(admin.describe_acls(stored).result(TIMEOUT_S)) == is_added)  # noqa: B023
         return "done"
 
     def _until(self, holds: Callable[[], bool]) -> None:
@@ -245,6 +246,15 @@ class Security:
         from confluent_kafka.admin import AdminClient
 
         return AdminClient(self._login)
+
+    @cached_property
+    def _admins(self) -> list[Any]:
+        """One that asks each node."""
+        from confluent_kafka.admin import AdminClient
+
+        first = self.ports["SASL_PLAINTEXT"]
+        addresses = [f"127.0.0.1:{port}" for port in range(first, first + self.nodes)]
+        return [AdminClient({**self._login, "bootstrap.servers": address}) for address in addresses]
 
     @property
     def _login(self) -> dict[str, Any]:
