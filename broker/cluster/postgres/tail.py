@@ -23,7 +23,10 @@ from fencepost.broker.cluster.tail_store import (
     StoreUnavailableError,
     TailRow,
 )
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.storage.disk import StorageError
+
+log = get_logger(__name__)
 
 FLUSH_TIMEOUT_S: Final = 2.0
 """The longest a flush runs at the server, and by a second more here: a take-over waits for one that hangs."""
@@ -44,6 +47,13 @@ _IS_COMMITTED: Final = """
 SELECT EXISTS (SELECT FROM tail WHERE topic_id = $1 AND partition = $2 AND base_offset = $3
                AND node_id = $4 AND fence = $5 AND sequence = $6)
 """
+
+_IS_KEPT: Final = """
+SELECT EXISTS (SELECT FROM tail WHERE topic_id = $1 AND partition = $2 AND base_offset = $3
+               AND node_id = $4 AND fence = $5 AND sequence = $6)
+    OR NOT EXISTS (SELECT FROM partitions WHERE topic_id = $1 AND partition = $2 AND leader = $4 AND sealed_end <= $3)
+"""
+"""Whether a committed row is still there, or was sealed, or is of a partition that the node leads no longer."""
 
 _READ: Final = """
 SELECT wanted.topic_id, wanted.partition, one.*
@@ -69,6 +79,10 @@ class PostgresTail:
         self._application_name = application_name
         self._committing: Connection | None = None
         self._committing_as = ""
+        self._last: tuple[UUID, int, int, FlushId] | None = (
+            None  # topic, partition, offset of the last flush's first row
+        )
+        self._continues = False  # whether the connection's server was seen to have the last flush
 
     async def close(self) -> None:
         """Close the commit connection."""
@@ -88,6 +102,8 @@ class PostgresTail:
             topic_ids.append(uuid)
         with self._answering():
             connection = await self._connection()
+            if not await self._has_last(connection, flush):
+                return False
             try:
                 done = await connection.execute(
                     _COMMIT,
@@ -114,7 +130,30 @@ class PostgresTail:
         inserted = int(done.rpartition(" ")[2])
         if inserted not in (0, len(rows)):
             raise StoreUnavailableError(f"a flush of {len(rows)} rows has inserted {inserted}")
+        if inserted:
+            self._last = topic_ids[0], rows[0].key.partition, rows[0].base_offset, flush
+            self._continues = True
         return inserted > 0
+
+    async def _has_last(self, connection: Connection, flush: FlushId) -> bool:
+        """Whether a server that was connected to anew has the flush before this one.
+
+        It has not if it was restored to an earlier moment, or if a standby took over that lacked commits: a flush at
+        offsets beyond the end that it knows would leave a hole.
+        """
+        if self._continues or self._last is None or self._last[3].fence != flush.fence:
+            return True
+        *row, last = self._last
+        self._continues = await connection.fetchval(_IS_KEPT, *row, *last, timeout=FLUSH_TIMEOUT_S + 1)
+        if not self._continues:
+            log.error(
+                "database_went_back",
+                at=self._address.shown,
+                reason="it lacks the last flush of this broker, which it had committed",
+                remedy="if it was restored, stop all brokers and run `fencepost cluster restored`; after a fail-over, "
+                "see that its standby is synchronous",
+            )
+        return self._continues
 
     async def is_committed(self, flush: FlushId, rows: Sequence[TailRow]) -> bool:
         first = rows[0]
@@ -181,6 +220,7 @@ class PostgresTail:
 
     def _drop(self) -> None:
         connection, self._committing = self._committing, None
+        self._continues = False
         if connection is not None:
             connection.terminate()
 

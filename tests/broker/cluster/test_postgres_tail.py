@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -21,6 +21,7 @@ from fencepost.broker.cluster.tail_store import (
     StoreUnavailableError,
     TailRow,
 )
+from tests.support.captured_events import capture_logs
 
 KEY = PartitionKey(bytes(range(16)), 3)
 OTHER = PartitionKey(bytes(16), 0)
@@ -78,6 +79,68 @@ async def test_a_flush_under_a_fence_that_has_risen_is_refused_whole(tail: Postg
     assert not await tail.commit(flush(2), [row(1), row(0, key=OTHER)])
     assert not await tail.commit(FlushId(7, 1, 1), [row(1)]), "a node without a fence"
     assert await read(tail, KEY, OTHER) == [row(0)]
+
+
+async def end_session(database: Connection) -> None:
+    assert await database.fetchval(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1", COMMITTING
+    )
+
+
+async def commit_again(store: PostgresTail, identity: FlushId, rows: list[TailRow]) -> bool:
+    """Commit after the session was ended: the first attempt may notice that, and then connects again."""
+    try:
+        return await store.commit(identity, rows)
+    except StoreUnavailableError:
+        return await store.commit(identity, rows)
+
+
+@pytest.fixture
+async def led(database: Connection) -> Connection:
+    """Node 1 leads the partition."""
+    await database.execute(
+        "INSERT INTO nodes VALUES (1, gen_random_uuid(), 'alive', '{}', NULL, clock_timestamp(), clock_timestamp())"
+    )
+    await database.execute(
+        "INSERT INTO partitions (topic_id, partition, leader, leader_epoch) VALUES ($1, $2, 1, 0)",
+        UUID(bytes=KEY.topic_id),
+        KEY.partition,
+    )
+    return database
+
+
+async def test_a_database_that_went_back_in_time_gets_no_flush_that_would_leave_a_hole(
+    tail: PostgresTail, led: Connection
+) -> None:
+    assert await tail.commit(flush(1), [row(0)])
+    assert await tail.commit(flush(2), [row(1)])
+    await end_session(led)
+    await led.execute("DELETE FROM tail WHERE base_offset = 1")  # as if restored to the moment after the first
+    with capture_logs() as lines:
+        assert not await commit_again(tail, flush(3), [row(2)])
+    assert [line["event"] for line in lines] == ["database_went_back"]
+    assert await read(tail) == [row(0)]
+    # The next incarnation begins from what is there.
+    await led.execute("UPDATE fences SET fence = 2 WHERE node_id = 1")
+    assert await tail.commit(FlushId(1, 2, 1), [row(1)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param("SELECT", id="it is there"),
+        pytest.param("UPDATE partitions SET sealed_end = 2", id="it was sealed"),
+        pytest.param("UPDATE partitions SET leader = NULL", id="another node leads the partition"),
+        pytest.param("DELETE FROM partitions", id="the topic was deleted"),
+    ],
+)
+async def test_a_lost_session_alone_refuses_no_flush(tail: PostgresTail, led: Connection, change: str) -> None:
+    assert await tail.commit(flush(1), [row(1)])
+    await end_session(led)
+    await led.execute(change)
+    if change != "SELECT":
+        await led.execute("DELETE FROM tail")
+    assert await commit_again(tail, flush(2), [row(2)])
 
 
 async def test_a_flush_that_is_repeated_is_committed_once(tail: PostgresTail) -> None:
