@@ -47,7 +47,7 @@ LONGEST_STOP_S: Final = 60.0
 SHORT_LIFE_S: Final = 5.0
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
-"""Before a process is started again that lived shortly; one that lived longer is started again at once."""
+"""Before a process is started again: the others take over meanwhile, which a start beside them would slow down."""
 EXIT_NOT_STARTED: Final = 1
 
 
@@ -325,7 +325,8 @@ class Processes:
             log.error("process_ended", node=process.settings.node_id, exit_code=exit_code, remedy="it is started again")
             if loop.time() - started_s >= SHORT_LIFE_S:
                 pause_s = FIRST_PAUSE_S
-                continue
+                if len(self.all) == 1:
+                    continue  # nobody takes over meanwhile
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

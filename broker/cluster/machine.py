@@ -77,6 +77,7 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
         renew_interval_s=settings.fencepost_cluster_lease_renewal_ms / 1000,
         make_engine=lambda member: MachineEngine(settings, member, store, objects),
     )
+    member.placement.settling_s = settings.fencepost_node_settling_ms / 1000
     return settings, {"store": store, "membership": member, "local_disk": ScratchDisk}
 
 
