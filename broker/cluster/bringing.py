@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Generator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fencepost.broker.cluster.kept_logs import KeptLog, KeptLogs
 from fencepost.broker.cluster.objects.names import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX
@@ -34,6 +34,15 @@ SCRATCH_BYTES: Final = 10 * 1024**3
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 REPORT_INTERVAL_S: Final = 10.0
+FAILED_REST_S: Final = 5.0
+"""How long a segment that cannot be brought is not tried again: readers come many times a second."""
+
+
+class _Failure(NamedTuple):
+    """Why a segment could not be brought, and until when it is not tried again."""
+
+    error: StorageError
+    until_s: float
 
 
 class Bringing:
@@ -61,6 +70,7 @@ class Bringing:
         self._table = table
         self._coming: dict[SealedSegment, asyncio.Task[None]] = {}
         self._unread_passes: dict[Segment, int] = {}
+        self._failures: dict[SealedSegment, _Failure] = {}
 
     async def close(self) -> None:
         """Give up what is on its way."""
@@ -72,6 +82,11 @@ class Bringing:
     # Bringing
 
     def bring(self, topic_partition: TopicPartition, sealed: SealedSegment) -> Awaitable[None]:
+        failure = self._failures.get(sealed)
+        if failure is not None:
+            if asyncio.get_running_loop().time() < failure.until_s:
+                raise failure.error
+            del self._failures[sealed]
         task = self._coming.get(sealed)
         if task is None:
             task = BRINGING.start(
@@ -102,6 +117,7 @@ class Bringing:
                     log.error(  # noqa: TRY400  # the reason says it all
                         "segment_not_brought", topic=name.topic, partition=name.partition, reason=str(error)
                     )
+                    self._failures[sealed] = _Failure(error, loop.time() + FAILED_REST_S)
                 raise
             else:
                 break

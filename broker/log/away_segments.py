@@ -19,7 +19,8 @@ from fencepost.broker.log.segment_batches import SegmentBatches, SegmentRead
 from fencepost.broker.log.segment_files import SegmentFiles
 from fencepost.broker.log.segment_indexes import SegmentIndexes
 from fencepost.broker.log.time_index import TimeIndex
-from fencepost.broker.storage.disk import LogFile
+from fencepost.broker.storage.disk import LogFile, StorageError
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -52,7 +53,8 @@ class SealedStore(Protocol):
         """Bring the files of a segment of an open log, and put it into the log in place of its stand-in.
 
         The work begins at once, also if nothing awaits it; that of several calls is done once. What it returns raises
-        StorageError if that failed, or if the log was closed meanwhile.
+        StorageError if that failed, or if the log was closed meanwhile. Raises StorageError itself where it has just
+        failed: then it is not tried again at once.
         """
         ...
 
@@ -69,8 +71,17 @@ class SegmentAwayError(Exception):
         self._segment = segment
 
     def bring(self) -> Awaitable[None]:
-        """Begin to bring the segment; it is there when what is returned ends. That raises StorageError."""
+        """Begin to bring the segment; it is there when what is returned ends. That raises StorageError, and this, too:
+        see `SealedStore.bring`."""
         return self._segment.bring()
+
+    def begin_bringing(self) -> ErrorCode:
+        """Begin to bring the segment, for a reader that does not wait. KAFKA_STORAGE_ERROR if that has just failed."""
+        try:
+            self._segment.bring()
+        except StorageError:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return NO_ERROR
 
 
 class AwaySegment(Segment):

@@ -570,11 +570,11 @@ class PartitionLog:
 
         Nothing to read is no error; `records` is then empty. With `minimum_one_batch` the first batch comes whole even
         if it alone is above `max_bytes`. With `is_lazy` large finds are not read before they are sent.
-        Refuses, as a value: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE where no batch begins, and what
-        lies elsewhere stays readable. With LOG_END a log that cannot be read raises StorageError instead: a
-        replay must not take a part for the whole. Where a segment is not on this node, nothing is found until it is
-        here, which watchers are notified of; with LOG_END SegmentAwayError is raised. Where the first batch is above
-        `max_bytes`, and left out, it is not said which transactions were aborted.
+        Refuses, as a value: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR, also where a segment cannot be brought here;
+        CORRUPT_MESSAGE where no batch begins, and what lies elsewhere stays readable. With LOG_END a log that cannot be
+        read raises StorageError instead: a replay must not take a part for the whole. Where a segment is not on this
+        node, nothing is found until it is here, which watchers are notified of; with LOG_END SegmentAwayError is
+        raised. Where the first batch is above `max_bytes`, and left out, aborted transactions are not named.
         Source: Kafka's UnifiedLog.read, LocalLog.collectAbortedTransactions and ReplicaManager.readFromLog.
         """
         bound = self.bound(isolation)
@@ -619,7 +619,7 @@ class PartitionLog:
                 if isolation is Isolation.LOG_END:
                     raise
                 result.records, result.slice = NO_RECORDS, None
-                away.bring()  # watchers are called when it is here
+                result.error = away.begin_bringing()  # watchers are called when it is here
             except StorageError as error:
                 self.give_up(error)
                 if isolation is Isolation.LOG_END:

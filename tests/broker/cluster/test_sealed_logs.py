@@ -340,6 +340,27 @@ async def test_a_missing_object_is_reported_by_the_check_and_by_a_take_over(
         await other.take_over()
 
 
+async def test_readers_of_a_segment_that_is_lost_get_an_error_and_all_others_go_on(
+    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.write(20)
+    await node.seal_all()
+    other = await cluster.start()
+    log = await other.take_over()
+    first = min(name for name in store.objects if name.endswith(".log"))
+    lost = store.objects.pop(first)
+    assert not log.read(0, 1000, isolation=Isolation.READ_UNCOMMITTED).error
+    await until(lambda: log.read(0, 1000, isolation=Isolation.READ_UNCOMMITTED).error)
+    assert log.read(0, 1000, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not log.is_offline
+    later = log.segments.sealed[1].base_offset
+    await until(lambda: log.read(later, 1000, isolation=Isolation.READ_UNCOMMITTED).records)
+    store.objects[first] = lost
+    monkeypatch.setattr(bringing, "FAILED_REST_S", 0)
+    other.sealed.bringing._failures.clear()
+    assert len(await content(log)) == 20
+
+
 # Unforeseen exceptions
 
 
