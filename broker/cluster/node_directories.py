@@ -14,7 +14,7 @@ from typing import Final
 
 from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import LeaseStore
-from fencepost.broker.cluster.leases import NodeId
+from fencepost.broker.cluster.leases import NodeId, PartitionLease
 from fencepost.broker.hosting.arrivals import Arrival, Found
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -67,15 +67,30 @@ def lease_lock(disk: Disk, data_directory: str, node_id: NodeId) -> Iterator[boo
             disk.unlock(path)
 
 
-def checkpointed(disk: Disk, directory: str) -> dict[TopicPartition, LeftOff]:
-    """How a node that has ended left its logs, by its checkpoints. What cannot be read is left out, and reported."""
+def checkpointed(
+    disk: Disk, directory: str, leases: Mapping[TopicPartition, PartitionLease]
+) -> dict[TopicPartition, LeftOff]:
+    """How a node that has ended left its logs, by its checkpoints. What cannot be read is left out, and reported.
+
+    leases: of all partitions. A checkpoint counts only for a directory of that topic that is there: it may be older
+            than the last move of the partition, or than its topic.
+    """
     recovery_points, log_starts = (
         _read_checkpoint(disk, f"{directory}/{name}") for name in (RECOVERY_POINT_FILE, LOG_START_FILE)
     )
     return {
         name: LeftOff(recovery_points.get(name, 0), log_starts.get(name, 0))
         for name in recovery_points.keys() | log_starts.keys()
+        if name in leases and _is_of(disk, f"{directory}/{name}", leases[name].topic_id)
     }
+
+
+def _is_of(disk: Disk, directory: str, topic_id: bytes) -> bool:
+    try:
+        return PartitionFiles(disk, directory).read_topic_id() == topic_id
+    except StorageError as error:
+        log.error("partition_metadata_not_read", path=directory, reason=str(error))  # noqa: TRY400  # says all
+        return False
 
 
 def _read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:

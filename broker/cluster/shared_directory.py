@@ -87,9 +87,10 @@ def _place(database: sqlite3.Connection, disk: Disk, path: str, nodes: Sequence[
                 "UPDATE partitions SET leader = ?, is_created = 1 WHERE topic_id = ? AND partition = ?",
                 (nodes[0], lease.topic_id, name.partition),
             )
-    for node_id in read_leases(database).table.nodes:
+    leases = read_leases(database).table
+    for node_id in leases.nodes:
         if node_id not in nodes:
-            left_off = checkpointed(disk, node_directory(path, node_id))
+            left_off = checkpointed(disk, node_directory(path, node_id), leases.partitions)
             store_event(database, node_id, NodeEvent.LOST, now_ms=now_ms, left_off=left_off)
     there = {str(os.path.basename(each)) for each in _partitions(disk, path)}
     for topic_id, name, count in database.execute("SELECT topic_id, name, partition_count FROM deletions").fetchall():

@@ -138,6 +138,10 @@ class HostedLogs:
         """
         topics = {name: topic for name, topic in wanted if self._logs.get(name) is None}
         epochs = {name: self._placement.leader_epoch(name) for name in topics}
+        try:
+            await self._forget_earlier(list(topics))
+        except StorageError as error:
+            return dict.fromkeys(topics, error)
         arrivals = await self._arrive(list(topics))
         errors = {name: arrival.error for name, arrival in arrivals.items() if arrival.error is not None}
         errors |= await self._logs.serve(
@@ -170,6 +174,12 @@ class HostedLogs:
         if created and self._arrivals is not None:
             await self._arrivals.created(created)
         return errors
+
+    async def _forget_earlier(self, names: Sequence[TopicPartition]) -> None:
+        """Forget what the checkpoints here say of partitions whose directories are elsewhere: it is what this node knew
+        when it led them last, perhaps of earlier topics with their names. Raises StorageError."""
+        if self._arrivals is not None:
+            await self._logs.remove_leftovers([name for name in names if not self._logs.has_directory(name)])
 
     async def _arrive(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
         if self._arrivals is not None:

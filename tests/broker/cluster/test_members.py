@@ -13,11 +13,16 @@ import pytest
 
 from fencepost.broker.cluster import lease_store, process_member
 from fencepost.broker.cluster.lease_store import LeaseStore
-from fencepost.broker.cluster.leases import NodeEvent
-from fencepost.broker.cluster.node_directories import lease_lock, node_directory
+from fencepost.broker.cluster.leases import NodeEvent, PartitionLease
+from fencepost.broker.cluster.node_directories import checkpointed, lease_lock, node_directory
 from fencepost.broker.cluster.process_member import KEEPING
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.checkpoints import encode_offsets
+from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.log_directory import RECOVERY_POINT_FILE
+from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.storage.disk import StorageError
@@ -225,3 +230,35 @@ async def test_a_lease_stays_locked_until_its_take_over_is_stored_also_if_the_no
         assert is_free
     await members.members[2].placement.refresh()
     assert members.members[2].placement.known.table.led_by(1) == []
+
+
+async def test_what_a_node_knew_of_an_earlier_topic_is_not_applied_to_a_new_one_of_that_name(members: Members) -> None:
+    """A node was away while the topic was deleted and created anew, and its checkpoint is older."""
+    await orders_on_two(members)
+    await members.write(b"b")
+    led = [name for name in NAMES if members.leader_id(name) == 1]
+    await members.nodes[1].services.topics.delete_records(dict.fromkeys(led, 2))
+    await members.stop(1)
+    await members.all_served()
+    topics = members.nodes[2].services.topics
+    await topics.delete("orders")
+    await topics.create("orders", len(NAMES), {})
+    await members.write(b"c")
+    await members.start(1)
+    await members.members[2].placement._store.choose(dict.fromkeys(led, 1))
+    await until(lambda: {members.leader_id(name) for name in led} == {1})
+    logs = [log for name in led if (log := members.log(name)) is not None]
+    assert {(log.log_start_offset, log.log_end_offset, log.is_offline) for log in logs} == {(0, 1, False)}
+
+
+def test_a_checkpoint_counts_for_a_directory_of_that_topic_that_is_there(tmp_path: Path) -> None:
+    disk, directory = LocalDisk(), str(tmp_path)
+    here, of_another, elsewhere = NAMES[:3]
+    (tmp_path / RECOVERY_POINT_FILE).write_bytes(encode_offsets({here: 7, of_another: 8, elsewhere: 9}))
+    (tmp_path / LOG_START_FILE).write_bytes(encode_offsets({here: 3, of_another: 4, elsewhere: 5}))
+    for name, topic_id in ((here, b"n" * 16), (of_another, b"o" * 16)):
+        (tmp_path / str(name)).mkdir()
+        PartitionFiles(disk, f"{directory}/{name}").write_topic_id(topic_id).close()
+    leases = {name: PartitionLease(b"n" * 16, 1) for name in NAMES}
+    assert checkpointed(disk, directory, leases) == {here: LeftOff(7, 3)}
+    assert checkpointed(disk, directory, {}) == {}
