@@ -259,7 +259,10 @@ class ProcessOfNode:
             log.info("process_ready", node=self.settings.node_id, pid=self.process_id)
 
     def send(self, number: int) -> None:
-        """Send a signal to the process, if it runs."""
+        """Send a signal to the process, if it runs. One that still imports has opened nothing, and does not handle
+        signals yet: it is ended by any but SIGHUP, which it does not need."""
+        if not self._has_beaten:
+            number = 0 if number == signal.SIGHUP else signal.SIGKILL
         if self.process_id is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process_id, number)

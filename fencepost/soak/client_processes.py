@@ -29,6 +29,7 @@ class Crew:
     """The client processes of all slots. The caller must call `look` regularly: nothing happens in between."""
 
     def __init__(self, surroundings: Surroundings) -> None:
+        self.plan = surroundings.plan
         self.posts = {slot: Post(slot) for slot in surroundings.plan.slots()}
         self.ends: Counter[str] = Counter()  # ends of sessions without a signal, by reason
         self.failures: list[str] = []  # unexpected ends

@@ -100,7 +100,13 @@ class Nemesis:
     def _faults_of_broker(self) -> dict[Callable[[], FaultSchedule], int]:
         if self._broker.process_count == 1:
             return {self._kill_broker: 5, self._restart_broker: 2, self._freeze_broker: 3, self._fill_disk: 2}
-        of_processes = ProcessFaults(self._broker, self._chance, note=self._note, findings=self.findings)
+        of_processes = ProcessFaults(
+            self._broker,
+            self._chance,
+            partitions=self._crew.plan.all_partitions(),
+            note=self._note,
+            findings=self.findings,
+        )
         return {self._kill_broker: 1, self._restart_broker: 1, self._freeze_broker: 1, **of_processes.all()}
 
     def _kill_broker(self) -> FaultSchedule:

@@ -25,12 +25,14 @@ DAWDLING_S = 1.5
 VERIFIER_REREAD_LIMIT = 500  # offsets before the end from which a new verifier begins, at most
 RETRY_TIMEOUT_S = 45.0  # the time-out of a call that can only be repeated; its session ends with it
 
+INTERNAL_TOPICS = {"__transaction_state": 5, "__consumer_offsets": 5}  # with their partitions
+
 # Settings that make the broker often roll, clean and abort timed-out transactions.
 BROKER_SETTINGS = {
     "log.segment.bytes": str(2 * 1024 * 1024),
-    "transaction.state.log.num.partitions": "5",
+    "transaction.state.log.num.partitions": str(INTERNAL_TOPICS["__transaction_state"]),
     "transaction.state.log.segment.bytes": str(1024 * 1024),
-    "offsets.topic.num.partitions": "5",
+    "offsets.topic.num.partitions": str(INTERNAL_TOPICS["__consumer_offsets"]),
     "offsets.topic.segment.bytes": str(1024 * 1024),
     "log.cleaner.backoff.ms": "5000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
@@ -112,6 +114,11 @@ class Plan:
 
     def partitions(self) -> list[Partition]:
         return [Partition(topic, number) for topic, count in self.topics().items() for number in range(count)]
+
+    def all_partitions(self) -> list[Partition]:
+        """The partitions of all topics, those of the coordinators included."""
+        internal = [Partition(topic, number) for topic, count in INTERNAL_TOPICS.items() for number in range(count)]
+        return [*self.partitions(), *internal]
 
 
 def inputs_topic(kind: str) -> str:

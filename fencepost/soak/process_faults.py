@@ -1,5 +1,5 @@
 """Faults of single processes of a broker of several: killed, frozen for shorter and longer than it may hang, starved of
-disk, and stopped, while the others serve.
+disk, stopped and drained, while the others serve; and partitions that an operator moves between them.
 
 One process has at most one fault at a time; several processes may have one each, and the whole broker may be killed
 meanwhile.
@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 from fencepost.soak.broker import Broker
+from fencepost.soak.plan import Partition
 
 HANG_LIMIT_S = 10.0
 """After this silence a broker's process is killed and started again."""
 FROZEN_SHORTLY_S = (0.2, 6.0)
 """Well below HANG_LIMIT_S: on a busy machine a process is silent for longer than it is frozen."""
 REPLACED_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 30.0
+RESUMED_TIMEOUT_S = 120.0
+COMMAND_PAUSE_S = 0.5
 DISK_FULL_S = (0.5, 4.0)
 LOOK_S = 0.05
 
@@ -26,13 +32,20 @@ LOOK_S = 0.05
 class ProcessFaults:
     """Each method is one fault, which yields the seconds until it goes on.
 
-    note: counts and tells a fault. findings: gets failures of the broker.
+    partitions: that may move. note: counts and tells a fault. findings: gets failures of the broker.
     """
 
     def __init__(
-        self, broker: Broker, chance: random.Random, *, note: Callable[[str, str], None], findings: list[str]
+        self,
+        broker: Broker,
+        chance: random.Random,
+        *,
+        partitions: Sequence[Partition],
+        note: Callable[[str, str], None],
+        findings: list[str],
     ) -> None:
         self._broker = broker
+        self._partitions = partitions
         self._chance = chance
         self._note = note
         self._findings = findings
@@ -40,7 +53,15 @@ class ProcessFaults:
 
     def all(self) -> dict[Callable[[], Iterator[float]], int]:
         """The faults, with their relative frequency."""
-        return {self.kill: 8, self.freeze: 5, self.hang: 2, self.stop: 3, self.fill_disk: 2}
+        return {
+            self.kill: 8,
+            self.freeze: 5,
+            self.hang: 2,
+            self.stop: 3,
+            self.fill_disk: 2,
+            self.move: 5,
+            self.drain: 2,
+        }
 
     def kill(self) -> Iterator[float]:
         """Kill -9; the parent starts another process at once, and others may take over before it is there."""
@@ -89,6 +110,44 @@ class ProcessFaults:
             self._note("process_kills", f"node {node_id}: kill -9 after its disk was full")
             self._broker.signal_process(process_id, signal.SIGKILL)
             yield from self._until_replaced(node_id, process_id, "kill -9")
+
+    def move(self) -> Iterator[float]:
+        """An operator has another node lead a partition, or leaves that to the cluster again. It may be refused."""
+        partition = self._chance.choice(self._partitions)
+        target = self._chance.choice(["any", *map(str, self._broker.node_ids)])
+        self._note("moves", f"{partition.topic}-{partition.number}: move to {target}")
+        yield from self._cluster_command("move", partition.topic, str(partition.number), "--to", target)
+
+    def drain(self) -> Iterator[float]:
+        """A node hands over all that it leads, for a while."""
+        for node_id, _ in self._pick():
+            self._note("drains", f"node {node_id}: drain")
+            yield from self._cluster_command("drain", str(node_id))
+            yield self._chance.uniform(0.5, 6.0)
+            deadline_s = time.monotonic() + RESUMED_TIMEOUT_S
+            while not (yield from self._cluster_command("drain", str(node_id), "--resume")):
+                if time.monotonic() > deadline_s:
+                    self._findings.append(f"node {node_id} could not be resumed within {RESUMED_TIMEOUT_S:.0f} s")
+                    return
+                yield COMMAND_PAUSE_S
+
+    def _cluster_command(self, *arguments: str) -> Generator[float, None, bool]:
+        """Run `fencepost cluster …`; returns whether it succeeds. What it talks to may be killed meanwhile."""
+        deadline_s = time.monotonic() + COMMAND_TIMEOUT_S
+        running = subprocess.Popen(
+            [*(sys.executable, "-m", "fencepost", "cluster", *arguments), "-b", self._broker.bootstrap_servers],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the soak, which ends it
+        )
+        try:
+            while running.poll() is None and time.monotonic() < deadline_s:
+                yield LOOK_S
+        finally:
+            running.kill()
+            running.wait()
+        return running.returncode == 0
 
     def _pick(self) -> Iterator[tuple[int, int]]:
         """One node that serves and has no fault, with its process, for as long as the caller has it; or none."""

@@ -23,6 +23,8 @@ PROCESS_FAULT_TITLES = {
     "process_restarts": "one process: SIGTERM",
     "process_freezes": "one process: SIGSTOP, shorter than it may hang",
     "process_hangs": "one process: SIGSTOP, until its parent kills it",
+    "drains": "one process: drained and resumed",
+    "moves": "partitions moved by an operator",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,3 +198,17 @@ def test_the_number_of_processes_is_a_setting_like_others(tmp_path: Path) -> Non
     with broker:
         create(broker.bootstrap, "orders")
         assert set(leaders(broker.bootstrap)) == {1, 2}
+
+
+def test_a_broker_that_is_stopped_while_its_processes_import_ends_without_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fencepost", "serve", "--processes", "2", "--listener", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path / "data")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as broker:
+        assert broker.stdout is not None
+        lines = [broker.stdout.readline() for _ in range(2)]
+        broker.terminate()
+        output = "".join([*lines, *broker.stdout])
+    assert output.count("process_started") == 2, output
+    assert "Traceback" not in output
+    assert broker.returncode == 0, output
