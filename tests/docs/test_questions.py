@@ -15,6 +15,8 @@ QUESTIONS = {
     "How do I connect from my language?": ("docs/clients/java.md", "bootstrap.servers"),
     "Where do I see lag?": ("docs/faq.md", "fencepost groups describe GROUP"),
     "How do I back up, while it runs?": ("docs/backup.md", "kill -STOP"),
+    "What if a whole machine is lost?": ("docs/cluster.md", "loses nothing that was acknowledged"),
+    "How do I restore a cluster?": ("docs/cluster.md", "needed after every restore of PostgreSQL"),
     "What if the disk is full?": ("docs/operations.md", "Free space on a full disk"),
     "Why does my consumer get nothing?": ("docs/troubleshooting.md", "last stable offset below the high watermark"),
     "How do I end a stuck transaction?": ("docs/troubleshooting.md", "fencepost transactions abort ID"),
