@@ -29,7 +29,8 @@ arguments = st.lists(
 
 def options_of_click(given: list[str]) -> ServeOptions:
     parameters = serve.make_context("serve", given, **fencepost.context_settings).params
-    assert parameters.pop("processes") is None  # only click reads it
+    for only_click_reads in ("processes", "cluster", "objects"):
+        assert parameters.pop(only_click_reads, None) is None
     return ServeOptions(**parameters)
 
 
