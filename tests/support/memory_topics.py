@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from unittest.mock import patch
 
+from fencepost.broker.config import Settings
 from fencepost.broker.hosting.placement import NodeAddress, Placement, SingleNodePlacement
+from fencepost.broker.hosting.topic_rules import refused_factor
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_types import AppendResult, Isolation, LogRead, MarkerObserver
 from fencepost.broker.log.partition_log import PartitionLog
@@ -196,6 +198,9 @@ class MemoryTopics:
         for hook in self.on_created:
             hook(topic)
         return topic
+
+    def refused_factor(self, factor: int) -> str | None:
+        return refused_factor(factor, 1, Settings())
 
     def remove(self, name: str) -> None:
         topic = self.metadata.get(name)
