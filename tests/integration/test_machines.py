@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, until, write
 from tests.support.machines import Machines
@@ -107,6 +107,55 @@ def test_all_records_are_there_after_all_machines_were_killed(machines: Machines
         "a": list(range(PARTITIONS)),
         "b": list(range(PARTITIONS)),
     }
+
+
+def test_large_batches_are_there_after_two_of_three_machines_were_killed(
+    machines: Machines, objects: ObjectServer
+) -> None:
+    """Flushes of this size go as objects, of which the rows name parts."""
+    producer = Producer(
+        {"bootstrap.servers": machines.bootstrap, "linger.ms": 50, "batch.size": 900_000, "compression.type": "none"}
+    )
+    acknowledged: list[Message] = []
+    for number in range(60):
+        value = f"{number}-".encode() + b"x" * 200_000
+        producer.produce("orders", value, partition=number % 6, on_delivery=lambda _, one: acknowledged.append(one))
+    assert producer.flush(60) == 0
+    assert [one.error() for one in acknowledged if one.error()] == []
+    assert any("/tail/" in path for method, path in objects.requests if method == "PUT")
+    for node_id in (1, 2):
+        machines[node_id].kill()
+    until(lambda: set(leaders(machines[3].bootstrap)) == {3})
+    found = {value.partition("-")[0] for value in read(machines[3].bootstrap)}
+    assert found == {str(number) for number in range(60)}
+
+
+@pytest.mark.long
+def test_the_next_acknowledgement_comes_soon_after_each_of_twenty_kills(machines: Machines) -> None:
+    transactions = Transactions(machines.bootstrap, 4)
+    gaps_s = []
+    try:
+        for turn in range(20):
+            node_id = turn % 3 + 1
+            commit_some(transactions)
+            machines[node_id].kill()
+            acknowledged_s = time.monotonic()
+            producer = Producer({"bootstrap.servers": other_bootstrap(machines, node_id), "acks": "all"})
+            for partition in range(PARTITIONS):  # of all leaders, the lost one's among them
+                producer.produce("orders", f"after-{turn}", partition=partition)
+            assert producer.flush(60) == 0
+            gaps_s.append(time.monotonic() - acknowledged_s)
+            machines[node_id].start()
+            until(lambda: node_id in leaders(machines.bootstrap), timeout_s=60)  # noqa: B023  # called at once
+    except AssertionError:
+        raise AssertionError(machines.output) from None
+    finally:
+        transactions.stop()
+    found = read(machines.bootstrap)
+    transactions.check(found)
+    assert all(sorted(found[f"after-{turn}"]) == list(range(PARTITIONS)) for turn in range(20))
+    # A lease of 3 s, a second until another node looks, and what clients take to find the new leaders.
+    assert max(gaps_s) < 15, gaps_s
 
 
 def test_a_group_goes_on_from_its_committed_offsets_on_another_machine(machines: Machines) -> None:
