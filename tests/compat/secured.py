@@ -173,7 +173,8 @@ class Security:
         from confluent_kafka.admin import NewTopic
 
         self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(TIMEOUT_S)
-        self._until(lambda: name in self._admin.list_topics(timeout=TIMEOUT_S).topics)
+        for admin in self._admins:
+            self._until(lambda: name in admin.list_topics(timeout=TIMEOUT_S).topics)  # noqa: B023  # called at once
         return "done"
 
     def _change_right(self, is_added: bool, principal: str, operation: str, kind: str, name: str) -> str:
@@ -211,7 +212,7 @@ class Security:
         if self.is_kafka or self.nodes > 1:
             stored = AclBindingFilter(*rule)
             for admin in self._admins:
-                self._until(lambda: bool(admin.describe_acls(stored).result(TIMEOUT_S)) == is_added)  # noqa: B023
+                self._until(lambda: bool(admin.describe_acls(stored).result(TIMEOUT_S)) == is_added)  # noqa: B023  # called at once
         return "done"
 
     def _until(self, holds: Callable[[], bool]) -> None:
