@@ -161,12 +161,12 @@ class Bringing:
 
     # Sending away
 
-    def make_room(self) -> None:
+    async def make_room(self) -> None:
         """Send segments away until the others fit into the scratch. Called regularly: what was not read since the last
         call counts as unread."""
-        for kept in self._kept:
-            kept.forget_departed()  # retention and the cleaner do not wait
-        here = [(kept, one) for kept in self._kept for one in kept.stored if not isinstance(one, AwaySegment)]
+        here = [
+            (kept, one) async for kept in self._kept.each() for one in kept.stored if not isinstance(one, AwaySegment)
+        ]
         unread = self._unread_passes
         self._unread_passes = {
             segment: 0 if segment.indexes.are_in_memory else unread.get(segment, 0) + 1 for _, segment in here
@@ -181,7 +181,10 @@ class Bringing:
             if excess_bytes <= 0:
                 break
             excess_bytes -= segment.size_bytes
-            self._send_away(kept, segment)
+            await asyncio.sleep(0)  # deleting large files takes its time
+            kept.forget_departed()  # retention and the cleaner do not wait
+            if kept.is_led and segment in kept.stored:
+                self._send_away(kept, segment)
 
     def _send_away(self, kept: KeptLog, segment: Segment) -> None:
         partition_log = kept.log

@@ -5,7 +5,8 @@ A segment of a log is known by its object in memory: compaction puts another in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from fencepost.broker.cluster.seal_plan import RolledSegment, TailOfLog
@@ -18,6 +19,8 @@ from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.segment import Segment
 
+LOGS_PER_SLICE: Final = 200
+"""Looked at in one step of the event loop, which takes some 2 ms."""
 READ_TOGETHER_COUNT: Final = 500
 """Partitions whose rows are read with one statement."""
 
@@ -135,8 +138,13 @@ class KeptLogs:
         self._leader_epoch_of = leader_epoch_of
         self._kept: dict[TopicPartition, KeptLog] = {}
 
-    def __iter__(self) -> Iterator[KeptLog]:
-        return iter(self._kept.values())
+    async def each(self) -> AsyncIterator[KeptLog]:
+        """Iterate over the logs that are led, with a pause for other work after some of them."""
+        for count, (name, kept) in enumerate(list(self._kept.items()), 1):
+            if self._kept.get(name) is kept:
+                yield kept
+            if count % LOGS_PER_SLICE == 0:
+                await asyncio.sleep(0)
 
     def get(self, topic_partition: TopicPartition) -> KeptLog | None:
         """The log of a partition, if it is still led as it was when its rows were read."""
@@ -156,11 +164,11 @@ class KeptLogs:
     async def refresh(self) -> None:
         """Forget logs that are not led any more, and read the rows of those that are new. Raises
         StoreUnavailableError."""
-        for name, kept in list(self._kept.items()):
+        async for kept in self.each():
             if self._is_current(kept):
                 kept.forget_departed()
             else:
-                del self._kept[name]
+                del self._kept[kept.log.topic_partition]
         unknown = [one for one in self._logs.logs() if one.topic_partition not in self._kept and not one.is_offline]
         for start in range(0, len(unknown), READ_TOGETHER_COUNT):
             await self._read(unknown[start : start + READ_TOGETHER_COUNT])

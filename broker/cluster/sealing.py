@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fencepost.broker.cluster.kept_logs import KeptLog, KeptLogs
@@ -57,7 +57,7 @@ class Sealing:
         *,
         limits: SealLimits = SealLimits(),  # noqa: B008  # it is immutable
         monotonic_s: Callable[[], float] = time.monotonic,
-        after_each_pass: Callable[[], None] | None = None,
+        after_each_pass: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.limits = limits
         self.sealed_count = 0
@@ -96,7 +96,7 @@ class Sealing:
         segments were sealed. Raises StoreUnavailableError."""
         await self._kept.refresh()
         now_ms = self._clock.now_ms()
-        plan = plan_seals([one.tail(now_ms) for one in self._kept], self.limits)
+        plan = plan_seals([one.tail(now_ms) async for one in self._kept.each()], self.limits)
         self.tail_bytes = plan.tail_bytes
         for name in plan.rolls:
             self._roll(name, now_ms)
@@ -104,14 +104,18 @@ class Sealing:
         sealed = await asyncio.gather(*(self._seal(name, base) for name, base in due))
         await self.store_log_starts()
         if self._after_each_pass is not None:
-            self._after_each_pass()
+            await self._after_each_pass()
         return sum(sealed)
 
     # Log starts
 
     async def store_log_starts(self) -> None:
         """Store the starts of logs that have moved. Raises StoreUnavailableError."""
-        starts = {one.key: (one, start) for one in self._kept if (start := self._kept.log_start(one)) is not None}
+        starts = {
+            one.key: (one, start) async for one in self._kept.each() if (start := self._kept.log_start(one)) is not None
+        }
+        if not starts:
+            return
         done = await self._table.raise_log_starts({key: start for key, (_, start) in starts.items()})
         for key, (kept, start) in starts.items():
             if key in done:

@@ -74,7 +74,7 @@ class Story:
 
     async def send_away(self) -> None:
         self.leader.sealed.bringing.scratch_bytes = 0
-        self.leader.sealed.bringing.make_room()
+        await self.leader.sealed.bringing.make_room()
         self.leader.sealed.bringing.scratch_bytes = 10**9
 
     async def read(self) -> None:
