@@ -33,13 +33,9 @@ FOUND = [
     (process_bugs.partitions_are_dealt_out_by_number, 37),
     (process_bugs.the_end_of_a_moved_log_counts_as_durable, 38),
     (process_bugs.a_node_leads_again_without_a_look_whether_its_move_is_stored, 32),
-    (process_bugs.a_log_moves_while_it_is_being_opened, 32),
     (process_bugs.a_directory_is_recorded_before_it_says_whose_it_is, 34),
-    (process_bugs.what_could_not_be_moved_is_not_led_again, 35),
     (process_bugs.nobody_hears_of_changed_documents, 36),
-    (process_bugs.a_partition_moves_to_a_node_that_is_gone, 37),
     (process_bugs.a_lost_log_counts_as_closed, 38),
-    (process_bugs.a_log_that_moves_takes_appends, 38),
 ]
 
 

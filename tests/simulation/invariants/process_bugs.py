@@ -13,11 +13,9 @@ from fencepost.broker.cluster.leases import LeaseTable, Move, NodeChange, NodeEv
 from fencepost.broker.cluster.node_directories import NodeDirectories
 from fencepost.broker.cluster.process_member import ProcessMember
 from fencepost.broker.hosting.arrivals import Arrival, Found
-from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.log.log_directory import LogDirectory
-from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.followed_documents import FollowedDocuments
 
 # Leases
@@ -111,33 +109,8 @@ def a_move_is_stored_before_the_log_is_closed() -> AbstractContextManager[Any]:
     return patch.object(handover, "hand_over", hand_over)
 
 
-def a_log_moves_while_it_is_being_opened() -> AbstractContextManager[Any]:
-    return patch.object(Topics, "serves", lambda self, topic_partition: True)
-
-
-def what_could_not_be_moved_is_not_led_again() -> AbstractContextManager[Any]:
-    def end_handing_over(self: LeasePlacement, names: Sequence[TopicPartition]) -> None:
-        self._handing_over.difference_update(names)
-
-    return patch.object(LeasePlacement, "end_handing_over", end_handing_over)
-
-
 def a_node_leads_again_without_a_look_whether_its_move_is_stored() -> AbstractContextManager[Any]:
     return patch.object(handover, "know_leaders", _nothing)
-
-
-def a_log_that_moves_takes_appends() -> AbstractContextManager[Any]:
-    return patch.object(PartitionLog, "begin_closing_to_move", lambda self: None)
-
-
-def a_partition_moves_to_a_node_that_is_gone() -> AbstractContextManager[Any]:
-    def decide_move(table: LeaseTable, move: Move) -> Placed | None:
-        lease = table.partitions.get(move.topic_partition)
-        if lease is None or (lease.leader, lease.epoch) != (move.source, move.epoch):
-            return None
-        return Placed(move.topic_partition, move.target, lease.epoch + 1)
-
-    return patch.object(lease_store, "decide_move", decide_move)
 
 
 def partitions_are_dealt_out_by_number() -> AbstractContextManager[Any]:

@@ -185,6 +185,8 @@ class FencedProducers(Invariant):
 def _actor(request: Any) -> tuple[str, int, int] | None:
     """The producer that requests a change: transactional id, producer id and epoch."""
     if isinstance(request, AddPartitionsToTxnRequest):
+        if request.transactions:
+            return None  # a broker asks for many; what it writes then is looked at where it is written
         return (
             request.v3_and_below_transactional_id,
             request.v3_and_below_producer_id,
