@@ -64,6 +64,9 @@ class ClosingTopics:
         self._placement = placement
         self.closed: list[TopicPartition] = []
 
+    def serves(self, name: TopicPartition) -> bool:
+        return self._placement.is_local(name)
+
     async def hand_over(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeftOff]:
         assert not any(self._placement.is_local(name) for name in names)
         self.closed += names
