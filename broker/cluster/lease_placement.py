@@ -66,13 +66,14 @@ class LeasePlacement:
         self._handing_over: set[TopicPartition] = set()
         self._is_resigned = False
         self._refreshing = asyncio.Lock()
+        self._follower = self.refresh
 
     def follow(self) -> None:
         """From now on, refresh when the store reports a change."""
-        self._store.on_placement_changed.append(self.refresh)
+        self._store.on_placement_changed.append(self._follower)
 
     def stop_following(self) -> None:
-        self._store.on_placement_changed.remove(self.refresh)
+        self._store.on_placement_changed.remove(self._follower)
 
     # Placement
 
