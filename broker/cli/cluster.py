@@ -150,7 +150,7 @@ def drain(bootstrap: str, node_id: int, resume: bool, waits: bool, timeout_s: fl
     click.echo(cluster_leaders.drain(bootstrap, node_id, is_over=resume, wait_s=wait_s))
 
 
-@cluster.command(hidden=True)
+@cluster.command()
 @cluster_storage.stores_options
 @json_option
 def check(cluster_url: str, objects_url: str, as_json: bool) -> None:
@@ -162,7 +162,7 @@ def check(cluster_url: str, objects_url: str, as_json: bool) -> None:
     cluster_storage.check(cluster_url, objects_url, as_json=as_json)
 
 
-@cluster.command(hidden=True)
+@cluster.command()
 @cluster_storage.stores_options
 @json_option
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
@@ -201,7 +201,7 @@ async def _disks(cluster: Cluster) -> list[dict[str, Any]]:
     return rows
 
 
-@cluster.command("try", hidden=True)
+@cluster.command("try")
 @click.option(
     "--nodes", type=click.IntRange(1, 20), metavar="N", default=3, show_default=True, help="How many brokers."
 )
@@ -241,7 +241,7 @@ def try_cluster(nodes: int, directory: str, port: int, assignments: tuple[str, .
         raise click.ClickException(str(error)) from None
 
 
-@cluster.command(hidden=True)
+@cluster.command()
 @cluster_storage.cluster_option
 @json_option
 def restored(cluster_url: str, as_json: bool) -> None:

@@ -36,8 +36,8 @@ LOADED = ("listeners", "data_dir", "properties_path", "assignments", "log_format
 @click.option(
     "--processes", type=click.IntRange(1), metavar="N", help="Share the work among N processes, see docs/processes.md."
 )
-@click.option("--cluster", metavar="URL", hidden=True, help="PostgreSQL of a cluster (fencepost.cluster.url).")
-@click.option("--objects", metavar="URL", hidden=True, help="Object store of a cluster (fencepost.cluster.objects).")
+@click.option("--cluster", metavar="URL", help="PostgreSQL of a cluster of machines, see docs/cluster.md.")
+@click.option("--objects", metavar="URL", help="Object store of a cluster of machines.")
 def serve(**options: Any) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 

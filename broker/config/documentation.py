@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from fencepost.broker.config.cluster_settings import ClusterSettings
 from fencepost.broker.config.dynamic import DYNAMIC_NAMES
 from fencepost.broker.config.setting import Scope, Setting, declared_settings
 from fencepost.broker.config.settings import Settings
@@ -14,8 +13,6 @@ from fencepost.broker.config.topic_settings import TOPIC_SETTINGS
 
 PATH = "docs/configuration.md"
 
-_NOT_OFFERED = (ClusterSettings,)
-"""Sections of what is not whole yet."""
 
 _INTRODUCTION = """\
 <!-- Made of broker/config/table.py by `python -m fencepost.broker.config.documentation`; a test keeps it current. -->
@@ -62,8 +59,6 @@ def configuration_page() -> str:
 def _page() -> Iterator[str]:
     yield _INTRODUCTION
     for section in SECTIONS:
-        if section in _NOT_OFFERED:
-            continue
         yield f"## {(section.__doc__ or '').strip()}\n"
         yield "| Setting | Default | Values | Meaning |"
         yield "|---|---|---|---|"
