@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fencepost.broker.config import Settings, readable_configs
 from fencepost.broker.hosting.arrivals import Arrival, Arrivals, Found
@@ -85,11 +85,11 @@ class HostedLogs:
 
     # Creating and opening
 
-    async def host(self, topic: TopicMetadata) -> None:
+    async def host(self, topic: TopicMetadata) -> Collection[TopicPartition]:
         """Serve a log for each partition of a topic that this node leads, except deferred ones.
 
         Other requests are served meanwhile. Raises StorageError where this node is alone; in a cluster a log that
-        cannot be served is reported.
+        cannot be served is reported, and its partition returned.
         """
         unopened = self._logs.unopened
         names = [
@@ -97,12 +97,14 @@ class HostedLogs:
             for name in topic.partitions()
             if name not in self.by_partition and name not in unopened and self._placement.is_local(name)
         ]
-        if names:
-            errors = await self.lead([(name, topic) for name in names])
-            if errors and self._arrivals is None:
-                raise next(iter(errors.values()))
-            for name, error in errors.items():  # the others are served
-                report_not_admitted(name, error)
+        if not names:
+            return ()
+        errors = await self.lead([(name, topic) for name in names])
+        if errors and self._arrivals is None:
+            raise next(iter(errors.values()))
+        for name, error in errors.items():  # the others are served
+            report_not_admitted(name, error)
+        return errors.keys()
 
     async def create_logs(self, topic: TopicMetadata) -> list[PartitionLog]:
         """Create a log for each partition of a new topic that this node leads; `serve_created` serves them.

@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import dataclasses
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -43,10 +43,13 @@ log = get_logger(__name__)
 
 REFRESH = Place("refresh of the metadata", Policy.RETRY)
 ADMISSION = Place("admission of a partition", Policy.RETRY)
+READMISSION = Place("admission of partitions that could not be served before", Policy.RETRY)
 CHANGE = Place("change of a topic", Policy.REPORT)
 
 ADMITTED_TOGETHER = 64
 """Partitions that are opened, and whose recovered records are synced, before any of them is served."""
+FIRST_READMISSION_PAUSE_S = 1.0
+LONGEST_READMISSION_PAUSE_S = 60.0
 DEFAULT_PARTITION_COUNT = -1
 """In place of a number of partitions: that of `num.partitions`."""
 
@@ -96,6 +99,8 @@ class Topics:
         self._arriving: set[TopicPartition] = set()
         self._to_admit: dict[TopicPartition, None] = {}  # of these, those that no round has begun with
         self._admission: asyncio.Task[None] | None = None
+        self._refused: dict[TopicPartition, None] = {}  # could not be served, and wait for another attempt
+        self._readmission: asyncio.Task[None] | None = None
         self._collisions: dict[str, str] = {}
         self._changing = asyncio.Lock()
         self._background_opening = BackgroundOpening(logs, self._hosted, self.metadata, self._changing)
@@ -127,7 +132,7 @@ class Topics:
             for topic in topics:
                 self._hosted.report_missing(topic)
                 self._collisions[collision_key(topic.name)] = topic.name
-                await self._hosted.host(topic)
+                self._admit_later(await self._hosted.host(topic))
             self._hosted.report_strays()
         self._background_opening.begin()
 
@@ -496,7 +501,7 @@ class Topics:
             known_count = 0 if previous is None else previous.partition_count
             if topic.partition_count > known_count:
                 await self._hosted.remove_leftovers(topic, known_count)
-            await self._hosted.host(topic)
+            self._admit_later(await self._hosted.host(topic))
             self._set_configs(topic)
             if previous is None:
                 for hook in self.on_created:
@@ -513,10 +518,7 @@ class Topics:
         partition_log = self._partition_logs.get(topic_partition)
         if partition_log is None:
             if is_local:
-                self._arriving.add(topic_partition)
-                self._to_admit[topic_partition] = None
-                if self._admission is None or self._admission.done():
-                    self._admission = self._keep(ADMISSION.start_retrying(self._admit_arriving))
+                self._begin_admission(topic_partition)
             else:
                 self._arriving.discard(topic_partition)
                 # Startup may have opened it and not served it yet: if it comes back, its files are different.
@@ -534,10 +536,35 @@ class Topics:
             self._hosted.release(topic_partition)
             log.info("partition_released", topic=topic_partition.topic, partition=topic_partition.partition)
 
+    def _begin_admission(self, topic_partition: TopicPartition) -> None:
+        self._arriving.add(topic_partition)
+        self._to_admit[topic_partition] = None
+        if self._admission is None or self._admission.done():
+            self._admission = self._keep(ADMISSION.start_retrying(self._admit_arriving))
+
+    def _admit_later(self, names: Iterable[TopicPartition]) -> None:
+        """Try again, after a pause, to lead partitions that cannot be served: a disk may be full only for a while."""
+        self._refused.update({name: None for name in names if name not in self._partition_logs})
+        self._arriving.update(self._refused)
+        if self._refused and (self._readmission is None or self._readmission.done()):
+            self._readmission = self._keep(READMISSION.start_retrying(self._readmit))
+
+    async def _readmit(self) -> None:
+        pause_s = FIRST_READMISSION_PAUSE_S
+        while self._refused:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_READMISSION_PAUSE_S)
+            for name in list(self._refused):
+                if name in self._arriving:  # else it has been served meanwhile, or has moved
+                    self._begin_admission(name)
+                del self._refused[name]
+            if self._admission is not None:
+                await asyncio.wait([self._admission])
+
     async def _admit_arriving(self) -> None:
         """Begin to lead the partitions that have come to this node since the last round, all together.
 
-        A partition whose files are unusable stays arriving.
+        A partition that cannot be served stays arriving, and is tried again later.
         """
         while self._to_admit:
             names, self._to_admit = self._to_admit, {}
@@ -547,6 +574,7 @@ class Topics:
             except StorageError as error:
                 for name in names:
                     report_not_admitted(name, error)
+                self._admit_later(names)
             except BaseException:
                 self._to_admit = {**names, **self._to_admit}
                 raise
@@ -573,6 +601,7 @@ class Topics:
 
     async def _lead(self, wanted: Sequence[tuple[TopicPartition, TopicMetadata]]) -> None:
         errors = await self._hosted.lead(wanted)
+        self._admit_later(errors)
         for name, topic in wanted:
             partition_log = self._partition_logs.get(name)
             if name in errors:

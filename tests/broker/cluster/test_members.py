@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import shutil
 import threading
 from pathlib import Path
@@ -16,6 +17,7 @@ from fencepost.broker.cluster.lease_store import LeaseStore
 from fencepost.broker.cluster.leases import NodeEvent, PartitionLease
 from fencepost.broker.cluster.node_directories import checkpointed, lease_lock, node_directory
 from fencepost.broker.cluster.process_member import KEEPING
+from fencepost.broker.hosting import topics
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import encode_offsets
@@ -48,6 +50,30 @@ async def test_what_a_node_leaves_another_takes_over_with_its_records(members: M
     await until(lambda: not members.members[2].placement.due_moves())
     await members.all_served()
     assert members.ends() == [2] * 8
+
+
+async def test_what_could_not_be_served_is_served_once_the_disk_lets_it(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "FIRST_READMISSION_PAUSE_S", 0.05)
+    await orders_on_two(members)
+    left = [name for name in NAMES if members.leader_id(name) == 1]
+    rename = LocalDisk.rename
+
+    def refused(disk: LocalDisk, source: str, target: str) -> None:
+        if "/node.1/orders-" in source:
+            raise StorageError(errno.ENOSPC, "no space left")
+        rename(disk, source, target)
+
+    with capture_logs() as lines:
+        with monkeypatch.context() as full:
+            full.setattr(LocalDisk, "rename", refused)
+            await members.stop(1)
+            await until(lambda: [line["event"] for line in lines].count("partition_admission_failed") > 2 * len(left))
+            assert [members.leader_id(name) for name in left] == [None] * len(left)
+        await members.all_served()
+    assert members.ends() == [1] * 8
+    await members.write(b"b")
 
 
 async def test_a_planned_move_leaves_nothing_to_recover(members: Members) -> None:

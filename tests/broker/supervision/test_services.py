@@ -244,6 +244,25 @@ async def test_waiters_of_a_sync_are_answered_although_its_end_fails(tmp_path: P
 # Topics and quotas
 
 
+@plants(topics.READMISSION)
+@unforeseen
+async def test_a_partition_that_could_not_be_served_is_led_after_a_failure(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "FIRST_READMISSION_PAUSE_S", 0.001)
+    broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
+    broker.topics._hosted.release(SECOND)
+    refused = raising(StorageError("the disk is full"), times=1, then=broker.topics._refresh)
+    monkeypatch.setattr(broker.topics, "_refresh", refused)
+    with logged(topics.READMISSION):
+        broker.topics._placement_changed(SECOND)
+        begin = broker.topics._begin_admission
+        monkeypatch.setattr(broker.topics, "_begin_admission", raising(error, times=1, then=begin))
+        await until(lambda: broker.topics.log(SECOND) is not None)
+    assert not broker.topics._arriving
+    await broker.stop()
+
+
 @plants(topics.CHANGE)
 @unforeseen
 async def test_a_topic_change_that_fails_is_refused_and_the_others_are_made(
