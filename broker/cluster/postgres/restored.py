@@ -6,6 +6,7 @@ a broker may hold a fence. What follows from the restored rows must not be taken
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -18,8 +19,12 @@ SKIPPED_EPOCHS: Final = 1_000_000
 """Of leaders: one each second for eleven days; 2,000 restores are possible."""
 SKIPPED_FENCES: Final = 1_000_000_000
 
+LONGEST_WAIT_S: Final = 61.0  # the longest lease there can be, and a second
+WAIT_S: Final = 0.2
+"""Between looks at leases that a restored moment still shows, until they are over."""
+
 _RUNNING: Final = """
-SELECT node_id, listeners FROM nodes WHERE state <> 'gone' AND lease_until > clock_timestamp() ORDER BY node_id
+SELECT node_id, lease_until FROM nodes WHERE state <> 'gone' AND lease_until > clock_timestamp() ORDER BY node_id
 """
 
 
@@ -39,14 +44,15 @@ async def after_restore(
 ) -> RestoredCluster:
     """Raise all fences and leader epochs, and write the documents that `values_after` makes of those that are there.
 
-    All nodes are gone afterwards: those that still run are refused, and start as new ones. It may be run again. Raises
-    StorageError; then nothing is changed.
+    All nodes are gone afterwards: those that still run are refused, and start as new ones. It may be run again. Leases
+    that nobody renews are waited for. Raises StorageError; then nothing is changed.
     """
     with translated(address):
         await require_durability(connection, address)
         if await connection.fetchval("SELECT to_regclass('cluster')") is None:
             raise StorageError(f"there are no tables of a cluster in PostgreSQL at {address.shown}; restore them first")
         await prepare(connection, address)
+        await _let_leases_end(connection)
         async with connection.transaction():
             await lock(connection, PLACING)
             running = await connection.fetch(_RUNNING)
@@ -77,3 +83,15 @@ async def after_restore(
                 "(SELECT count(*) FROM nodes) FROM cluster"
             )
             return RestoredCluster(*row)
+
+
+async def _let_leases_end(connection: Connection) -> None:
+    """Wait for leases that were held at the restored moment, seconds ago, unless a broker renews one."""
+    deadline_s = asyncio.get_running_loop().time() + LONGEST_WAIT_S
+    held = await connection.fetch(_RUNNING)
+    while held and asyncio.get_running_loop().time() < deadline_s:
+        await asyncio.sleep(WAIT_S)
+        before = {row["node_id"]: row["lease_until"] for row in held}
+        held = await connection.fetch(_RUNNING)
+        if any(row["lease_until"] != before.get(row["node_id"]) for row in held):
+            return  # it runs

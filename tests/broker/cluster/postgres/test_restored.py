@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
@@ -102,9 +103,28 @@ async def test_what_gone_nodes_led_is_led_by_the_first_that_starts(nodes: list[N
 async def test_it_is_refused_while_a_broker_runs_and_changes_nothing(nodes: list[Node], cluster_url: str) -> None:
     before = await nodes[0].leaders()
     await nodes[0].let_lease_end()
-    with pytest.raises(StorageError, match=r"brokers work on the tables .*: nodes 2\. Stop all brokers"):
-        await restore(cluster_url)
+
+    async def renew() -> None:
+        while True:
+            await nodes[1].store.renew(2)
+            await asyncio.sleep(0.1)
+
+    renewing = asyncio.create_task(renew())
+    try:
+        with pytest.raises(StorageError, match=r"brokers work on the tables .*: nodes 2\. Stop all brokers"):
+            await restore(cluster_url)
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
     assert await nodes[0].leaders() == before
+
+
+async def test_leases_of_the_restored_moment_that_nobody_renews_are_waited_for(
+    nodes: list[Node], cluster_url: str
+) -> None:
+    await nodes[0].execute("UPDATE nodes SET lease_until = clock_timestamp() + interval '1 second'")
+    await restore(cluster_url)
+    assert [await nodes[0].state(number) for number in (1, 2)] == [NodeState.GONE, NodeState.GONE]
 
 
 async def test_it_may_be_run_again(nodes: list[Node], cluster_url: str) -> None:
