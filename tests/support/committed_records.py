@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaConnectionError
+
+PATIENCE_S = 30.0
 
 
 def committed_records(bootstrap: str, topic: str) -> list[Any]:
@@ -14,7 +18,7 @@ def committed_records(bootstrap: str, topic: str) -> list[Any]:
     )
     try:
         place = TopicPartition(topic, 0)
-        if not consumer.partitions_for_topic(topic):
+        if not _partitions(consumer, topic):
             return []
         consumer.assign([place])
         consumer.seek_to_beginning(place)
@@ -26,3 +30,15 @@ def committed_records(bootstrap: str, topic: str) -> list[Any]:
         return found
     finally:
         consumer.close()
+
+
+def _partitions(consumer: KafkaConsumer, topic: str) -> Any:
+    """Ask again where the client has chosen a broker that is not there: it does not, for lists of topics."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return consumer.partitions_for_topic(topic)
+        except KafkaConnectionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
