@@ -106,8 +106,8 @@ async def _check_objects(location: ObjectLocation) -> None:
 
 
 def _known_endpoints(settings: Settings) -> Endpoints:
-    """What the listeners advertise, as far as that is known before they are bound: by it, a broker that starts again
-    gets the id that it had. None where a port is taken by chance."""
+    """Return the addresses that the listeners advertise; none where the system chooses a port, which is known only
+    when it is bound. The store gives a broker that starts again the node id that it had, by its addresses."""
     endpoints = {
         listener.name: (address.host, address.port)
         for listener in parse_listeners(settings)

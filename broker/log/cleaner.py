@@ -415,7 +415,7 @@ class Cleaner:
             self._task = None
 
     def cleaned_offset(self, topic_partition: TopicPartition) -> int:
-        """The offset up to which a log is clean, as far as this node knows."""
+        """The offset up to which this node knows a log to be clean; 0 if it knows of none."""
         return self._cleaned_offsets.get(topic_partition, 0)
 
     def note_cleaned(self, topic_partition: TopicPartition, offset: int) -> None:

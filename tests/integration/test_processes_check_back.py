@@ -5,7 +5,8 @@ from __future__ import annotations
 import collections
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Journal, read
 from fencepost.check_back.resolvers.record import CLOCK_SKEW_MS
 from fencepost.two_phase import Token, confluent_producer, prepare
 from tests.integration.test_check_back import settings_for
+from tests.support import clients_of_processes
 from tests.support.answering_source import AnsweringSource
 from tests.support.broker_processes import BrokerProcesses
 from tests.support.committed_records import committed_records
@@ -29,6 +31,7 @@ pytestmark = pytest.mark.integration
 IDS = [f"order-{number}" for number in range(12)]
 PARTITIONS = 6
 PATIENCE_S = 60.0
+until = partial(clients_of_processes.until, timeout_s=PATIENCE_S)
 FEW = {"transaction.state.log.num.partitions": "6", "offsets.topic.num.partitions": "6"}
 
 
@@ -36,14 +39,6 @@ FEW = {"transaction.state.log.num.partitions": "6", "offsets.topic.num.partition
 def source() -> Iterator[AnsweringSource]:
     with AnsweringSource() as source:
         yield source
-
-
-def until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
-    give_up_at_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < give_up_at_s
-        time.sleep(0.1)
-    return found
 
 
 def create(broker: BrokerProcesses) -> None:
@@ -110,7 +105,7 @@ def test_a_process_that_takes_over_counts_on_where_the_killed_one_was(tmp_path: 
             until(lambda: len(checks()) == len(tokens) and min(checks().values()) > highest)  # noqa: B023  # at once
             before = checks()
             broker.wait_for_another(node_id, than=broker.kill_node(node_id))
-            after = until(lambda: len(checks()) == len(tokens) and checks())
+            after = until(lambda: found if len(found := checks()) == len(tokens) else {})
             assert all(after[token] >= before[token] for token in tokens)
         source.answer = "abort"
         until(lambda: ended(broker) == tokens)

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +26,7 @@ from confluent_kafka.admin import (
 
 from fencepost.soak.kafka_jars import kafka_clients_class_path
 from tests.integration.test_share_groups import SETTINGS as OF_SHARE_GROUPS
+from tests.support import clients_of_processes
 from tests.support.broker_processes import BrokerProcesses
 
 pytestmark = pytest.mark.integration
@@ -38,14 +40,8 @@ SETTINGS = {
 }
 PARTITIONS = 12
 PATIENCE_S = 60.0
+until = partial(clients_of_processes.until, timeout_s=PATIENCE_S)
 T = TypeVar("T")
-
-
-def until(condition: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ clients of each listener get."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from fencepost.protocol.messages.cluster import DescribeClusterRequest
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
 from fencepost.soak.free_port import free_ports
 from tests.differences.connection import Connection, Login
+from tests.support import clients_of_processes
 from tests.support.broker_processes import BrokerProcesses
 from tests.support.certificates import Authority
 
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.integration
 COUNT = 3
 PARTITIONS = 12
 PATIENCE_S = 60.0
+until = partial(clients_of_processes.until, timeout_s=PATIENCE_S)
 T = TypeVar("T")
 SMALL = {
     "transaction.state.log.num.partitions": "6",
@@ -41,13 +44,6 @@ GROUP, TRANSACTION = 0, 1
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
-
-
-def until(condition: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def processes(directory: Path, listeners: Mapping[str, str], settings: Mapping[str, str]) -> BrokerProcesses:

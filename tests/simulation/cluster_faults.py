@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
@@ -30,7 +31,7 @@ REPEAT_PROBABILITY: Final = 0.3
 PATIENCE_S: Final = 3.0
 
 
-class BetweenBrokers:
+class BetweenBrokers(ABC):
     """Faults of the network between brokers, and what all clusters have in common. Each method is one fault, from its
     beginning to its end.
 
@@ -58,9 +59,9 @@ class BetweenBrokers:
         self._busy = busy
         self._happened = happened
 
+    @abstractmethod
     async def move(self) -> None:
         """A partition moves to another broker."""
-        raise NotImplementedError
 
     async def _next_markers(self, hold_up_s: float) -> Exchange | None:
         """The next WriteTxnMarkers from one broker to another, which takes so long; None when none comes for long."""

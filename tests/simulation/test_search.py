@@ -5,19 +5,10 @@
 
 from __future__ import annotations
 
-import random
-import re
-from collections.abc import Iterator
-
 import pytest
 
 from tests.simulation.invariants import bugs
-from tests.simulation.script import write_script
-from tests.simulation.story import run_seed
-
-WORLDS = 60
-"""Of those in which applications commit in two phases: the first 60 are among 200 seeds."""
-TIMEOUT_S = 900
+from tests.simulation.planted_search import TIMEOUT_S, search
 
 FOUND_BY = [
     (bugs.the_end_of_a_kept_transaction_raises_no_epoch, 26),
@@ -33,23 +24,6 @@ FOUND_BY = [
 pytestmark = [pytest.mark.long, pytest.mark.timeout(TIMEOUT_S)]
 
 
-def seeds() -> Iterator[int]:
-    """Those whose worlds have two-phase commits."""
-    seed = found = 0
-    while found < WORLDS:
-        seed += 1
-        if write_script(random.Random(f"{seed} script")).two_phase:
-            found += 1
-            yield seed
-
-
 @pytest.mark.parametrize(("bug", "invariant"), FOUND_BY, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_the_search_finds_a_planted_bug(bug: bugs.Bug, invariant: int) -> None:
-    for seed in seeds():
-        with bug():
-            outcome = run_seed(seed)
-        if f"invariant {invariant} at" in outcome.reason:
-            return
-        others = set(re.findall(r"invariant (\d+) at", outcome.reason))
-        assert not outcome.reason or others, f"seed {seed}: {outcome.headline}"
-    pytest.fail(f"invariant {invariant} did not notice in {WORLDS} worlds")
+    search(bug, invariant, lambda script: bool(script.two_phase))

@@ -4,19 +4,10 @@ chance made and not for that bug.
 
 from __future__ import annotations
 
-import random
-import re
-from collections.abc import Iterator
-
 import pytest
 
 from tests.simulation.invariants import bugs, process_bugs
-from tests.simulation.script import write_script
-from tests.simulation.story import run_seed
-
-WORLDS = 60
-"""Of those in which the brokers are processes of one: the first 60 are among 300 seeds."""
-TIMEOUT_S = 900
+from tests.simulation.planted_search import TIMEOUT_S, search
 
 FOUND_SOON = [
     (process_bugs.a_node_counts_as_lost_while_its_lock_is_held, 32),
@@ -39,34 +30,13 @@ FOUND = [
 ]
 
 
-def seeds() -> Iterator[int]:
-    """Those whose brokers are processes of one."""
-    seed = found = 0
-    while found < WORLDS:
-        seed += 1
-        if write_script(random.Random(f"{seed} script")).is_of_processes:
-            found += 1
-            yield seed
-
-
-def search(bug: bugs.Bug, invariant: int) -> None:
-    for seed in seeds():
-        with bug():
-            outcome = run_seed(seed)
-        if f"invariant {invariant} at" in outcome.reason:
-            return
-        others = set(re.findall(r"invariant (\d+) at", outcome.reason))
-        assert not outcome.reason or others, f"seed {seed}: {outcome.headline}"
-    pytest.fail(f"invariant {invariant} did not notice in {WORLDS} worlds")
-
-
 @pytest.mark.parametrize(("bug", "invariant"), FOUND_SOON, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_the_search_finds_a_planted_bug_soon(bug: bugs.Bug, invariant: int) -> None:
-    search(bug, invariant)
+    search(bug, invariant, lambda script: script.is_of_processes)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize(("bug", "invariant"), FOUND, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_the_search_finds_a_planted_bug(bug: bugs.Bug, invariant: int) -> None:
-    search(bug, invariant)
+    search(bug, invariant, lambda script: script.is_of_processes)

@@ -12,6 +12,7 @@ import pytest
 from tests.compat.clients import CLIENTS
 from tests.compat.harness import NotHereError
 from tests.support.broker_process import ROOT
+from tests.support.missing_tools import missing
 
 pytestmark = pytest.mark.long
 
@@ -22,7 +23,7 @@ def python(tmp_path: Path) -> Path:
     try:
         of_client = Path(CLIENTS["spark-4.0"].command()[0])
     except NotHereError as reason:
-        pytest.skip(str(reason))
+        missing(str(reason))
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (packages,) = environment.glob("lib/python*/site-packages")

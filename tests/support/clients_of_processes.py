@@ -23,11 +23,13 @@ NO_LEADER = -1
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> None:
+def until(condition: Callable[[], T], *, timeout_s: float = PATIENCE_S) -> T:
+    """Wait for a condition to be true; return what it returned then."""
     deadline = time.monotonic() + timeout_s
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    return found
 
 
 def retried(request: Callable[[], T]) -> T:

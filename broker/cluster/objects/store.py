@@ -70,5 +70,5 @@ class ObjectStore(Protocol):
         ...
 
     async def delete(self, names: Sequence[str]) -> None:
-        """Remove objects, as many as there are; missing ones are no error."""
+        """Remove any number of objects; names of which the store has none are no error."""
         ...

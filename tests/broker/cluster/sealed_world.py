@@ -1,4 +1,4 @@
-"""Nodes of a cluster as far as logs go: PostgreSQL has rows and tails, a store has objects, and each node a scratch."""
+"""The logs of a cluster's nodes, without brokers: rows and tails in PostgreSQL, objects, and a scratch of each node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of a cluster as far as logs go: a scratch directory with a shared log over an engine, and a take-over."""
+"""The logs of a cluster's nodes, without brokers: a scratch directory, a shared log over an engine, a take-over."""
 
 from __future__ import annotations
 
