@@ -187,10 +187,10 @@ class SealedWorld(LogWorld):
         """End as a process does that is killed: nothing is flushed."""
         self.resign("it has ended")
         await self.sealed.close()
+        await self.logs.close()  # first: a flush under way would connect again
         await self.rows.close()
         await self.garbage.close()
         await self.tails.close()
-        await self.logs.close()
         self.disk.close()
 
 
