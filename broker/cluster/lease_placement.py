@@ -21,8 +21,8 @@ from fencepost.broker.hosting.placement import NO_PORT, NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 
-REMEMBERED_S = 30.0
-"""How long Metadata names a node that is gone: longer than a process takes to be replaced."""
+REMEMBERED_S = 60.0
+"""How long Metadata names a node that is gone: longer than a process that dies again and again waits for the next."""
 SETTLING_S = 15.0
 """How long a node that has come is left alone, by default: see `should_lead`."""
 NO_EPOCH = 0
@@ -62,7 +62,7 @@ class LeasePlacement:
         self._due_without: Collection[NodeId] = ()
         self._came_s: dict[NodeId, float] = {}  # when this node saw others come that were not there before
         self._addresses: dict[NodeId, NodeAddress] = {}
-        self._lost: dict[NodeId, tuple[NodeAddress, float]] = {}  # with when this node heard of it
+        self._lost: dict[NodeId, tuple[NodeAddress, float]] = {}  # with when it went, by the event loop's clock
         self._handing_over: set[TopicPartition] = set()
         self._is_resigned = False
         self._refreshing = asyncio.Lock()
@@ -208,8 +208,15 @@ class LeasePlacement:
             now_s = asyncio.get_running_loop().time()
             if before.table.nodes:
                 self._came_s |= {node_id: now_s for node_id in addresses if node_id not in self._addresses}
-            gone = {node_id: (each, now_s) for node_id, each in self._addresses.items() if node_id not in addresses}
-            self._lost = {each: lost for each, lost in (self._lost | gone).items() if each not in addresses}
+            self._lost = {
+                node_id: (
+                    self._address(node_id, after.endpoints[node_id]),
+                    # Of a node that was lost before this one started, too; and a clock that jumps keeps none for ever.
+                    min(now_s - gone_for_s, self._lost[node_id][1] if node_id in self._lost else now_s),
+                )
+                for node_id in after.table.nodes
+                if (gone_for_s := after.gone_for_s(node_id)) is not None and gone_for_s < REMEMBERED_S
+            }
             self._addresses = addresses
             names = [*before.table.partitions, *(after.table.partitions.keys() - before.table.partitions.keys())]
             changed = [name for name in names if _led(before, name) != _led(after, name)]

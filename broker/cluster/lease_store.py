@@ -34,13 +34,20 @@ Endpoints = Mapping[str, tuple[str, int]]
 
 @dataclass(frozen=True)
 class StoredLeases:
-    """The rows, read at one moment. endpoints: of each node; since_ms: when the state of each node began; left_off: of
-    each partition, by its last leader."""
+    """The rows, read at one moment, read_ms. endpoints: of each node; since_ms: when the state of each node began, by
+    the same clock as read_ms; left_off: of each partition, by its last leader."""
 
     table: LeaseTable = field(default_factory=LeaseTable)
     endpoints: Mapping[NodeId, Endpoints] = field(default_factory=dict)
     since_ms: Mapping[NodeId, int] = field(default_factory=dict)
     left_off: Mapping[TopicPartition, LeftOff] = field(default_factory=dict)
+    read_ms: int = 0
+
+    def gone_for_s(self, node_id: NodeId) -> float | None:
+        """The seconds since a node has gone; None of one that is there. 0 if the clock was set back meanwhile."""
+        if self.table.state(node_id) is not NodeState.GONE:
+            return None
+        return max(0, self.read_ms - self.since_ms[node_id]) / 1000
 
 
 class LeaseStore(SharedSqliteMetadataStore):
@@ -55,7 +62,7 @@ class LeaseStore(SharedSqliteMetadataStore):
 
     async def load_leases(self) -> StoredLeases:
         """Raises StorageError."""
-        return await self.read(read_leases)
+        return await self.read(lambda database: read_leases(database, self._clock.now_ms()))
 
     async def node_event(
         self,
@@ -125,8 +132,8 @@ class LeaseStore(SharedSqliteMetadataStore):
 # In a transaction
 
 
-def read_leases(database: sqlite3.Connection) -> StoredLeases:
-    """Read all rows of nodes and partitions."""
+def read_leases(database: sqlite3.Connection, read_ms: int = 0) -> StoredLeases:
+    """Read all rows of nodes and partitions. read_ms: wall time, if it is asked how long nodes are gone."""
     table = LeaseTable()
     endpoints: dict[NodeId, Endpoints] = {}
     since_ms = {}
@@ -153,7 +160,7 @@ def read_leases(database: sqlite3.Connection) -> StoredLeases:
         topic_partition = TopicPartition(name, partition)
         table.partitions[topic_partition] = PartitionLease(bytes(topic_id), leader, epoch, bool(is_created), wanted)
         left_off[topic_partition] = LeftOff(recovery_point, log_start, bool(was_closed))
-    return StoredLeases(table, endpoints, since_ms, left_off)
+    return StoredLeases(table, endpoints, since_ms, left_off, read_ms)
 
 
 def store_event(

@@ -41,7 +41,9 @@ async def read_leases(connection: Connection) -> StoredLeases:
     endpoints: dict[NodeId, Endpoints] = {}
     left_off = {}
     since_ms = {}
-    for row in await connection.fetch("SELECT node_id, state, since, listeners FROM nodes"):
+    read_ms = 0
+    for row in await connection.fetch("SELECT node_id, state, since, listeners, clock_timestamp() AS read FROM nodes"):
+        read_ms = int(row["read"].timestamp() * 1000)
         table.nodes[row["node_id"]] = NodeState(row["state"])
         since_ms[row["node_id"]] = int(row["since"].timestamp() * 1000)
         endpoints[row["node_id"]] = decode_endpoints(row["listeners"])
@@ -56,7 +58,7 @@ async def read_leases(connection: Connection) -> StoredLeases:
             table.partitions[topic_partition] = PartitionLease(topic_id.bytes, leader, epoch, True, wanted)
             left_off[topic_partition] = LeftOff(sealed_end, log_start)
         await asyncio.sleep(0)
-    return StoredLeases(table, endpoints, since_ms, left_off)
+    return StoredLeases(table, endpoints, since_ms, left_off, read_ms)
 
 
 async def write_node(connection: Connection, change: NodeChange) -> None:

@@ -17,6 +17,7 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
+from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from tests.broker.supervision.planting import until
 
@@ -24,12 +25,22 @@ ORDERS = TopicMetadata("orders", b"o" * 16, 8)
 NAMES = ORDERS.partitions()
 
 
+class LateClock(SystemClock):
+    """The machine's clock, set forward."""
+
+    def __init__(self, later_ms: int) -> None:
+        self._later_ms = later_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._later_ms
+
+
 class Member:
     """One node's store and placement; notices: the partitions that the placement has notified of."""
 
-    def __init__(self, path: str, node_id: int) -> None:
+    def __init__(self, path: str, node_id: int, clock: Clock | None = None) -> None:
         self.node_id = node_id
-        self.store = LeaseStore(path)
+        self.store = LeaseStore(path, clock)
         self.placement = LeasePlacement(self.store, node_id, between_nodes="INTERNAL")
         self.notices: list[TopicPartition] = []
         self.placement.on_changed.append(self.notices.append)
@@ -137,6 +148,23 @@ async def test_metadata_names_a_lost_node_for_some_time(
     await other.placement.refresh()
     monkeypatch.setattr(lease_placement, "REMEMBERED_S", 0.0)
     assert list(other.placement.recently_lost()) == []
+
+
+@pytest.mark.parametrize(("gone_for_ms", "named"), [(-5_000, [1]), (0, [1]), (59_000, [1]), (61_000, [])])
+async def test_metadata_of_a_node_that_starts_names_those_that_were_lost_shortly_before(
+    two: tuple[Member, Member], path: str, gone_for_ms: int, named: list[int]
+) -> None:
+    await two[1].store.node_event(1, NodeEvent.LOST)
+    third = Member(path, 3, LateClock(gone_for_ms))
+    await third.open()
+    try:
+        assert [node.node_id for node in third.placement.recently_lost()] == named
+        assert [node.at("CLIENTS").port for node in third.placement.recently_lost()] == [9101] * len(named)
+        await two[0].store.node_event(1, NodeEvent.STARTED)
+        await third.placement.refresh()
+        assert third.placement.recently_lost() == ()
+    finally:
+        await third.store.close()
 
 
 async def test_a_node_that_comes_back_gets_its_partitions_after_it_has_settled(two: tuple[Member, Member]) -> None:
