@@ -22,10 +22,16 @@ IVY_SETTINGS = Path(__file__).with_name("ivysettings.xml")
 
 
 def register(spark: Any) -> None:
-    """Make `format("fencepost")` known to a SparkSession, for `writeStream` and `write`."""
+    """Make `format("fencepost")` known to a SparkSession, for `writeStream` and `write` of the calling thread.
+
+    Spark looks a data source up in the session that is active in the calling thread; a new thread has none. So each
+    thread that starts queries calls this. Inside `foreachBatch`, Spark sees to it.
+    """
     from fencepost.spark.sink import FencepostSource
 
     spark.dataSource.register(FencepostSource)
+    # PySpark makes the session active in this thread as a step of createDataFrame, the one public way to ask for it.
+    spark.createDataFrame([], "nothing INT")
 
 
 def sweep(options: Mapping[str, str]) -> int:

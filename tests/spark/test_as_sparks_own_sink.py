@@ -6,6 +6,7 @@ import gc
 import json
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,16 @@ def records(spark: Any, broker: BrokerProcess, topic: str) -> list[tuple[Any, ..
         )
         for row in rows
     )
+
+
+def test_a_thread_that_has_registered_the_sink_can_write_with_it(spark: Any, broker: BrokerProcess) -> None:
+    def run() -> None:
+        register(spark)
+        write(spark.sql(ROWS), broker, "fencepost", topic="of-a-thread")
+
+    with ThreadPoolExecutor(1) as executor:  # its thread has no active session
+        executor.submit(run).result()
+    assert len(records(spark, broker, "of-a-thread")) == 300
 
 
 @pytest.mark.parametrize("mode", ["prepared", "driver"])
