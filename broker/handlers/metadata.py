@@ -60,6 +60,23 @@ def handle_metadata(
     Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (then the name is null), INVALID_TOPIC_EXCEPTION,
     and what `Topics.check_create` refuses. As a whole: INVALID_REQUEST (by id or without a name before version 12).
     """
+    topics = context.services.topics
+    if topics.placement.other_nodes() and (
+        not request.topics or any(_find(context.services, one) is None for one in request.topics)
+    ):
+        return _describe_caught_up(context, request)
+    return _describe_known(context, request)
+
+
+async def _describe_caught_up(context: RequestContext, request: MetadataRequest) -> MetadataResponse | SlicedResponse:
+    await context.services.topics.catch_up()
+    described = _describe_known(context, request)
+    return described if isinstance(described, MetadataResponse) else await described
+
+
+def _describe_known(
+    context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Awaitable[MetadataResponse | SlicedResponse]:
     services = context.services
     version = context.api_version
     asked = request.topics

@@ -44,12 +44,14 @@ log = get_logger(__name__)
 REFRESH = Place("refresh of the metadata", Policy.RETRY)
 ADMISSION = Place("admission of a partition", Policy.RETRY)
 READMISSION = Place("admission of partitions that could not be served before", Policy.RETRY)
+CATCHING_UP = Place("look for topics of other nodes", Policy.REPORT)
 CHANGE = Place("change of a topic", Policy.REPORT)
 
 ADMITTED_TOGETHER = 64
 """Partitions that are opened, and whose recovered records are synced, before any of them is served."""
 FIRST_READMISSION_PAUSE_S = 1.0
 LONGEST_READMISSION_PAUSE_S = 60.0
+LONGEST_CATCH_UP_S = 1.0
 DEFAULT_PARTITION_COUNT = -1
 """In place of a number of partitions: that of `num.partitions`."""
 
@@ -472,6 +474,19 @@ class Topics:
         self._is_outdated = True
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self._keep(REFRESH.start_retrying(self._refresh_while_outdated))
+
+    async def catch_up(self) -> None:
+        """Know the topics that other nodes have created by now, unless that takes longer than `LONGEST_CATCH_UP_S`.
+
+        A client may have seen them at another node already, and take their absence here for an answer.
+        """
+        catching_up = self._keep(CATCHING_UP.start(self._catch_up(), expected=(StorageError,)))
+        await asyncio.wait([catching_up], timeout=LONGEST_CATCH_UP_S)
+
+    async def _catch_up(self) -> None:
+        await self._store.follow()
+        if self._refreshing is not None:
+            await asyncio.wait([self._refreshing])
 
     async def _refresh_while_outdated(self) -> None:
         while self._is_outdated:

@@ -50,6 +50,9 @@ class InMemoryMetadataStore:
     async def cluster_id(self) -> str:
         return self._cluster_id
 
+    async def follow(self) -> None:
+        """Changes are announced in their own step."""
+
     async def load_topics(self) -> list[TopicMetadata]:
         return list(self._topics.values())
 

@@ -34,6 +34,7 @@ log = get_logger(__name__)
 
 POLLING = Place("poll for changes of the metadata", Policy.RETRY)
 
+NO_VERSION = 0  # below all of SQLite's
 POLL_INTERVAL_S = 0.05
 """How late a process may hear of a change. A poll reads one number from shared memory."""
 SHARED_LOCK_TIMEOUT_S = 15.0
@@ -103,9 +104,10 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
         self.in_creation: list[InTransaction] = []
         self.in_growth: list[InTransaction] = []
         self.in_deletion: list[InTransaction] = []
-        self._known_version = 0
+        self._known_version = NO_VERSION
         self._known_counts: Mapping[str, int] = {}
         self._polling: asyncio.Task[None] | None = None
+        self._following = asyncio.Lock()
 
     async def open(self) -> None:
         await super().open()
@@ -172,12 +174,19 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
         while True:
             await asyncio.sleep(POLL_INTERVAL_S)
             try:
-                kinds = await self._run(self._changed_kinds)
+                await self.follow()
             except StorageError as error:
                 log.error("metadata_not_polled", reason=str(error))  # noqa: TRY400  # the reason says it all
-                continue
+
+    async def follow(self) -> None:
+        async with self._following:  # so that it ends after the hooks of what another call has found
+            kinds = await self._run(self._changed_kinds)
             if PLACEMENT in kinds:
-                await self._placement_changed()
+                try:
+                    await self._placement_changed()
+                except BaseException:
+                    self._known_version, self._known_counts = NO_VERSION, {}  # all kinds are looked at again
+                    raise
             for kind, hooks in (
                 (TOPICS, self.on_topics_changed),
                 (DOCUMENTS, self.on_documents_changed),

@@ -155,6 +155,9 @@ class SqliteMetadataStore:
 
         return await self._query(read)
 
+    async def follow(self) -> None:
+        """No other process uses the file."""
+
     async def load_topics(self) -> list[TopicMetadata]:
         return await self._query(lambda database: _read_topics(database, "topics"))
 

@@ -33,6 +33,11 @@ class MetadataStore(Protocol):
         """The cluster's id: 22 characters of URL-safe base64 that never change."""
         ...
 
+    async def follow(self) -> None:
+        """Look for changes of other nodes now, and call what follows them, where that would happen only some time
+        after the change."""
+        ...
+
     async def load_topics(self) -> list[TopicMetadata]: ...
 
     async def load_deletions(self) -> list[TopicMetadata]:

@@ -87,6 +87,9 @@ class PostgresMetadataStore:
 
     # Topics
 
+    async def follow(self) -> None:
+        """PostgreSQL announces a change with its commit."""
+
     async def load_topics(self) -> list[TopicMetadata]:
         return await self.session.run(lambda connection: _read_topics(connection, "topics"))
 

@@ -25,6 +25,7 @@ from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.log.log_directory import RECOVERY_POINT_FILE
 from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.metadata import shared_sqlite
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.storage.disk import StorageError
@@ -187,6 +188,19 @@ async def test_a_directory_of_an_earlier_topic_is_not_taken_for_the_new_one(memb
     await members.all_served()
     assert members.ends() == [0] * 8
     assert members.has_directory(1, name)
+
+
+@pytest.mark.parametrize("asked", [None, ["orders"]], ids=["all topics", "by name"])
+async def test_a_node_describes_a_topic_as_soon_as_another_has_created_it(
+    members: Members, monkeypatch: pytest.MonkeyPatch, asked: list[str] | None
+) -> None:
+    monkeypatch.setattr(shared_sqlite, "POLL_INTERVAL_S", 60.0)
+    one = await members.start(1)
+    await members.start(2)
+    await one.services.topics.create("orders", len(NAMES), {})
+    topics = None if asked is None else [MetadataRequestTopic(name=name) for name in asked]
+    described = await members.ask(2, MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9)
+    assert [(topic.name, len(topic.partitions)) for topic in described.topics] == [("orders", len(NAMES))]
 
 
 async def test_every_node_names_the_same_leaders_on_the_listener_that_is_asked(members: Members) -> None:

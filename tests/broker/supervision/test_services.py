@@ -296,6 +296,19 @@ async def test_changes_of_other_nodes_are_applied_after_a_failure(
     await broker.stop()
 
 
+@plants(topics.CATCHING_UP)
+@unforeseen
+async def test_what_is_known_is_described_where_looking_for_more_fails(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
+    monkeypatch.setattr(broker.topics._store, "follow", raising(error, times=1))
+    with logged(topics.CATCHING_UP):
+        await broker.topics.catch_up()
+    await broker.topics.catch_up()
+    await broker.stop()
+
+
 @plants(topics.ADMISSION)
 @unforeseen
 async def test_a_partition_that_comes_from_another_node_is_led_after_a_failure(
