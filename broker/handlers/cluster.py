@@ -6,8 +6,7 @@ AuthHelper.computeDescribeClusterResponse and DescribeTopicPartitionsRequestHand
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Sequence
 
 from fencepost.broker.handlers.metadata import missing_topic_error, nodes_alive
 from fencepost.broker.hosting.placement import NO_PORT
@@ -23,6 +22,7 @@ from fencepost.broker.requests.api import (
     build_in_slices,
 )
 from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations
+from fencepost.broker.requests.caught_up import caught_up, may_have_missed
 from fencepost.broker.requests.partition_lookup import NO_LEADER, leadership
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import (
@@ -108,7 +108,7 @@ def describe_topic_partitions_failed(
 )
 def handle_describe_topic_partitions(
     context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse | Coroutine[Any, Any, SlicedResponse]:
+) -> DescribeTopicPartitionsResponse | Awaitable[DescribeTopicPartitionsResponse | SlicedResponse]:
     """Describe one page of partitions by topic name, of all topics when none is named. `next_cursor` starts the next.
 
     Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION. As a whole: INVALID_REQUEST (a cursor
@@ -118,6 +118,16 @@ def handle_describe_topic_partitions(
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         return describe_topic_partitions_failed(request, ErrorCode.INVALID_REQUEST, context.api_version)
+    find = services.topics.metadata.get
+    if may_have_missed(services, (find(one.name) for one in request.topics) if request.topics else (None,)):
+        return caught_up(context, lambda: _describe_known(context, request))
+    return _describe_known(context, request)
+
+
+def _describe_known(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse | Awaitable[SlicedResponse]:
+    services, cursor = context.services, request.cursor
     metadata = services.topics.metadata
     names = sorted({topic.name for topic in request.topics}) or [topic.name for topic in metadata.all()]
     if cursor is not None:

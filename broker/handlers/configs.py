@@ -12,6 +12,7 @@ from fencepost.broker.config import ConfigSource, ConfigValue, describe_broker_c
 from fencepost.broker.handlers.metadata import missing_topic_error
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
+from fencepost.broker.requests.caught_up import caught_up, may_have_missed
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -58,7 +59,7 @@ def _failed(resource: DescribeConfigsResource, error: ErrorCode, message: str | 
 @api(DescribeConfigsRequest, DescribeConfigsResponse, failed=describe_configs_failed)
 def handle_describe_configs(
     context: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse | Awaitable[SlicedResponse]:
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse | SlicedResponse]:
     """Describe the configs of each resource; all of them when `configuration_keys` is null or empty.
 
     Refuses, per resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, or a
@@ -71,10 +72,20 @@ def handle_describe_configs(
             results=[_failed(resource, ErrorCode.INVALID_REQUEST, message) for resource in request.resources]
         )
 
+    services = context.services
+    of_topics = (one.resource_name for one in request.resources if one.resource_type == ResourceType.TOPIC)
+    if may_have_missed(services, map(services.topics.metadata.get, of_topics)):
+        return caught_up(context, lambda: _describe_all(services, request))
+    return _describe_all(services, request)
+
+
+def _describe_all(
+    services: Services, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse | Awaitable[SlicedResponse]:
     def steps() -> SlicedWork[DescribeConfigsResponse]:
         results = []
         for resource in request.resources:
-            results.append(_describe(context.services, request, resource))
+            results.append(_describe(services, request, resource))
             yield
         return DescribeConfigsResponse(results=results)
 

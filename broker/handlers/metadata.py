@@ -15,6 +15,7 @@ from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations
+from fencepost.broker.requests.caught_up import caught_up, may_have_missed
 from fencepost.broker.requests.partition_lookup import leadership
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
@@ -60,18 +61,10 @@ def handle_metadata(
     Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (then the name is null), INVALID_TOPIC_EXCEPTION,
     and what `Topics.check_create` refuses. As a whole: INVALID_REQUEST (by id or without a name before version 12).
     """
-    topics = context.services.topics
-    if topics.placement.other_nodes() and (
-        not request.topics or any(_find(context.services, one) is None for one in request.topics)
-    ):
-        return _describe_caught_up(context, request)
+    services = context.services
+    if may_have_missed(services, (_find(services, one) for one in request.topics) if request.topics else (None,)):
+        return caught_up(context, lambda: _describe_known(context, request))
     return _describe_known(context, request)
-
-
-async def _describe_caught_up(context: RequestContext, request: MetadataRequest) -> MetadataResponse | SlicedResponse:
-    await context.services.topics.catch_up()
-    described = _describe_known(context, request)
-    return described if isinstance(described, MetadataResponse) else await described
 
 
 def _describe_known(

@@ -13,11 +13,11 @@ from fencepost.broker.cluster import lease_placement
 from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import LeaseStore, place_all
 from fencepost.broker.cluster.leases import Move, NodeEvent, NodeState
+from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
-from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from tests.broker.supervision.planting import until
 

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import shutil
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fencepost.broker.cluster.lease_store import LeaseStore
 from fencepost.broker.cluster.leases import NodeEvent, PartitionLease
 from fencepost.broker.cluster.node_directories import checkpointed, lease_lock, node_directory
 from fencepost.broker.cluster.process_member import KEEPING
+from fencepost.broker.handlers.configs import ResourceType
 from fencepost.broker.hosting import topics
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -30,6 +32,9 @@ from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicRequest
+from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.cluster.members import NAMES, Members, ask, orders_on_two
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
@@ -190,17 +195,33 @@ async def test_a_directory_of_an_earlier_topic_is_not_taken_for_the_new_one(memb
     assert members.has_directory(1, name)
 
 
-@pytest.mark.parametrize("asked", [None, ["orders"]], ids=["all topics", "by name"])
+DESCRIPTIONS: Mapping[str, tuple[Any, int]] = {
+    "all topics": (MetadataRequest(topics=None, allow_auto_topic_creation=False), 9),
+    "by name": (MetadataRequest(topics=[MetadataRequestTopic(name="orders")], allow_auto_topic_creation=False), 9),
+    "pages of all topics": (DescribeTopicPartitionsRequest(), 0),
+    "pages by name": (DescribeTopicPartitionsRequest(topics=[TopicRequest(name="orders")]), 0),
+    "configs": (
+        DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=ResourceType.TOPIC, resource_name="orders")]
+        ),
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "version"), DESCRIPTIONS.values(), ids=DESCRIPTIONS)
 async def test_a_node_describes_a_topic_as_soon_as_another_has_created_it(
-    members: Members, monkeypatch: pytest.MonkeyPatch, asked: list[str] | None
+    members: Members, monkeypatch: pytest.MonkeyPatch, asked: Any, version: int
 ) -> None:
     monkeypatch.setattr(shared_sqlite, "POLL_INTERVAL_S", 60.0)
     one = await members.start(1)
     await members.start(2)
     await one.services.topics.create("orders", len(NAMES), {})
-    topics = None if asked is None else [MetadataRequestTopic(name=name) for name in asked]
-    described = await members.ask(2, MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9)
-    assert [(topic.name, len(topic.partitions)) for topic in described.topics] == [("orders", len(NAMES))]
+    reply = await members.ask(2, asked, version)
+    if isinstance(asked, DescribeConfigsRequest):
+        assert [(result.error_code, result.resource_name) for result in reply.results] == [(ErrorCode.NONE, "orders")]
+    else:
+        assert [(topic.name, len(topic.partitions)) for topic in reply.topics] == [("orders", len(NAMES))]
 
 
 async def test_every_node_names_the_same_leaders_on_the_listener_that_is_asked(members: Members) -> None:

@@ -1,0 +1,27 @@
+"""Answers about topics that another node may have created some moments ago: a client may have seen them there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse
+
+Response = TypeVar("Response")
+
+
+def may_have_missed(services: Services, found: Iterable[object | None]) -> bool:
+    """Whether another node may have created a topic that is asked for.
+
+    found: what is known of each topic, None for nothing; it is not read where there are no other nodes.
+    """
+    return bool(services.topics.placement.other_nodes()) and any(one is None for one in found)
+
+
+async def caught_up(
+    context: RequestContext, answer: Callable[[], Response | Awaitable[Response | SlicedResponse]]
+) -> Response | SlicedResponse:
+    """Look for topics of other nodes, and answer then."""
+    await context.services.topics.catch_up()
+    answered = answer()
+    return await answered if isinstance(answered, Awaitable) else answered
