@@ -458,12 +458,14 @@ class GroupService:
     async def list_groups(self) -> ErrorCode | list[ListedGroup]:
         """Return all groups in order of their ids; each is read at a different moment.
 
-        Refuses: COORDINATOR_LOAD_IN_PROGRESS while any partition is loaded, or when one was added or removed meanwhile,
-        because an incomplete list would look complete.
+        Refuses: COORDINATOR_LOAD_IN_PROGRESS while any partition is loaded or has no leader, or when one was added or
+        removed meanwhile, because an incomplete list would look complete.
         """
         return await run_in_slices(self._list_groups(), SLICE_S)
 
     def _list_groups(self) -> SlicedWork[ErrorCode | list[ListedGroup]]:
+        if not self._topics.has_leaders(CONSUMER_OFFSETS_TOPIC):
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         partitions = list(self._runtime.partitions())
         listed: list[list[ListedGroup]] = []
         for partition in partitions:

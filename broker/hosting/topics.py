@@ -99,6 +99,8 @@ class Topics:
         self._hosted = HostedLogs(logs, self.placement, settings, arrivals)
         self._partition_logs = self._hosted.by_partition
         self._arriving: set[TopicPartition] = set()
+        self._catching_up = asyncio.Lock()
+        self._next_catch_up: asyncio.Task[None] | None = None  # has not begun to look
         self._to_admit: dict[TopicPartition, None] = {}  # of these, those that no round has begun with
         self._admission: asyncio.Task[None] | None = None
         self._refused: dict[TopicPartition, None] = {}  # could not be served, and wait for another attempt
@@ -185,6 +187,14 @@ class Topics:
         if topic_partition in self._background_opening:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def has_leaders(self, name: str) -> bool:
+        """Whether each partition of a topic is led, as far as this node knows: none is arriving here, and none is
+        without a node."""
+        topic = self.metadata.get(name)
+        return topic is None or all(
+            each not in self._arriving and self.placement.leader(each) is not None for each in topic.partitions()
+        )
 
     def log_config(self, name: str) -> LogConfig:
         """The settings of a topic's logs; the defaults if there is no such topic."""
@@ -480,13 +490,16 @@ class Topics:
 
         A client may have seen them at another node already, and take their absence here for an answer.
         """
-        catching_up = self._keep(CATCHING_UP.start(self._catch_up(), expected=(StorageError,)))
-        await asyncio.wait([catching_up], timeout=LONGEST_CATCH_UP_S)
+        if self._next_catch_up is None:
+            self._next_catch_up = self._keep(CATCHING_UP.start(self._catch_up(), expected=(StorageError,)))
+        await asyncio.wait([self._next_catch_up], timeout=LONGEST_CATCH_UP_S)
 
     async def _catch_up(self) -> None:
-        await self._store.follow()
-        if self._refreshing is not None:
-            await asyncio.wait([self._refreshing])
+        async with self._catching_up:
+            self._next_catch_up = None  # what is created from now on may be missed by this one
+            await self._store.follow()
+            if self._refreshing is not None:
+                await asyncio.wait([self._refreshing])
 
     async def _refresh_while_outdated(self) -> None:
         while self._is_outdated:

@@ -474,9 +474,13 @@ class TransactionService:
         return shard.transactions.get(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
     def transactions(self) -> list[TransactionMetadata]:
-        """Return all transactions of this coordinator. Raises CoordinatorRefusal while any of its partitions is
-        loading.
+        """Return all transactions of this coordinator.
+
+        Raises CoordinatorRefusal while one of its partitions is loading, or one of the topic's has no leader: a list of
+        all nodes' transactions would miss those of that partition.
         """
+        if not self._topics.has_leaders(TRANSACTION_STATE_TOPIC):
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         found: list[TransactionMetadata] = []
         for partition in self._runtime.partitions():
             if partition.state is not PartitionState.OFFLINE:

@@ -16,9 +16,11 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import DescribeClusterRequest
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.group_admin import ListGroupsRequest
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.markers import WriteTxnMarkersRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.transaction_admin import ListTransactionsRequest
 from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest
 from tests.support.cluster import COORDINATOR, DATA, GROUP, NODE_IDS, TOPIC, Cluster, running_cluster, until
 
@@ -114,6 +116,40 @@ async def test_every_node_reports_the_same_leaders_and_coordinators(cluster: Clu
                 coordinator,
                 addresses[coordinator],
             )
+
+
+async def test_lists_are_refused_while_one_of_their_partitions_has_no_leader(cluster: Cluster) -> None:
+    """A client asks all nodes, and would take what they list for all that there is."""
+
+    async def errors() -> list[tuple[int, int]]:
+        asked = (ListTransactionsRequest(), 0), (ListGroupsRequest(), 4)
+        return [
+            tuple([(await cluster.send(node_id, request, version)).error_code for request, version in asked])
+            for node_id in NODE_IDS
+        ]
+
+    await cluster.init(ID)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await errors() == [(0, 0)] * 2
+    cluster.table.place(STATES[0], None)
+    assert await errors() == [(loading, 0)] * 2
+    cluster.table.place(STATES[0], COORDINATOR)
+    cluster.table.place(OFFSETS[1], None)
+    services = cluster.node(COORDINATOR).services
+    await until(lambda: services.topics.log(STATES[0]) is not None and not services.transactions.is_loading)
+    assert await errors() == [(0, loading)] * 2
+
+
+async def test_a_list_is_refused_while_a_partition_arrives(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    await cluster.init(ID)
+    topics = cluster.node(COORDINATOR).services.topics
+    monkeypatch.setattr(topics, "_admit_arriving", asyncio.Event().wait)
+    cluster.table.place(STATES[0], None)
+    cluster.table.place(STATES[0], COORDINATOR)
+    arriving, elsewhere = [
+        (await cluster.send(node_id, ListTransactionsRequest(), 0)).error_code for node_id in (COORDINATOR, DATA)
+    ]
+    assert (arriving, elsewhere) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)
 
 
 async def test_a_node_refuses_what_another_one_leads(cluster: Cluster) -> None:

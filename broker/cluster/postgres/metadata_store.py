@@ -58,6 +58,7 @@ class PostgresMetadataStore:
         self._counts: dict[str, int] = {}
         self._may_have_changed = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
+        self._follows = asyncio.Lock()
 
     def session_name(self, purpose: str) -> str:
         """The application_name of a session of this incarnation: 63 bytes at most are kept by PostgreSQL."""
@@ -86,9 +87,6 @@ class PostgresMetadataStore:
         return await self.session.run(read)
 
     # Topics
-
-    async def follow(self) -> None:
-        """PostgreSQL announces a change with its commit."""
 
     async def load_topics(self) -> list[TopicMetadata]:
         return await self.session.run(lambda connection: _read_topics(connection, "topics"))
@@ -214,18 +212,22 @@ class PostgresMetadataStore:
             await self._may_have_changed.wait()
             self._may_have_changed.clear()
             try:
-                counts = await self.session.run(_read_counts)
-                changed = {kind for kind, count in counts.items() if self._counts.get(kind) != count}
-                if PLACEMENT in changed:
-                    await self._placement_changed()
+                await self.follow()
             except StorageError as error:
                 log.error("metadata_not_followed", reason=str(error))  # noqa: TRY400  # the reason says it all
                 self._may_have_changed.set()
                 await asyncio.sleep(RETRY_PAUSE_S)
-                continue
             except BaseException:
                 self._may_have_changed.set()
                 raise
+
+    async def follow(self) -> None:
+        """Look for changes of other nodes now. A NOTIFY comes some moments after the commit that it tells of."""
+        async with self._follows:
+            counts = await self.session.run(_read_counts)
+            changed = {kind for kind, count in counts.items() if self._counts.get(kind) != count}
+            if PLACEMENT in changed:
+                await self._placement_changed()
             self._counts = counts
             for kind, hooks in ((TOPICS, self.on_topics_changed), (DOCUMENTS, self.on_documents_changed)):
                 if kind in changed:

@@ -309,6 +309,29 @@ async def test_what_is_known_is_described_where_looking_for_more_fails(
     await broker.stop()
 
 
+async def test_requests_that_come_together_look_for_topics_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
+    looks: list[asyncio.Event] = []
+
+    async def follow() -> None:
+        looks.append(asyncio.Event())
+        await looks[-1].wait()
+
+    monkeypatch.setattr(broker.topics._store, "follow", follow)
+    first = [asyncio.create_task(broker.topics.catch_up()) for _ in range(3)]
+    await until(lambda: looks)
+    later = [asyncio.create_task(broker.topics.catch_up()) for _ in range(3)]
+    looks[0].set()
+    await asyncio.gather(*first)
+    await until(lambda: len(looks) == 2)
+    looks[1].set()
+    await asyncio.gather(*later)
+    assert len(looks) == 2
+    await broker.stop()
+
+
 @plants(topics.ADMISSION)
 @unforeseen
 async def test_a_partition_that_comes_from_another_node_is_led_after_a_failure(

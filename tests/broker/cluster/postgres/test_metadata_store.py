@@ -80,14 +80,30 @@ async def test_a_change_that_was_announced_while_the_connection_was_lost_is_hear
     await until(lambda: heard.kinds == ["documents"])
 
 
+async def make_deaf(store: PostgresMetadataStore) -> None:
+    """Let a store hear no announcements."""
+
+    async def unlisten(connection: Any) -> None:
+        await connection.execute("UNLISTEN *")
+
+    await store.session.run(unlisten)
+
+
+async def test_a_node_that_looks_need_not_wait_for_an_announcement(two: Two) -> None:
+    one, other = two
+    heard = Heard(other)
+    await make_deaf(other)
+    await one.create_topic(ORDERS)
+    await other.follow()
+    assert heard.kinds == ["placement", "topics"]
+    await other.follow()
+    assert heard.kinds == ["placement", "topics"]
+
+
 async def test_a_lost_announcement_is_made_good_by_the_counts(two: Two) -> None:
     one, other = two
     heard = Heard(other)
-
-    async def deaf(connection: Any) -> None:
-        await connection.execute("UNLISTEN *")
-
-    await other.session.run(deaf)
+    await make_deaf(other)
     await one.compare_and_set("rights", b"x", 0)
     counts = {row["kind"]: row["count"] for row in await execute(one, "SELECT kind, count FROM changes")}
     assert heard.kinds == []
