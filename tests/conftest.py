@@ -27,6 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=1,
         help="how many processes the brokers of tests/compat have (1)",
     )
+    parser.addoption(
+        "--machines",
+        type=int,
+        default=1,
+        help="how many brokers, as on machines of their own, the clusters of tests/compat have (1)",
+    )
 
 
 def pytest_configure() -> None:

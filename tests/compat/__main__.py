@@ -11,21 +11,12 @@ import argparse
 import signal
 import sys
 import tempfile
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
+from tests.compat.brokers import Elsewhere, Nodes, apache_kafka, running, stores
 from tests.compat.clients import CLIENTS
-from tests.compat.harness import (
-    BuildError,
-    Client,
-    Elsewhere,
-    NotHereError,
-    Report,
-    apache_kafka,
-    differences,
-    fencepost,
-    run,
-)
+from tests.compat.harness import BuildError, Client, NotHereError, Report, differences, run
 
 
 def show(report: Report) -> None:
@@ -40,17 +31,17 @@ def none_failed(reports: dict[str, Report]) -> bool:
     return not failed
 
 
-def run_client(client: Client, options: argparse.Namespace) -> bool:
+def run_client(client: Client, nodes: Nodes, options: argparse.Namespace) -> bool:
     """All runs of one client on one Fencepost, and one on the other broker when there is one to compare with."""
     good = True
     checks = options.check
-    if options.processes > 1 and not checks:
-        checks = [check for check in client.known_checks() if check not in client.checks_of_one_process()]
+    if not checks and (left_out := nodes.left_out(client)):
+        checks = [check for check in client.known_checks() if check not in left_out]
     # What the checks create and leave behind stays: every run finds the broker as the one before left it.
     with tempfile.TemporaryDirectory(prefix="fencepost-compat-") as folder:
         reports: dict[str, Report] = {}
         if not options.only_other:
-            with fencepost(client, Path(folder), options.processes) as ours:
+            with running(client, Path(folder), nodes) as ours:
                 for number in range(1, options.times + 1):
                     print(f"{client.name}, run {number} of {options.times}", flush=True)
                     reports = run(client, ours, run_name=str(number), checks=checks, on_report=show)
@@ -77,6 +68,7 @@ def main() -> int:
     parser.add_argument("--check", action="append", default=[], help="only this check; can be repeated")
     parser.add_argument("--times", type=int, default=1, help="how often each program runs on its broker")
     parser.add_argument("--processes", type=int, default=1, help="how many processes the broker has (1)")
+    parser.add_argument("--machines", type=int, default=1, help="how many brokers a cluster of machines has (1)")
     parser.add_argument(
         "--against",
         metavar="BROKER",
@@ -86,16 +78,28 @@ def main() -> int:
     options = parser.parse_args()
     if options.only_other and not options.against:
         parser.error("--only-other needs --against")
-    good = True
-    for name in options.client or CLIENTS:
-        try:
-            good = run_client(CLIENTS[name], options) and good
-        except NotHereError as reason:
-            print(reason)
-        except BuildError as failure:
-            print(f"{name} could not be built: {failure}", file=sys.stderr)
-            good = False
-    return 0 if good else 1
+    if options.processes > 1 and options.machines > 1:
+        parser.error("--processes and --machines exclude each other")
+    with ExitStack() as cleanup:
+        nodes = Nodes(options.processes)
+        names = options.client or list(CLIENTS)
+        if options.machines > 1:
+            folder = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-compat-"))
+            nodes = Nodes(options.machines, cleanup.enter_context(stores(Path(folder))))
+            names = [name for name in names if not CLIENTS[name].is_secured]
+        failed = [name for name in names if not _is_good(CLIENTS[name], nodes, options)]
+        return 1 if failed else 0
+
+
+def _is_good(client: Client, nodes: Nodes, options: argparse.Namespace) -> bool:
+    try:
+        return run_client(client, nodes, options)
+    except NotHereError as reason:
+        print(reason)
+        return True
+    except BuildError as failure:
+        print(f"{client.name} could not be built: {failure}", file=sys.stderr)
+        return False
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import fcntl
 import hashlib
-import itertools
 import json
 import os
 import queue
@@ -27,11 +26,7 @@ from typing import Any, Protocol
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from fencepost.soak.free_port import free_port
-from scripts.apache_kafka import ApacheKafka
 from tests.compat.secured import Security
-from tests.support.broker_process import BrokerProcess
-from tests.support.broker_processes import BrokerProcesses
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS_FOLDER = ROOT / "tests" / "compat"
@@ -40,6 +35,8 @@ BUILD_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 1_200
 KNOWN_TIMEOUT_S = 30.0
 SECURED = "-secured"
+LISTS = {"passes.txt", "secured.txt", "one-process.txt", "one-machine.txt"}
+"""What a program is not built from."""
 
 
 class BuildError(RuntimeError):
@@ -108,10 +105,14 @@ class Client:
         """The checks of its list, which may have comments."""
         return _checks_in(self.list_of_checks.read_text())
 
-    def checks_of_one_process(self) -> list[str]:
-        """Those that cannot be made against a broker of several processes, from `one-process.txt` in its folder."""
-        listed = self.folder / "one-process.txt"
-        return _checks_in(listed.read_text()) if listed.exists() and not self.is_secured else []
+    def left_out(self, *, is_of_machines: bool) -> list[str]:
+        """The checks that cannot be made against a broker of several nodes, from lists in its folder, if there are any.
+
+        is_of_machines: whether the nodes are machines of their own, and not processes of one.
+        """
+        names = ["one-process.txt", *(["one-machine.txt"] if is_of_machines else [])]
+        lists = [] if self.is_secured else [self.folder / name for name in names]
+        return [check for listed in lists if listed.exists() for check in _checks_in(listed.read_text())]
 
     def quick_checks(self) -> list[str]:
         """Those that every test run makes: the ones above the line `# long` of its list, or all without it."""
@@ -149,74 +150,6 @@ class Target(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Fencepost:
-    """A broker process of this checkout."""
-
-    process: BrokerProcess
-    security: Security | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        return self.process.bootstrap
-
-    def restart(self, how: str) -> str:
-        if how == "terminate":
-            self.process.terminate()
-        else:
-            self.process.kill()
-        self.process.start()
-        return "done"
-
-
-@dataclass(frozen=True)
-class SeveralProcesses(Fencepost):
-    """A broker of several processes of this checkout. Each kill hits the next one of them."""
-
-    process: BrokerProcesses
-    _kills: Iterator[int] = field(default_factory=itertools.count)
-
-    def restart(self, how: str) -> str:
-        if how == "terminate":
-            return super().restart(how)
-        node_id = self.process.node_ids[next(self._kills) % self.process.count]
-        self.process.wait_for_another(node_id, than=self.process.kill_node(node_id))
-        if self.security is None:
-            self.process.wait_for_answer(node_id)
-        return "done"
-
-
-@dataclass(frozen=True)
-class Oracle:
-    """An Apache Kafka of our own."""
-
-    kafka: ApacheKafka
-    security: Security | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        return self.kafka.bootstrap_servers
-
-    def restart(self, how: str) -> str:
-        if how == "kill" and self.kafka.process is not None:
-            self.kafka.process.kill()
-            self.kafka.process.wait()
-        self.kafka.stop()
-        self.kafka.start()
-        return "done"
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """A broker that another process runs; checks must not restart it."""
-
-    bootstrap: str
-    security: None = None
-
-    def restart(self, how: str) -> str:
-        return f"a broker that runs elsewhere cannot be restarted ({how})"
-
-
 # What both kinds of broker are started with, so that checks need not wait for what they are not about.
 COMMON_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
@@ -224,53 +157,6 @@ COMMON_SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "300",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
-
-
-@contextmanager
-def fencepost(client: Client, folder: Path, processes: int = 1) -> Iterator[Fencepost]:
-    """A broker for one client, with its data below `folder`; what it wrote is looked through at the end.
-
-    processes: how many it has.
-    """
-    security = Security(folder / "security", is_kafka=False, nodes=processes) if client.is_secured else None
-    settings = {**COMMON_SETTINGS, **client.broker_settings}
-    config = security.config_file() if security else None
-    with _process(folder / "data", settings, config, processes) as process:
-        if security:
-            security.add_users()
-        yield (
-            SeveralProcesses(process, security)
-            if isinstance(process, BrokerProcesses)
-            else Fencepost(process, security)
-        )
-        if not process.is_running or "Traceback" in process.output:
-            raise AssertionError(f"the broker of {client.name} broke:\n{process.output}")
-
-
-def _process(data: Path, settings: Mapping[str, str], config: Path | None, processes: int) -> BrokerProcess:
-    if processes == 1:
-        return BrokerProcess(data, settings=settings, config=config)
-    return BrokerProcesses(data, processes, settings=settings, config=config)
-
-
-@contextmanager
-def apache_kafka(client: Client, folder: Path) -> Iterator[Oracle]:
-    """An Apache Kafka for one client, with its data below `folder`."""
-    settings = {**COMMON_SETTINGS, **client.broker_settings}
-    if not client.is_secured:
-        with ApacheKafka(folder / "apache-kafka", free_port(), properties=settings) as kafka:
-            yield Oracle(kafka)
-        return
-    security = Security(folder / "apache-kafka-security", is_kafka=True)
-    node = ApacheKafka(
-        folder / "apache-kafka",
-        security.ports["SASL_SSL"],
-        properties={**settings, **security.settings},
-        java_options=[*ApacheKafka.java_options, *security.java_options],
-    )
-    with node as kafka:
-        security.add_users()
-        yield Oracle(kafka, security)
 
 
 def run(
@@ -435,7 +321,7 @@ def fingerprint(*sources: Path) -> str:
     digest = hashlib.sha256()
     for source in sources:
         for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
-            if path.is_file() and path.name not in {"passes.txt", "secured.txt"} and path.suffix not in {".md", ".pyc"}:
+            if path.is_file() and path.name not in LISTS and path.suffix not in {".md", ".pyc"}:
                 digest.update(f"{path.relative_to(source.parent)}\0".encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()

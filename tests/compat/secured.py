@@ -14,7 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.acls import DescribeAclsRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.messages.scram_credentials import DescribeUserScramCredentialsRequest
 from fencepost.soak.free_port import free_ports
+from tests.differences.connection import Connection, Login
 from tests.support.certificates import Authority
 
 ADMIN, ADMIN_PASSWORD = "admin", "admin-secret"
@@ -45,8 +50,9 @@ TIMEOUT_S = 30.0
 class Security:
     """The secrets of one broker below `folder`, and the address of each of its listeners.
 
-    is_kafka: an Apache Kafka comes to know of a change of ACLs a little after it has answered; Fencepost before.
-    nodes: how many nodes the broker has, with ports that follow each other; the addresses are those of the first.
+    is_kafka: an Apache Kafka is started with them.
+    nodes: how many nodes the broker has, with ports that follow each other; the addresses are those of the first. A
+        node comes to know of a change of ACLs a little after another has answered it, and so does Apache Kafka.
     """
 
     folder: Path
@@ -151,8 +157,9 @@ class Security:
             wanted = [UserScramCredentialUpsertion(name, how, word.encode()) for name, word in USERS.items()]
             for stored in self._admin.alter_user_scram_credentials(wanted).values():
                 stored.result(TIMEOUT_S)
+        everybody = DescribeUserScramCredentialsRequest(None)
+        self._until(lambda: self._each_node_says(everybody, 0, _has_all_users))
         if self.is_kafka:
-            self._until(self._knows_all_users)
             self._until(self._has_loaded_groups)
 
     def answer(self, asked: str) -> str:
@@ -173,8 +180,8 @@ class Security:
         from confluent_kafka.admin import NewTopic
 
         self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(TIMEOUT_S)
-        for admin in self._admins:
-            self._until(lambda: name in admin.list_topics(timeout=TIMEOUT_S).topics)  # noqa: B023  # called at once
+        known = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        self._until(lambda: self._each_node_says(known, 9, lambda reply: reply.topics[0].error_code == ErrorCode.NONE))
         return "done"
 
     def _change_right(self, is_added: bool, principal: str, operation: str, kind: str, name: str) -> str:
@@ -209,11 +216,24 @@ class Security:
         )
         for one in changed.values():
             one.result(TIMEOUT_S)
-        if self.is_kafka or self.nodes > 1:
-            stored = AclBindingFilter(*rule)
-            for admin in self._admins:
-                self._until(lambda: bool(admin.describe_acls(stored).result(TIMEOUT_S)) == is_added)  # noqa: B023  # called at once
+        resource, _, pattern, _, host, does, permission = rule
+        stored = DescribeAclsRequest(resource.value, name, pattern.value, principal, host, does.value, permission.value)
+        self._until(lambda: self._each_node_says(stored, 3, lambda reply: bool(reply.resources) == is_added))
         return "done"
+
+    def _each_node_says(self, request: Any, version: int, expected: Callable[[Any], bool]) -> bool:
+        """Whether each node answers the administrator as expected. A client of a library would choose the node."""
+        first = self.ports["SASL_PLAINTEXT"]
+        for port in range(first, first + self.nodes):
+            try:
+                with Connection("127.0.0.1", port) as connection:
+                    connection.log_in(Login(ADMIN, ADMIN_PASSWORD))
+                    connection.send(request, version)
+                    if not expected(connection.receive(request.api_key, version)):
+                        return False
+            except ConnectionError:  # it is being started again
+                return False
+        return True
 
     def _until(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + TIMEOUT_S
@@ -221,13 +241,6 @@ class Security:
             if time.monotonic() > deadline:
                 raise AssertionError("the change did not take effect in time")
             time.sleep(0.02)
-
-    def _knows_all_users(self) -> bool:
-        described = self._admin.describe_user_scram_credentials(list(USERS))
-        return all(
-            one.exception(TIMEOUT_S) is None and len(one.result().scram_credential_infos) == 2
-            for one in described.values()
-        )
 
     def _has_loaded_groups(self) -> bool:
         """The coordinator of a young Apache Kafka makes its topic, and loads it, when the first client asks for it."""
@@ -247,15 +260,6 @@ class Security:
         from confluent_kafka.admin import AdminClient
 
         return AdminClient(self._login)
-
-    @cached_property
-    def _admins(self) -> list[Any]:
-        """One that asks each node."""
-        from confluent_kafka.admin import AdminClient
-
-        first = self.ports["SASL_PLAINTEXT"]
-        addresses = [f"127.0.0.1:{port}" for port in range(first, first + self.nodes)]
-        return [AdminClient({**self._login, "bootstrap.servers": address}) for address in addresses]
 
     @property
     def _login(self) -> dict[str, Any]:
@@ -289,3 +293,7 @@ class Security:
             whole = {**claims, "iat": issued, "exp": issued + 3_600}
             token = jwt.encode(whole, key, algorithm="RS256", headers={"kid": "key-1"})
             (self.folder / f"{name}.jwt").write_text(token)
+
+
+def _has_all_users(reply: Any) -> bool:
+    return {user.user for user in reply.results if len(user.credential_infos) == 2} >= USERS.keys()

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+from tests.compat.brokers import Nodes, running, stores
 from tests.compat.clients import CLIENTS
-from tests.compat.harness import BUILD_TIMEOUT_S, RUN_TIMEOUT_S, Client, NotHereError, Report, fencepost, run
+from tests.compat.harness import BUILD_TIMEOUT_S, RUN_TIMEOUT_S, Client, NotHereError, Report, run
 
 
 def _parameters(name: str, *more: str) -> ParameterSet:
@@ -33,7 +34,20 @@ Reports = Callable[[str], dict[str, Report]]
 
 
 @pytest.fixture(scope="session")
-def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reports]:
+def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """What each client's broker consists of."""
+    machines = request.config.getoption("--machines")
+    if machines == 1:
+        yield Nodes(request.config.getoption("--processes"))
+        return
+    with stores(tmp_path_factory.mktemp("objects")) as shared:
+        yield Nodes(machines, shared)
+
+
+@pytest.fixture(scope="session")
+def reports(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, nodes: Nodes
+) -> Iterator[Reports]:
     """`reports("sarama")` are the reports of one run of that client's program; the test is skipped without it.
 
     The programs of all clients that tests were chosen of run from the start, some at once.
@@ -46,10 +60,9 @@ def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         made = chosen.setdefault(str(item.callspec.params["client"]), set())
         if "check" in item.callspec.params:
             made.add(str(item.callspec.params["check"]))
-    processes = request.config.getoption("--processes")
     with ThreadPoolExecutor(PROGRAMS_AT_ONCE) as programs:
         runs = {
-            name: programs.submit(_made, client, tmp_path_factory.mktemp(name), chosen[name], processes)
+            name: programs.submit(_made, client, tmp_path_factory.mktemp(name), chosen[name], nodes)
             for name, client in CLIENTS.items()
             if name in chosen
         }
@@ -64,23 +77,21 @@ def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         programs.shutdown(cancel_futures=True)
 
 
-def _made(client: Client, folder: Path, chosen: set[str], processes: int) -> dict[str, Report]:
+def _made(client: Client, folder: Path, chosen: set[str], nodes: Nodes) -> dict[str, Report]:
     """The reports of the chosen checks, or of all quick ones: also of those that no list has if it has no long ones."""
     client.command()  # a client that is not here needs no broker
     known, quick = client.known_checks(), client.quick_checks()
     checks = [check for check in known if check in chosen | set(quick)] if known != quick else []
     if not chosen <= set(quick):
         checks = [check for check in known if check in chosen]
-    if processes > 1:
-        checks = [check for check in checks or known if check not in client.checks_of_one_process()]
-    with fencepost(client, folder, processes) as target:
+    if left_out := nodes.left_out(client):
+        checks = [check for check in checks or known if check not in left_out]
+    with running(client, folder, nodes) as target:
         return run(client, target, checks=checks)
 
 
 @pytest.mark.parametrize(("client", "check"), CHECKS + LONG_CHECKS)
-def test_check_passes(request: pytest.FixtureRequest, reports: Reports, client: str, check: str) -> None:
-    if request.config.getoption("--processes") > 1 and check in CLIENTS[client].checks_of_one_process():
-        pytest.skip("it is about a broker of one process")
+def test_check_passes(reports: Reports, client: str, check: str) -> None:
     report = reports(client)[check]
     assert report.outcome == "passed", report.detail
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.brokers import Fencepost, fencepost
 from tests.compat.clients import CLIENTS
-from tests.compat.harness import Fencepost, NotHereError, fencepost
+from tests.compat.harness import NotHereError
 from tests.compat.jvm import class_path
 from tests.compat.secured import ADMIN, ADMIN_PASSWORD, Security
 from tests.docs.code_blocks import DOCS, Block, blocks

@@ -1,4 +1,4 @@
-"""Processes of a broker that has three are killed under queries, which go on: their partitions have another leader."""
+"""Nodes of a broker that has three are killed under queries, which go on: their partitions have another leader."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.world import KilledInTurns, counts, world
+from fencepost.protocol.api_keys import ApiKey
+from tests.spark.world import Flow, KilledInTurns, LostInTurns, Point, World, counts, world
 
 BATCHES = 12
+BATCHES_ON_MACHINES = 10  # of which each loss takes two at most: one until its point, and the one in which it is
+
+
+def flows_of(here: World, batches: int) -> list[Flow]:
+    return [
+        here.flow("copied", batches=batches),
+        here.flow(
+            "counted", batches=batches, transformation="counting", output_mode="update", expected=counts(batches)
+        ),
+    ]
 
 
 @pytest.mark.spark
@@ -17,16 +28,7 @@ BATCHES = 12
 def test_queries_read_and_write_each_row_once_while_processes_are_killed(tmp_path: Path) -> None:
     with world("processes", tmp_path) as here, here.spark() as spark, ThreadPoolExecutor(1) as thread:
         assert isinstance(here.broker, KilledInTurns)
-        flows = [
-            here.flow("copied", batches=BATCHES),
-            here.flow(
-                "counted",
-                batches=BATCHES,
-                transformation="counting",
-                output_mode="update",
-                expected=counts(BATCHES),
-            ),
-        ]
+        flows = flows_of(here, BATCHES)
         for flow in flows:
             spark.ask("start", **flow.fields)
         ends = thread.submit(lambda: {flow.name: spark.ask("wait", name=flow.name)["error"] for flow in flows})
@@ -34,4 +36,24 @@ def test_queries_read_and_write_each_row_once_while_processes_are_killed(tmp_pat
             assert not ends.done(), "there were too few batches for all kills"
             here.broker.replace(node_id)
         assert ends.result() == dict.fromkeys(flow.name for flow in flows)
+        here.assert_exactly_once(spark)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+def test_queries_read_and_write_each_row_once_while_machines_are_lost(tmp_path: Path) -> None:
+    """Each is lost while the tasks of a batch write; what they have sent arrives when another one has taken over."""
+    with world("machines", tmp_path) as here, here.spark() as spark:
+        assert isinstance(here.broker, LostInTurns)
+        flows = flows_of(here, BATCHES_ON_MACHINES)
+        for flow in flows:
+            spark.ask("start", **flow.fields)
+        for node_id in here.broker.machines:
+            hold = here.wire.hold(Point(flows[0].sink, "task", ApiKey.PRODUCE))
+            hold.wait()
+            here.broker.replace(node_id)
+            here.wire.release(hold)
+        assert {flow.name: spark.ask("wait", name=flow.name)["error"] for flow in flows} == {
+            flow.name: None for flow in flows
+        }
         here.assert_exactly_once(spark)

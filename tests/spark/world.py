@@ -28,6 +28,9 @@ from tests.spark.program import ANSWER
 from tests.spark.wire import Passing, Wire, keys_of
 from tests.support.broker_process import ROOT, BrokerProcess
 from tests.support.broker_processes import BrokerProcesses
+from tests.support.machines import Machines
+from tests.support.object_server import object_server
+from tests.support.postgres import postgres_server
 
 PARTITIONS = 2
 TIMEOUT_S = 30.0
@@ -83,6 +86,17 @@ class KilledInTurns(BrokerProcesses):
         super().kill()
 
 
+class LostInTurns(Machines):
+    """Brokers on several machines, of which one after the other is lost, and comes back with nothing on its disk."""
+
+    def kill(self) -> None:
+        for node_id in self.machines:
+            self.replace(node_id)
+
+    def start(self) -> object:
+        return self
+
+
 @contextmanager
 def fencepost_behind(wire_port: int, folder: Path) -> Iterator[tuple[Broker, int]]:
     with BrokerProcess(folder / "fencepost", settings=_behind(wire_port)) as broker:
@@ -95,6 +109,21 @@ def processes_behind(wire_port: int, folder: Path) -> Iterator[tuple[Broker, int
     with KilledInTurns(folder / "fencepost", NODES["processes"], settings=_behind(wire_port)) as broker:
         yield broker, broker.port
         assert_sound(broker)
+
+
+@contextmanager
+def machines_behind(wire_port: int, folder: Path) -> Iterator[tuple[Broker, int]]:
+    count = NODES["machines"]
+    port = free_ports(count)
+    with postgres_server(is_durable=True) as database, object_server(folder / "objects") as objects:
+        made = LostInTurns(database.cluster_url(), objects.make_bucket(), folder, count)
+        for index, machine in enumerate(made.machines.values()):
+            machine.port = port + index
+            machine.settings |= _behind(wire_port + index)
+        with made as broker:
+            yield broker, port
+            for machine in broker.machines.values():
+                assert_sound(machine)
 
 
 def _behind(wire_port: int) -> dict[str, str]:
@@ -113,8 +142,13 @@ def kafka_behind(wire_port: int, folder: Path) -> Iterator[tuple[Broker, int]]:
         yield node, node.port
 
 
-BROKERS = {"fencepost": fencepost_behind, "processes": processes_behind, "kafka": kafka_behind}
-NODES = {"fencepost": 1, "processes": 3, "kafka": 1}
+BROKERS = {
+    "fencepost": fencepost_behind,
+    "processes": processes_behind,
+    "machines": machines_behind,
+    "kafka": kafka_behind,
+}
+NODES = {"fencepost": 1, "processes": 3, "machines": 3, "kafka": 1}
 
 
 class Spark:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote, urlencode
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from fencepost.broker.cluster.objects.location import ObjectLocation
 from tests.support.broker_process import BrokerProcess
+
+TAKE_OVER_TIMEOUT_S = 60.0
 
 
 class Machine(BrokerProcess):
@@ -20,7 +27,10 @@ class Machine(BrokerProcess):
     def __init__(
         self, url: str, objects: ObjectLocation, node_id: int, directory: Path, settings: Mapping[str, str]
     ) -> None:
-        place = f"s3://{objects.bucket}/{objects.prefix}?endpoint={objects.endpoint}"
+        keys = urlencode(
+            {"access_key_id": objects.access_key_id, "secret_access_key": objects.secret_access_key}, quote_via=quote
+        )
+        place = f"s3://{objects.bucket}/{objects.prefix}?endpoint={objects.endpoint}&{keys}"
         super().__init__(
             directory / f"machine-{node_id}",
             settings={"node.id": str(node_id), **settings},
@@ -58,6 +68,24 @@ class Machines:
     def bootstrap(self) -> str:
         return ",".join(machine.bootstrap for machine in self.machines.values())
 
+    def replace(self, node_id: int) -> None:
+        """kill -9 of one, which starts again with nothing on its disk when the others lead what it led."""
+        self[node_id].kill()
+        self.wait_until_taken_over(node_id)
+        self[node_id].start()
+
+    def wait_until_taken_over(self, node_id: int) -> None:
+        """Wait until each running broker names leaders of all partitions, and never the one that was lost."""
+        admins = [
+            AdminClient({"bootstrap.servers": machine.bootstrap, "log_level": 0})
+            for machine in self.machines.values()
+            if machine.is_running
+        ]
+        deadline_s = time.monotonic() + TAKE_OVER_TIMEOUT_S
+        while not all(_is_led_without(admin, node_id) for admin in admins):
+            assert time.monotonic() < deadline_s, f"nobody took over from node {node_id}:\n{self.output}"
+            time.sleep(0.1)
+
     @property
     def output(self) -> str:
         return "\n".join(f"== {number} ==\n{machine.output}" for number, machine in self.machines.items())
@@ -78,3 +106,12 @@ class Machines:
                 machine.terminate()
             except (AssertionError, subprocess.TimeoutExpired):
                 machine.kill()
+
+
+def _is_led_without(admin: AdminClient, node_id: int) -> bool:
+    try:
+        topics = admin.list_topics(timeout=TAKE_OVER_TIMEOUT_S).topics.values()
+    except KafkaException:
+        return False
+    leaders = {partition.leader for topic in topics for partition in topic.partitions.values()}
+    return not leaders & {node_id, -1}
