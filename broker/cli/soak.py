@@ -61,6 +61,13 @@ def _kinds(_: click.Context, __: click.Parameter, text: str) -> list[str]:
     metavar="N",
     help="Processes of the broker, which are also killed, frozen and stopped one by one.",
 )
+@click.option(
+    "--machines",
+    "machine_count",
+    type=click.IntRange(2, 16),
+    metavar="N",
+    help="Brokers of a cluster of machines, which are also killed, frozen and stopped one by one, and what they share.",
+)
 @click.option("--json", "is_json", is_flag=True, help="Print the figures as JSON.")
 def soak(
     minutes: float,
@@ -70,6 +77,7 @@ def soak(
     rate: float,
     fault_interval: float,
     process_count: int,
+    machine_count: int | None,
     is_json: bool,
 ) -> None:
     """Transact while processes are killed and frozen.
@@ -78,8 +86,10 @@ def soak(
     client if there is a JDK) are processes: transactional producers, consume-transform-produce applications in groups,
     read_committed consumers. At random times, the same for one seed, the broker, or one of its processes, is killed
     (kill -9), restarted, frozen with SIGSTOP, or finds its disk full; clients are killed, frozen, restarted, or wake up
-    as zombies whose transactional id another client uses. All operations of the clients and their results are recorded;
-    at the end all records are read, and the history is checked as by `fencepost history check`.
+    as zombies whose transactional id another client uses. With --machines the brokers share a PostgreSQL and an object
+    store (pip install 'fencepost[cluster,postgres]'), which are restarted, crashed and frozen, too. All operations of
+    the clients and their results are recorded; at the end all records are read, and the history is checked as by
+    `fencepost history check`.
 
     The exit code is 1 if there is an anomaly, an open transaction, or a client that never committed; 2 if the soak
     could not run.
@@ -92,6 +102,8 @@ def soak(
             raise
         click.echo(f"the soak needs {library}, which is not installed: pip install 'fencepost[soak]'", err=True)
         sys.exit(EXIT_NOT_RUN)
+    if machine_count and process_count > 1:
+        raise click.UsageError("--machines and --processes exclude each other: each machine has one process")
     # With --json, standard output is for a program, so text for people goes to standard error.
     console = Console(stderr=is_json)
     # SIGTERM unwinds like Ctrl-C, so that the processes started here are ended too.
@@ -111,7 +123,21 @@ def soak(
     if not kinds:
         console.print("no clients are left", style="bold red")
         sys.exit(EXIT_NOT_RUN)
-    plan = Plan(kinds=kinds, rate=rate, seed=int(time.time()) if seed is None else seed, process_count=process_count)
+    if machine_count:
+        from fencepost.broker.cli.trial_services import TrialError, check_installed
+
+        try:
+            check_installed()
+        except TrialError as error:
+            console.print(str(error), style="bold red", highlight=False, markup=False)
+            sys.exit(EXIT_NOT_RUN)
+    plan = Plan(
+        kinds=kinds,
+        rate=rate,
+        seed=int(time.time()) if seed is None else seed,
+        process_count=process_count,
+        machine_count=machine_count or 0,
+    )
     console.print(
         f"{minutes:g} minutes, seed {plan.seed}, {', '.join(kinds)}; everything goes to {directory}",
         highlight=False,

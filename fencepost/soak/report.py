@@ -18,6 +18,7 @@ FAULT_TITLES = {
     "client_restarts": "client: SIGTERM and restart",
     "zombies": "zombie: SIGSTOP, successor, SIGCONT",
 }
+BROKER_FAULTS = ("broker_kills", "broker_restarts", "broker_freezes", "disk_full")
 PROCESS_FAULT_TITLES = {
     "process_kills": "one process: kill -9",
     "process_restarts": "one process: SIGTERM",
@@ -25,6 +26,22 @@ PROCESS_FAULT_TITLES = {
     "process_hangs": "one process: SIGSTOP, until its parent kills it",
     "drains": "one process: drained and resumed",
     "moves": "partitions moved by an operator",
+}
+MACHINE_FAULT_TITLES = {
+    "machine_kills": "one broker: kill -9",
+    "cluster_kills": "all brokers: kill -9",
+    "machine_restarts": "one broker: SIGTERM",
+    "machine_interrupts": "one broker: SIGINT",
+    "machine_freezes": "one broker: SIGSTOP, shorter than its lease",
+    "machine_zombies": "one broker: SIGSTOP, beyond its lease",
+    "drains": "one broker: drained and resumed",
+    "moves": "partitions moved by an operator",
+    "database_restarts": "PostgreSQL: stopped and started",
+    "database_crashes": "PostgreSQL: stopped at once, and recovered",
+    "database_freezes": "PostgreSQL: SIGSTOP",
+    "connection_cuts": "PostgreSQL: half of the connections cut",
+    "objects_restarts": "object store: kill -9",
+    "objects_freezes": "object store: SIGSTOP",
 }
 
 
@@ -40,6 +57,7 @@ class SoakReport:
     minutes: float
     directory: str
     process_count: int = 1  # of the broker
+    machine_count: int = 0  # of a cluster of machines
     duration_s: float = 0.0
     operations: int = 0
     records_sent: int = 0
@@ -67,6 +85,13 @@ class SoakReport:
         """Format the report for --json."""
         return {"good": self.is_good, **asdict(self)}
 
+    def _titles(self) -> dict[str, str]:
+        """What the faults are called."""
+        if self.machine_count:
+            of_clients = {fault: title for fault, title in FAULT_TITLES.items() if fault not in BROKER_FAULTS}
+            return {**MACHINE_FAULT_TITLES, **of_clients}
+        return FAULT_TITLES if self.process_count == 1 else {**FAULT_TITLES, **PROCESS_FAULT_TITLES}
+
     def show(self, console: Console) -> None:
         """Print the report as a table for people."""
         table = Table(
@@ -81,7 +106,7 @@ class SoakReport:
         table.add_row("transactions with unknown outcome", f"{self.unknown:,}")
         table.add_row("records visible / aborted, at the end", f"{self.visible_records:,} / {self.aborted_records:,}")
         table.add_section()
-        titles = FAULT_TITLES if self.process_count == 1 else {**FAULT_TITLES, **PROCESS_FAULT_TITLES}
+        titles = self._titles()
         for fault, title in titles.items():
             table.add_row(title, f"{self.faults.get(fault, 0):,}")
         table.add_row("zombies fenced", f"{self.fenced_zombies:,}")

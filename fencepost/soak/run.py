@@ -13,14 +13,16 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
+from fencepost.broker.cli.trial_services import TrialError
 from fencepost.history.writer import HistoryWriter
 from fencepost.soak.broker import Broker, BrokerDiedError
 from fencepost.soak.client_process import Surroundings
-from fencepost.soak.client_processes import Crew
+from fencepost.soak.client_processes import HANGING_AFTER_S, Crew
 from fencepost.soak.figures import figures_of
 from fencepost.soak.final_read import ClosingError, Examiner, wait_until_settled
+from fencepost.soak.machines import Machines
 from fencepost.soak.nemesis import Nemesis
-from fencepost.soak.plan import BROKER_SETTINGS, Plan
+from fencepost.soak.plan import BROKER_SETTINGS, MACHINE_SETTINGS, Plan
 from fencepost.soak.report import SoakReport
 
 TICK_S = 0.02
@@ -30,12 +32,31 @@ QUIET_TIMEOUT_S = 90.0  # after the last fault; every client must have committed
 STOP_TIMEOUT_S = 15.0
 CREATE_TIMEOUT_S = 20.0
 RESTART_TIMEOUT_S = 60.0
+LONGEST_OUTAGE_S = 60.0  # of what several machines share
+OUTAGE_SHARE = 0.1  # of the whole time: an outage is no longer
 ANOMALIES_SHOWN = 5  # of each kind
 FAILURES_SHOWN = 5
+WRONG_EVENTS = (
+    b"log_damaged",
+    b"partition_lost",
+    b"log_cut_before_valid_batches",
+    b"event_loop_error",
+    b"background_work_failed",
+    b"partition_directory_missing",
+    b"partition_admission_failed",
+    b"created_directories_not_recorded",
+)
+WRONG_EVENTS_OF_MACHINES = (
+    b"partition_went_offline",  # no disk is full there
+    b"database_went_back",
+    b"flush_conflicts",
+    b"segment_not_brought",
+)
 
 
 class Soak:
-    """directory: gets history.jsonl, nemesis.log, broker.log, data/, clients/. java_class_path: None without Java."""
+    """directory: gets history.jsonl, nemesis.log, broker.log, data/, clients/ (of several machines: broker-1.log and so
+    on, and the logs of what they share). java_class_path: None without Java."""
 
     def __init__(
         self,
@@ -48,7 +69,11 @@ class Soak:
         console: Console,
     ) -> None:
         self.report = SoakReport(
-            seed=plan.seed, minutes=minutes, directory=str(directory), process_count=plan.process_count
+            seed=plan.seed,
+            minutes=minutes,
+            directory=str(directory),
+            process_count=plan.process_count,
+            machine_count=plan.machine_count,
         )
         self._plan = plan
         self._minutes = minutes
@@ -59,15 +84,22 @@ class Soak:
         self._history = HistoryWriter.open(self._history_path)
         logs_directory = directory / "clients"
         logs_directory.mkdir(exist_ok=True)
-        self._broker = Broker(
-            directory / "data", directory / "broker.log", BROKER_SETTINGS, process_count=plan.process_count
+        self._broker = (
+            Machines(directory, MACHINE_SETTINGS, count=plan.machine_count)
+            if plan.machine_count
+            else Broker(directory / "data", directory / "broker.log", BROKER_SETTINGS, process_count=plan.process_count)
         )
         surroundings = Surroundings(
             plan, self._broker.bootstrap_servers, self._history_path, logs_directory, java_class_path
         )
         self._crew = Crew(surroundings)
         self._nemesis = Nemesis(
-            self._broker, self._crew, random.Random(plan.seed), interval_s=fault_interval_s, say=self._say
+            self._broker,
+            self._crew,
+            random.Random(plan.seed),
+            interval_s=fault_interval_s,
+            longest_outage_s=min(LONGEST_OUTAGE_S, minutes * 60 * OUTAGE_SHARE) if plan.machine_count else 0.0,
+            say=self._say,
         )
         self._progress_at_s = 0.0
 
@@ -77,12 +109,12 @@ class Soak:
             self._start()
             self._work()
             self._close()
-        except (BrokerDiedError, ClosingError) as error:
+        except (BrokerDiedError, ClosingError, TrialError) as error:
             self.report.findings.append(str(error))
         finally:
             self._nemesis.stop()
             self._crew.kill_all()
-            self._broker.kill()
+            self._broker.close()
         self._sum_up()
         self._check()
         self._log.close()
@@ -143,6 +175,7 @@ class Soak:
         if examiner.content("read_uncommitted") != everything:
             self.report.findings.append("after one more kill -9, read_uncommitted shows other records than before")
         self.report.findings += [f"after one more kill -9: {one}" for one in examiner.unstable_partitions()]
+        self.report.findings += self._broker.problems()
 
     def _look_until(self, condition: Callable[[], bool], timeout_s: float, doing: str) -> None:
         deadline_s = time.monotonic() + timeout_s
@@ -151,7 +184,11 @@ class Soak:
 
     def _tick(self, *, may_begin: bool, doing: str) -> None:
         self._nemesis.act(may_begin=may_begin)
-        self._crew.look()
+        # While nothing can be written, and a while after, a client that waits does not hang.
+        is_disturbed = isinstance(self._broker, Machines) and self._broker.had_outage_since(
+            time.monotonic() - HANGING_AFTER_S
+        )
+        self._crew.look(watch_hanging=not is_disturbed)
         if time.monotonic() - self._progress_at_s > PROGRESS_INTERVAL_S:
             self._progress_at_s = time.monotonic()
             self._show_progress(doing)
@@ -191,22 +228,16 @@ class Soak:
         report.sessions = dict(crew.ends)
         report.recoveries_s = [round(recovery_s, 3) for recovery_s in self._broker.recoveries_s]
         report.findings += nemesis.findings
-        log = self._broker.log_path.read_bytes() if self._broker.log_path.exists() else b""
-        report.partitions_offline = log.count(b"partition_went_offline")
-        if b"Traceback" in log:
-            report.findings.append(f"the broker wrote a traceback; see {self._broker.log_path}")
-        for event in (
-            b"log_damaged",
-            b"partition_lost",
-            b"log_cut_before_valid_batches",
-            b"event_loop_error",
-            b"background_work_failed",
-            b"partition_directory_missing",
-            b"partition_admission_failed",
-            b"created_directories_not_recorded",
-        ):
-            if event in log:
-                report.findings.append(f"the broker reported {event.decode()}; see {self._broker.log_path}")
+        for path in self._broker.log_paths:
+            log = path.read_bytes() if path.exists() else b""
+            report.partitions_offline += log.count(b"partition_went_offline")
+            if b"Traceback" in log:
+                report.findings.append(f"the broker wrote a traceback; see {path}")
+            report.findings += [
+                f"the broker reported {event.decode()}; see {path}"
+                for event in (*WRONG_EVENTS, *(WRONG_EVENTS_OF_MACHINES if self._plan.machine_count else ()))
+                if event in log
+            ]
         if crew.hung:
             report.notes.append(
                 f"clients that hung and were killed (their threads are in clients/): {', '.join(crew.hung)}"

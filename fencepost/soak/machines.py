@@ -1,0 +1,187 @@
+"""The cluster under test: brokers as on several machines, and the PostgreSQL and the object store that they share.
+
+Each of them is killed, frozen and restarted by itself. As with `Broker`, no method waits but `spawn`, the first time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fencepost.broker.cli.trial_services import USER, Service, postgres_programs, trial_objects, trial_postgres
+from fencepost.soak.broker import Broker
+from fencepost.soak.free_port import free_port
+
+COMMAND_TIMEOUT_S = 60.0
+ALL_ALIVE_TIMEOUT_S = 60.0
+LOOK_S = 0.5
+
+
+class Machines:
+    """directory: gets a scratch directory and a log file for each broker, and those of the stores.
+
+    settings: Kafka settings of all brokers. count: of the brokers, whose node ids begin with 1.
+    held:     nodes with a fault, which may be down.
+    """
+
+    def __init__(self, directory: Path, settings: Mapping[str, str], *, count: int) -> None:
+        self.held: set[int] = set()
+        self.database: Service
+        self.objects: Service
+        self._directory = directory
+        self._arguments: list[str] = []  # known once the stores run
+        self._brokers = {
+            number: Broker(
+                directory / f"scratch-{number}",
+                directory / f"broker-{number}.log",
+                {"node.id": str(number), **settings},
+                arguments=self._arguments,
+            )
+            for number in range(1, count + 1)
+        }
+        self._stores = contextlib.ExitStack()
+        self._stopped_processes: dict[Service, list[int]] = {}
+        self._outages: dict[Service, float] = {}  # when they began; of those that are under way
+        self._outage_ended_at_s = 0.0
+
+    def __getitem__(self, node_id: int) -> Broker:
+        return self._brokers[node_id]
+
+    # As a broker
+
+    @property
+    def node_ids(self) -> range:
+        return range(1, len(self._brokers) + 1)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(broker.bootstrap_servers for broker in self._brokers.values())
+
+    @property
+    def log_paths(self) -> list[Path]:
+        return [broker.log_path for broker in self._brokers.values()]
+
+    @property
+    def recoveries_s(self) -> list[float]:
+        return [recovery_s for broker in self._brokers.values() for recovery_s in broker.recoveries_s]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all serve. Raises BrokerDiedError if one has ended by itself."""
+        are_ready = [broker.is_ready for broker in self._brokers.values()]  # each notes how long it took
+        return all(are_ready)
+
+    def raise_if_ended(self) -> None:
+        """Raise BrokerDiedError if one has ended by itself while it has no fault."""
+        for node_id, broker in self._brokers.items():
+            if node_id not in self.held:
+                broker.raise_if_dead()
+
+    def spawn(self) -> None:
+        """Start all brokers, and the stores before, if they do not run. Raises TrialError if these do not start."""
+        if not self._arguments:
+            # Beside the others, as PostgreSQL may run as a user who cannot enter the directory.
+            short = self._stores.enter_context(
+                tempfile.TemporaryDirectory(prefix="fencepost-", ignore_cleanup_errors=True)
+            )
+            os.chmod(short, 0o755)
+            log = self._directory / "postgres.log"
+            self.database = self._stores.enter_context(trial_postgres(Path(short), log=log, ends_with_parent=False))
+            objects = self._directory / "objects"
+            objects.mkdir()
+            self.objects = self._stores.enter_context(trial_objects(objects, free_port(), ends_with_parent=False))
+            self._arguments += ["--cluster", self.database.url, "--objects", self.objects.url]
+        for broker in self._brokers.values():
+            broker.spawn()
+
+    def kill(self) -> None:
+        """Send SIGKILL to all brokers, also to frozen ones."""
+        for broker in self._brokers.values():
+            broker.kill()
+
+    def close(self) -> None:
+        """End the brokers and the stores."""
+        self.kill()
+        for service in list(self._stopped_processes):
+            self.thaw(service)
+        self._stores.close()
+
+    # The stores
+
+    def freeze(self, service: Service) -> None:
+        """Send SIGSTOP to all processes of a store."""
+        self.outage_begins(service)
+        stopped = self._stopped_processes[service] = []
+        for process_id in _family(service.process.pid):  # the parent first, so that there are no more
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGSTOP)
+                stopped.append(process_id)
+
+    def thaw(self, service: Service) -> None:
+        for process_id in self._stopped_processes.pop(service):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGCONT)
+        self.outage_ends(service)
+
+    def outage_begins(self, service: Service) -> None:
+        """A store does not answer from now on."""
+        self._outages[service] = time.monotonic()
+
+    def outage_ends(self, service: Service) -> None:
+        del self._outages[service]
+        self._outage_ended_at_s = time.monotonic()
+
+    def is_away(self, service: Service) -> bool:
+        return service in self._outages
+
+    def had_outage_since(self, moment_s: float) -> bool:
+        """Whether a store is away, or was since then."""
+        return bool(self._outages) or self._outage_ended_at_s > moment_s
+
+    def cut_connections(self, share: float) -> list[str]:
+        """The command that ends this share of PostgreSQL's sessions, by chance."""
+        _, _, sockets = self.database.url.partition("host=")
+        ends = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' "
+            f"AND pid <> pg_backend_pid() AND random() < {share}"
+        )
+        return [str(postgres_programs() / "psql"), "-h", sockets, "-U", USER, "-d", "postgres", "-c", ends]
+
+    # At the end
+
+    def problems(self) -> list[str]:
+        """What is wrong with the stores, by `fencepost cluster check`, and with the nodes: each must be alive."""
+        command = [*(sys.executable, "-m", "fencepost", "cluster", "check"), *self._arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+        found = [] if done.returncode == 0 else [f"cluster check: {done.stdout.strip()} {done.stderr.strip()}"]
+        deadline_s = time.monotonic() + ALL_ALIVE_TIMEOUT_S
+        while (states := self._states()) != dict.fromkeys(self.node_ids, "alive"):
+            if time.monotonic() > deadline_s:
+                found.append(f"not all nodes are alive {ALL_ALIVE_TIMEOUT_S:.0f} s after the last fault: {states}")
+                break
+            time.sleep(LOOK_S)
+        return found
+
+    def _states(self) -> dict[int, str]:
+        command = [sys.executable, "-m", "fencepost", "cluster", "nodes", "--json", "-b", self.bootstrap_servers]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+        return {int(row["node"]): str(row["state"]) for row in json.loads(done.stdout)} if done.returncode == 0 else {}
+
+
+def _family(parent: int) -> Iterable[int]:
+    """A process, and then its children."""
+    yield parent
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # After the name, which may hold anything in parentheses: the state, and the parent.
+                if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                    yield int(entry.name)
