@@ -22,6 +22,8 @@ COMMAND_TIMEOUT_S = 60.0
 QUERY_TIMEOUT_S = 15.0
 RETRY_PAUSE_S = 0.1
 READ_TIMEOUT_S = 30.0  # without a single record
+# What librdkafka says of a partition whose leader is another node than it knows, or is not known yet.
+LED_ELSEWHERE = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 RECORDS_PER_LINE = 5_000  # of the final read in the history
 
 
@@ -39,7 +41,7 @@ class Content:
 
 
 def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
-    """The end offset of a partition. Retries while a new broker process does not lead it; librdkafka does not.
+    """The end offset of a partition. Retries while nobody leads it yet, or another node does; librdkafka does not.
 
     Raises KafkaException.
     """
@@ -48,7 +50,7 @@ def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
         try:
             end_offset: int = consumer.get_watermark_offsets(partition, QUERY_TIMEOUT_S)[1]
         except KafkaException as error:
-            if not error.args[0].retriable() and error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+            if not error.args[0].retriable() and error.args[0].code() not in LED_ELSEWHERE:
                 raise
             if time.monotonic() > deadline_s:
                 raise

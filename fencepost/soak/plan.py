@@ -41,6 +41,9 @@ BROKER_SETTINGS = {
 # Settings that make brokers of a cluster of machines often write objects and seal segments.
 MACHINE_SETTINGS = {
     **BROKER_SETTINGS,
+    "log.segment.bytes": str(1024 * 1024),
+    "transaction.state.log.segment.bytes": str(128 * 1024),
+    "offsets.topic.segment.bytes": str(128 * 1024),
     "fencepost.cluster.inline.max.bytes": "2048",
     "fencepost.cluster.tail.max.bytes": str(1024 * 1024),
     "fencepost.cluster.scratch.max.bytes": str(4 * 1024 * 1024),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -106,6 +107,9 @@ async def connect(
     A commit on it is acknowledged when it is durable, whatever the server's default is.
     Raises UnavailableError; StorageError where trying again does not help.
     """
+    if asyncio.current_task() is None:
+        # The first step of an eager coroutine, on Python 3.11: asyncpg's time-outs need a task.
+        await asyncio.sleep(0)
     with translated(address):
         connection = await asyncpg.connect(
             address.url,

@@ -12,7 +12,7 @@ import pytest
 from fencepost.broker.cluster.postgres import session as session_module
 from fencepost.broker.cluster.postgres.connections import UnavailableError, connect, parse_address
 from fencepost.broker.cluster.postgres.metadata_store import FOLLOWING, PostgresMetadataStore
-from fencepost.broker.kernel import supervision
+from fencepost.broker.kernel import eager, supervision
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import StorageError
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
@@ -285,3 +285,11 @@ async def test_following_goes_on_after_a_failure(
     with logged(FOLLOWING):
         await one.create_topic(ORDERS)
         await until(lambda: heard.kinds == ["placement", "topics"])
+
+
+async def test_a_request_is_served_in_its_first_step_while_the_connection_has_to_be_made_anew(two: Two) -> None:
+    """Handlers begin without a task, on Python 3.11; the time-outs of the database's library need one."""
+    store, _ = two
+    await store.session.close()
+    started = eager.start(store.read_versioned("key"), asyncio.get_running_loop())
+    assert await started == (None, 0)
