@@ -24,7 +24,7 @@ from fencepost.broker.cluster.tail_store import (
     Tenure,
 )
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.shared_log import AppendedBytes
+from fencepost.broker.log.shared_log import AppendedBytes, LedElsewhereError
 from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.storage.disk import StorageError
 
@@ -49,7 +49,7 @@ OBJECT_KEPT_S: Final = 25 * 60.0
 """An object without rows is removed as an orphan, but not sooner; a flush that waits longer stores its bytes again."""
 
 
-class ResignedError(StorageError):
+class ResignedError(LedElsewhereError):
     """This node does not lead any more what was to be flushed."""
 
 
@@ -194,7 +194,9 @@ class TailLog:
                     self._tenure.resign("another flush holds the offsets of this node's")
                     raise ResignedError(str(error)) from None
                 else:
-                    self._tenure.resign("another node has taken over")
+                    # It may have begun anew meanwhile, under another fence, which nobody has refused.
+                    if self._tenure.fence == flush.fence:
+                        self._tenure.resign("another node has taken over")
                     raise ResignedError("another node leads the partition now")
             else:
                 raise ResignedError("this node has resigned from the partition")

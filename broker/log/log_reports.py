@@ -6,6 +6,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.remedies import remedy_partition_went_offline, remedy_unreadable_records
+from fencepost.broker.log.shared_log import LedElsewhereError
 from fencepost.broker.storage.disk import NoRoomError, StorageError, remedy
 
 log = get_logger(__name__)
@@ -26,6 +27,14 @@ class LogReports:
 
     def offline(self, error: StorageError, *, high_watermark: int, log_end_offset: int) -> None:
         """Report that the log has gone offline."""
+        if isinstance(error, LedElsewhereError):
+            log.info(
+                "partition_given_up",
+                topic=self._topic_partition.topic,
+                partition=self._topic_partition.partition,
+                reason=str(error),
+            )
+            return
         log.error(
             "partition_went_offline",
             topic=self._topic_partition.topic,

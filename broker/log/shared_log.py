@@ -12,7 +12,11 @@ from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.storage.disk import LogFile
+from fencepost.broker.storage.disk import LogFile, StorageError
+
+
+class LedElsewhereError(StorageError):
+    """Another node leads the partition whose end was to be committed. Nothing is wrong with the files here."""
 
 
 class AppendedBytes(NamedTuple):

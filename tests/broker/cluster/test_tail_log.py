@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.cluster.tail_world import HeldTenure, KeptObjects, TailWorld
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import ORDERS, TOPIC_ID, content_of
 from tests.support.simulated_engine import EngineFaults, EngineSession, Guard, SimulatedEngine
 
@@ -121,6 +123,30 @@ async def test_a_node_that_has_resigned_gives_up_the_flush_that_it_was_trying(tm
     with pytest.raises(StorageError):
         await waiting
     await asyncio.wait_for(world.logs.flusher.drain(), 20)
+
+
+async def test_a_late_refusal_leaves_the_next_incarnation_of_the_node_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node was frozen, and has begun anew while a flush of its last incarnation was on its way."""
+    engine = SimulatedEngine()
+    world, session = node_of(engine, tmp_path)
+    commit = session.commit
+
+    async def commit_late(*flush: Any, **objects: Any) -> bool:
+        world.tenure.fence += 1
+        return await commit(*flush, **objects)
+
+    monkeypatch.setattr(session, "commit", commit_late)
+    await world.start()
+    log = world.create()
+    engine.raise_fence(1)
+    world.append(b"one")
+    with capture_logs() as lines, pytest.raises(StorageError, match="another node leads the partition now"):
+        await flushed(world)
+    assert world.tenure.reason is None
+    assert log.is_offline
+    assert [line["event"] for line in lines] == ["partition_given_up"]
 
 
 async def test_rows_of_another_flush_at_the_same_offsets_make_the_node_resign(tmp_path: Path) -> None:
