@@ -20,7 +20,7 @@ def soak(directory: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=220,
+        timeout=280,
         check=False,
     )
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
@@ -60,6 +60,28 @@ def test_clients_come_through_faults_of_single_processes_of_a_broker(tmp_path: P
     log = (tmp_path / "soak" / "broker.log").read_text()
     assert "node_taken_over" in log
     assert (tmp_path / "soak" / "data" / "node.3").is_dir()
+
+
+@pytest.mark.timeout(300)
+def test_clients_come_through_faults_of_machines_and_of_the_stores_that_they_share(tmp_path: Path) -> None:
+    exit_code, report, said = soak(
+        tmp_path / "soak",
+        *("--machines", "3", "--minutes", "0.3", "--seed", "8", "--fault-interval", "0.8", "--rate", "60"),
+        *("--clients", "kafka-python,confluent"),
+    )
+    assert exit_code == 0, said
+    assert report["anomalies"] == {}
+    assert report["findings"] == []
+    assert report["machine_count"] == 3
+    assert sum(count for fault, count in report["faults"].items() if fault.startswith("machine_")) >= 2
+    assert any(fault.startswith(("database_", "objects_", "connection_")) for fault in report["faults"])
+    assert {path.name for path in (tmp_path / "soak").iterdir()} >= {"broker-3.log", "postgres.log", "objects"}
+
+
+def test_machines_and_processes_exclude_each_other(tmp_path: Path) -> None:
+    exit_code, _, said = soak(tmp_path / "soak", "--minutes", "0.1", "--machines", "3", "--processes", "2")
+    assert exit_code == 2
+    assert "--machines and --processes exclude each other" in said
 
 
 def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
