@@ -145,6 +145,7 @@ async def _alter_all(
     *,
     validate_only: bool,
 ) -> list[AlterConfigsResourceResponse]:
+    await services.topics.catch_up()
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results = []
     for resource, resource_alterations in zip(resources, alterations, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
-from fencepost.broker.handlers.metadata import missing_topic_error, nodes_alive
+from fencepost.broker.handlers.metadata import missing_topic_error
 from fencepost.broker.hosting.placement import NO_PORT
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
@@ -23,6 +23,7 @@ from fencepost.broker.requests.api import (
 )
 from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
+from fencepost.broker.requests.leader_hints import nodes_alive
 from fencepost.broker.requests.partition_lookup import NO_LEADER, leadership
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import (
@@ -72,8 +73,8 @@ def handle_describe_cluster(context: RequestContext, request: DescribeClusterReq
 def _brokers(services: Services, *, with_fenced: bool) -> list[DescribeClusterBroker]:
     """The nodes that are alive, this one first; then the others, which have no address."""
     brokers = [
-        DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
-        for node_id, host, port, rack in nodes_alive(services)
+        DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        for node in nodes_alive(services)
     ]
     if services.leader_choices is None:
         return brokers

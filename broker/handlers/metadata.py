@@ -16,9 +16,11 @@ from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
+from fencepost.broker.requests.leader_hints import nodes_alive
 from fencepost.broker.requests.partition_lookup import leadership
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.leaders import NodeEndpoint
 from fencepost.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -190,26 +192,17 @@ async def _create(services: Services, name: str) -> ErrorCode:
     return ErrorCode.NONE if error is ErrorCode.TOPIC_ALREADY_EXISTS else error
 
 
-def nodes_alive(services: Services) -> list[tuple[int, str, int, str | None]]:
-    """Id, host, port and rack of the nodes that are alive, this one first."""
-    others = [
-        (node.node_id, node.host, node.port, None)
-        for node in (each.at(services.listener) for each in services.topics.placement.other_nodes())
-    ]
-    return [(services.node_id, services.host, services.port, services.settings.broker_rack), *others]
-
-
-def _nodes_listed(services: Services) -> list[tuple[int, str, int, str | None]]:
+def _nodes_listed(services: Services) -> list[NodeEndpoint]:
     """The nodes that are alive, and those that were moments ago."""
     lost = (each.at(services.listener) for each in services.topics.placement.recently_lost())
-    return [*nodes_alive(services), *((node.node_id, node.host, node.port, None) for node in lost)]
+    return [*nodes_alive(services), *(NodeEndpoint(node.node_id, node.host, node.port) for node in lost)]
 
 
 def _response(services: Services, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in _nodes_listed(services)
+            MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in _nodes_listed(services)
         ],
         cluster_id=services.cluster_id,
         controller_id=services.node_id,

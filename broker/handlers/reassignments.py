@@ -149,6 +149,7 @@ async def handle_alter_partition_reassignments(
     KAFKA_STORAGE_ERROR.
     """
     services = context.services
+    await services.topics.catch_up()
     choices: dict[TopicPartition, int | None] = {}
     # A request without partitions gets Kafka's empty reply, whatever its other fields are.
     may_change_factor = request.allow_replication_factor_change or not request.topics

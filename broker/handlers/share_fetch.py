@@ -8,15 +8,15 @@ DelayedShareFetch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 from fencepost.broker.handlers.share_groups import are_share_groups_on, is_member_id
-from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.requests.api import RequestContext, Services, api, records_limit_bytes
+from fencepost.broker.requests.leader_hints import REFUSED_FOR_ITS_LEADER, current_leader, endpoints_of
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT
-from fencepost.broker.requests.partition_lookup import find_log, leadership
+from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.broker.share.acknowledgements import read_acknowledgements
 from fencepost.broker.share.partition import AcknowledgementRefusal, AcquireMode
@@ -24,7 +24,6 @@ from fencepost.broker.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, ShareSessio
 from fencepost.broker.share.shard import SharePartitionKey
 from fencepost.broker.share.share_partitions import AcquireResult, AcquireTerms, ServedSharePartition
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.leaders import NodeEndpoint
 from fencepost.protocol.messages.share_fetch import (
     AcquiredRecords,
     ShareAcknowledgePartition,
@@ -103,14 +102,16 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
         answer = answers.setdefault(partition, ShareFetchPartitionData(partition_index=partition.partition))
         answer.acknowledge_error_code = outcome.error
         answer.acknowledge_error_message = outcome.message or None
-    leaders = {answer.current_leader.leader_id for answer in answers.values() if _is_led_elsewhere(answer.error_code)}
+    leaders = {
+        answer.current_leader.leader_id for answer in answers.values() if answer.error_code in REFUSED_FOR_ITS_LEADER
+    }
     return ShareFetchResponse(
         acquisition_lock_timeout_ms=shares.share_partitions.limits(group_id).record_lock_duration_ms,
         responses=[
             ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in _by_topic(answers).items()
         ],
-        node_endpoints=_endpoints(context.services, leaders),
+        node_endpoints=endpoints_of(context.services, leaders),
     )
 
 
@@ -158,8 +159,8 @@ def _answer(services: Services, partition: TopicIdPartition, result: AcquireResu
         records=result.records,
         acquired_records=[AcquiredRecords(*acquired) for acquired in result.acquired],
     )
-    if _is_led_elsewhere(result.error):
-        answer.current_leader = ShareLeaderIdAndEpoch(*_leader(services, partition))
+    if result.error in REFUSED_FOR_ITS_LEADER:
+        answer.current_leader = _leader(services, partition)
     return answer
 
 
@@ -331,17 +332,16 @@ async def handle_share_acknowledge(
         answer = answers[partition] = ShareAcknowledgePartitionData(
             partition_index=partition.partition, error_code=outcome.error, error_message=outcome.message or None
         )
-        if _is_led_elsewhere(outcome.error):
-            leader_id, leader_epoch = _leader(context.services, partition)
-            answer.current_leader = ShareLeaderIdAndEpoch(leader_id, leader_epoch)
-            leaders.add(leader_id)
+        if outcome.error in REFUSED_FOR_ITS_LEADER:
+            answer.current_leader = _leader(context.services, partition)
+            leaders.add(answer.current_leader.leader_id)
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=shares.share_partitions.limits(group_id).record_lock_duration_ms,
         responses=[
             ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in _by_topic(answers).items()
         ],
-        node_endpoints=_endpoints(context.services, leaders),
+        node_endpoints=endpoints_of(context.services, leaders),
     )
 
 
@@ -425,19 +425,7 @@ def _by_topic(answers: Mapping[TopicIdPartition, Answer]) -> dict[bytes, list[An
     return topics
 
 
-def _is_led_elsewhere(error: int) -> bool:
-    return error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-
-
-def _leader(services: Services, partition: TopicIdPartition) -> tuple[int, int]:
+def _leader(services: Services, partition: TopicIdPartition) -> ShareLeaderIdAndEpoch:
     topic = services.topics.metadata.get_by_id(partition.topic_id)
-    found = leadership(services, "" if topic is None else topic.name, partition.partition)
-    return found.leader_id, found.leader_epoch
-
-
-def _endpoints(services: Services, node_ids: Iterable[int]) -> list[NodeEndpoint]:
-    """The known endpoints of these nodes."""
-    others = (node.at(services.listener) for node in services.topics.placement.other_nodes())
-    nodes: list[Services | NodeAddress] = [services, *others]
-    endpoints = {node.node_id: NodeEndpoint(node.node_id, node.host, node.port) for node in nodes}
-    return [endpoints[node_id] for node_id in node_ids if node_id in endpoints]
+    leader = current_leader(services, "" if topic is None else topic.name, partition.partition)
+    return ShareLeaderIdAndEpoch(leader.leader_id, leader.leader_epoch)

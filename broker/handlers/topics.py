@@ -84,6 +84,7 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
     INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED (6 and later), and what
     `Topics.check_create` refuses. As a whole: POLICY_VIOLATION (more than 10,000 topics, partitions and settings).
     """
+    await context.services.topics.catch_up()
     counts = Counter(topic.name for topic in request.topics)
     default_count = context.services.settings.num_partitions
     wanted_count = sum(
@@ -241,6 +242,7 @@ async def handle_delete_topics(context: RequestContext, request: DeleteTopicsReq
     UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (internal), TOPIC_DELETION_DISABLED, KAFKA_STORAGE_ERROR.
     """
     services = context.services
+    await services.topics.catch_up()
     wanted = _to_delete(request, context.api_version)
     results, wanted = _without_topics_by_both(services, wanted)
     counts = Counter((topic.name, topic.topic_id) for topic in wanted)
@@ -350,6 +352,7 @@ async def handle_create_partitions(
     Refuses, per topic: INVALID_REQUEST (named twice), INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, and what
     `Topics.check_add_partitions` refuses.
     """
+    await context.services.topics.catch_up()
     counts = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():

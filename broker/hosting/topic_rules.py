@@ -31,11 +31,6 @@ def check_topic_name(name: str) -> str | None:
     return None
 
 
-def collision_key(name: str) -> str:
-    """The key that two topics' names must not share: Kafka's metric names replace dots by underscores."""
-    return name.replace(".", "_")
-
-
 def refused_factor(factor: int, brokers_count: int, settings: Settings) -> str | None:
     """The reason to refuse a replication factor (INVALID_REPLICATION_FACTOR), or None.
 

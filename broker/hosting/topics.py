@@ -22,9 +22,10 @@ from fencepost.broker.config import (
 )
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.background_opening import BackgroundOpening
+from fencepost.broker.hosting.catching_up import CatchingUp
 from fencepost.broker.hosting.hosted_logs import HostedLogs, report_not_admitted
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
-from fencepost.broker.hosting.topic_rules import check_topic_name, collision_key, internal_topic, refused_factor
+from fencepost.broker.hosting.topic_rules import check_topic_name, internal_topic, refused_factor
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.random_ids import random_uuid
 from fencepost.broker.kernel.supervision import Place, Policy
@@ -34,7 +35,7 @@ from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_directory import NONE_LEFT_OFF, LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.time_search import Searches
-from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
+from fencepost.broker.metadata.image import MetadataImage, TopicMetadata, collision_key
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
@@ -44,14 +45,12 @@ log = get_logger(__name__)
 REFRESH = Place("refresh of the metadata", Policy.RETRY)
 ADMISSION = Place("admission of a partition", Policy.RETRY)
 READMISSION = Place("admission of partitions that could not be served before", Policy.RETRY)
-CATCHING_UP = Place("look for topics of other nodes", Policy.REPORT)
 CHANGE = Place("change of a topic", Policy.REPORT)
 
 ADMITTED_TOGETHER = 64
 """Partitions that are opened, and whose recovered records are synced, before any of them is served."""
 FIRST_READMISSION_PAUSE_S = 1.0
 LONGEST_READMISSION_PAUSE_S = 60.0
-LONGEST_CATCH_UP_S = 1.0
 DEFAULT_PARTITION_COUNT = -1
 """In place of a number of partitions: that of `num.partitions`."""
 
@@ -99,8 +98,6 @@ class Topics:
         self._hosted = HostedLogs(logs, self.placement, settings, arrivals)
         self._partition_logs = self._hosted.by_partition
         self._arriving: set[TopicPartition] = set()
-        self._catching_up = asyncio.Lock()
-        self._next_catch_up: asyncio.Task[None] | None = None  # has not begun to look
         self._to_admit: dict[TopicPartition, None] = {}  # of these, those that no round has begun with
         self._admission: asyncio.Task[None] | None = None
         self._refused: dict[TopicPartition, None] = {}  # could not be served, and wait for another attempt
@@ -110,6 +107,7 @@ class Topics:
         self._background_opening = BackgroundOpening(logs, self._hosted, self.metadata, self._changing)
         self._is_outdated = False
         self._refreshing: asyncio.Task[None] | None = None
+        self._catching_up = CatchingUp(self._look_at_store)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changes: set[asyncio.Task[Any]] = set()
         self._context = contextvars.copy_context()
@@ -149,6 +147,7 @@ class Topics:
     async def close(self) -> None:
         """Stop following the store and the placement. The logs stay open."""
         await self._background_opening.close()
+        await self._catching_up.close()
         await asyncio.gather(*self._changes, return_exceptions=True)
         if self._placement_changed in self.placement.on_changed:
             self.placement.on_changed.remove(self._placement_changed)
@@ -234,10 +233,7 @@ class Topics:
                 f"Topic {name!r} is created by the broker itself when it is needed",
             )
         if other is not None:
-            return (
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic {name!r} collides with {other!r}: '.' and '_' count as the same",
-            )
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, _collides(name, other)
         reason = check_topic_configs(configs, self._settings)
         if reason is not None:
             return ErrorCode.INVALID_CONFIG, reason
@@ -319,8 +315,8 @@ class Topics:
             return ErrorCode.KAFKA_STORAGE_ERROR, message
         await self._hosted.remove_leftovers(topic)
         if not await self._store.create_topic(topic):
-            await self._refresh()  # another node has created it
-            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
+            await self._refresh()
+            return self._taken_by_another_node(name)
         try:
             made = await self._hosted.create_logs(topic)
         except Exception:
@@ -336,6 +332,13 @@ class Topics:
             hook(topic)
         log.info("topic_created", topic=name, partitions=partition_count)
         return NO_PROBLEM
+
+    def _taken_by_another_node(self, name: str) -> ErrorWithMessage:
+        """The refusal of a name that was free here, and not in the store."""
+        other = self._collisions.get(collision_key(name), name)
+        if other == name:  # also if it has been deleted meanwhile
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, _collides(name, other)
 
     # Changing and deleting
 
@@ -393,19 +396,22 @@ class Topics:
 
     async def _add_partitions(self, name: str, new_count: int) -> ErrorWithMessage:
         async with self._changing:
-            outcome = self.check_add_partitions(name, new_count)
-            topic = self.metadata.get(name)
-            if outcome[0] is not ErrorCode.NONE or topic is None:
-                return outcome
-            grown = dataclasses.replace(topic, partition_count=new_count)
-            await self._hosted.remove_leftovers(grown, topic.partition_count)
-            await self._store.set_partition_count(name, new_count)
+            while True:
+                outcome = self.check_add_partitions(name, new_count)
+                topic = self.metadata.get(name)
+                if outcome[0] is not ErrorCode.NONE or topic is None:
+                    return outcome
+                grown = dataclasses.replace(topic, partition_count=new_count)
+                await self._hosted.remove_leftovers(grown, topic.partition_count)
+                if await self._store.set_partition_count(name, new_count, before=topic.partition_count):
+                    break
+                await self._refresh()  # another node has changed it
             try:
                 await self._hosted.host(grown)
             except Exception:
                 # No client knows of the new partitions yet. If they stay, the next start or attempt uses them.
                 if self._hosted.undo_growth(grown, topic.partition_count):
-                    await self._store.set_partition_count(name, topic.partition_count)
+                    await self._store.set_partition_count(name, topic.partition_count, before=new_count)
                 raise
             self.metadata.put(grown)
             log.info("partitions_added", topic=name, partitions=new_count)
@@ -427,23 +433,26 @@ class Topics:
         Those of `change`, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises StorageError.
         """
         async with self._changing:
-            topic = self.metadata.get(name)
-            configs = change({} if topic is None else topic.configs)
-            if isinstance(configs, AlterationRefusal):
-                return configs.error, configs.message
-            reason = check_topic_name(name)
-            if reason is not None:
-                return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
-            reason = check_topic_configs(configs, self._settings)
-            if reason is not None:
-                return ErrorCode.INVALID_CONFIG, reason
-            # Kafka's ConfigurationControlManager checks last that the resource exists.
-            if topic is None:
-                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name!r} does not exist."
-            given = MappingProxyType({config: text for config, text in configs.items() if text is not None})
-            if validate_only or given == topic.configs:
-                return NO_PROBLEM
-            await self._store.set_topic_configs(name, given)
+            while True:
+                topic = self.metadata.get(name)
+                configs = change({} if topic is None else topic.configs)
+                if isinstance(configs, AlterationRefusal):
+                    return configs.error, configs.message
+                reason = check_topic_name(name)
+                if reason is not None:
+                    return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
+                reason = check_topic_configs(configs, self._settings)
+                if reason is not None:
+                    return ErrorCode.INVALID_CONFIG, reason
+                # Kafka's ConfigurationControlManager checks last that the resource exists.
+                if topic is None:
+                    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {name!r} does not exist."
+                given = MappingProxyType({config: text for config, text in configs.items() if text is not None})
+                if validate_only or given == topic.configs:
+                    return NO_PROBLEM
+                if await self._store.set_topic_configs(name, given, before=topic.configs):
+                    break
+                await self._refresh()  # another node has changed it
             self._set_configs(dataclasses.replace(topic, configs=given))
             log.info("topic_configs_altered", topic=name, configs=dict(given))
             return NO_PROBLEM
@@ -486,20 +495,17 @@ class Topics:
             self._refreshing = self._keep(REFRESH.start_retrying(self._refresh_while_outdated))
 
     async def catch_up(self) -> None:
-        """Know the topics that other nodes have created by now, unless that takes longer than `LONGEST_CATCH_UP_S`.
+        """Know what other nodes have created, changed and deleted by now, unless that takes too long: see `CatchingUp`.
 
-        A client may have seen them at another node already, and take their absence here for an answer.
+        A client may have seen it at another node already, and take what is known here for an answer.
         """
-        if self._next_catch_up is None:
-            self._next_catch_up = self._keep(CATCHING_UP.start(self._catch_up(), expected=(StorageError,)))
-        await asyncio.wait([self._next_catch_up], timeout=LONGEST_CATCH_UP_S)
+        if self.placement.other_nodes():
+            await self._catching_up.catch_up()
 
-    async def _catch_up(self) -> None:
-        async with self._catching_up:
-            self._next_catch_up = None  # what is created from now on may be missed by this one
-            await self._store.follow()
-            if self._refreshing is not None:
-                await asyncio.wait([self._refreshing])
+    async def _look_at_store(self) -> None:
+        await self._store.follow()
+        if self._refreshing is not None:
+            await asyncio.wait([self._refreshing])
 
     async def _refresh_while_outdated(self) -> None:
         while self._is_outdated:
@@ -662,6 +668,10 @@ class Topics:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _collides(name: str, other: str) -> str:
+    return f"Topic {name!r} collides with {other!r}: '.' and '_' count as the same"
 
 
 def _random_topic_id() -> bytes:

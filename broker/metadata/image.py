@@ -28,6 +28,11 @@ class TopicMetadata:
         return [TopicPartition(self.name, partition) for partition in range(self.partition_count)]
 
 
+def collision_key(name: str) -> str:
+    """The key that two topics' names must not share: Kafka's metric names replace dots by underscores."""
+    return name.replace(".", "_")
+
+
 class MetadataImage:
     """All topics. Only `Topics` changes the image; everything may read it. `version` counts the changes since the
     start."""

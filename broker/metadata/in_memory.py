@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Self
 
-from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.image import TopicMetadata, collision_key
 from fencepost.broker.metadata.store import new_cluster_id
 
 
@@ -60,7 +60,7 @@ class InMemoryMetadataStore:
         return list(self._deletions.values())
 
     async def create_topic(self, topic: TopicMetadata) -> bool:
-        if topic.name in self._topics:
+        if any(collision_key(name) == collision_key(topic.name) for name in self._topics):
             return False
         self._topics[topic.name] = topic
         self._topics_changed()
@@ -77,17 +77,17 @@ class InMemoryMetadataStore:
     async def finish_deletion(self, topic_id: bytes) -> None:
         self._deletions.pop(topic_id, None)
 
-    async def set_partition_count(self, name: str, partition_count: int) -> bool:
+    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
         topic = self._topics.get(name)
-        if topic is None:
+        if topic is None or topic.partition_count != before:
             return False
         self._topics[name] = dataclasses.replace(topic, partition_count=partition_count)
         self._topics_changed()
         return True
 
-    async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> bool:
+    async def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
         topic = self._topics.get(name)
-        if topic is None:
+        if topic is None or topic.configs != before:
             return False
         self._topics[name] = dataclasses.replace(topic, configs=MappingProxyType(dict(configs)))
         self._topics_changed()

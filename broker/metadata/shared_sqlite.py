@@ -23,6 +23,7 @@ from fencepost.broker.metadata.sqlite import (
     SCHEMA_VERSION,
     SHARED_SCHEMA_VERSION,
     SqliteMetadataStore,
+    collides,
     insert_topic,
     remove_topic,
     resize_topic,
@@ -132,13 +133,16 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
         return await self._query(run)
 
     async def create_topic(self, topic: TopicMetadata) -> bool:
+        # What another process has created may not be known here yet.
         return await self._change_topic(
-            topic.name, lambda database: insert_topic(database, topic), after=self.in_creation
+            topic.name,
+            lambda database: not collides(database, topic.name) and insert_topic(database, topic),
+            after=self.in_creation,
         )
 
-    async def set_partition_count(self, name: str, partition_count: int) -> bool:
+    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
         return await self._change_topic(
-            name, lambda database: resize_topic(database, name, partition_count), after=self.in_growth
+            name, lambda database: resize_topic(database, name, partition_count, before), after=self.in_growth
         )
 
     async def delete_topic(self, name: str) -> bool:

@@ -173,12 +173,18 @@ class SqliteMetadataStore:
     async def finish_deletion(self, topic_id: bytes) -> None:
         await self._change("DELETE FROM deletions WHERE topic_id = ?", (topic_id,), may_use_reserve=True)
 
-    async def set_partition_count(self, name: str, partition_count: int) -> bool:
-        return await self._query(lambda database: resize_topic(database, name, partition_count), changes=True)
+    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
+        return await self._query(lambda database: resize_topic(database, name, partition_count, before), changes=True)
 
-    async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> bool:
-        statement = "UPDATE topics SET configs = ? WHERE name = ?"
-        return await self._change(statement, (json.dumps(dict(configs)), name), may_use_reserve=True)
+    async def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
+        def replace(database: sqlite3.Connection) -> bool:
+            row = database.execute("SELECT configs FROM topics WHERE name = ?", (name,)).fetchone()
+            if row is None or _read_configs(row[0]) != before:
+                return False
+            statement = "UPDATE topics SET configs = ? WHERE name = ?"
+            return _has_changed(database, statement, (json.dumps(dict(configs)), name))
+
+        return await self.transaction(replace, may_use_reserve=True)
 
     async def read_versioned(self, key: str) -> tuple[bytes | None, int]:
         def read(database: sqlite3.Connection) -> tuple[bytes | None, int]:
@@ -492,9 +498,18 @@ def insert_topic(database: sqlite3.Connection, topic: TopicMetadata) -> bool:
     )
 
 
-def resize_topic(database: sqlite3.Connection, name: str, partition_count: int) -> bool:
-    """Set the number of a topic's partitions; return False when there is no such topic."""
-    return _has_changed(database, "UPDATE topics SET partition_count = ? WHERE name = ?", (partition_count, name))
+def collides(database: sqlite3.Connection, name: str) -> bool:
+    """Whether there is another topic whose name collides with this one."""
+    found = database.execute(
+        "SELECT 1 FROM topics WHERE name != ?1 AND replace(name, '.', '_') = replace(?1, '.', '_')", (name,)
+    )
+    return found.fetchone() is not None
+
+
+def resize_topic(database: sqlite3.Connection, name: str, partition_count: int, before: int) -> bool:
+    """Set the number of a topic's partitions; return False when there is no such topic with so many before."""
+    statement = "UPDATE topics SET partition_count = ? WHERE name = ? AND partition_count = ?"
+    return _has_changed(database, statement, (partition_count, name, before))
 
 
 def remove_topic(database: sqlite3.Connection, name: str) -> bool:

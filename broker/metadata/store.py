@@ -45,7 +45,8 @@ class MetadataStore(Protocol):
         ...
 
     async def create_topic(self, topic: TopicMetadata) -> bool:
-        """Record a new topic; return False when the name is taken."""
+        """Record a new topic; return False when the name is taken, or where nodes share the metadata, one that collides
+        with it: "." and "_" count as the same."""
         ...
 
     async def delete_topic(self, name: str) -> bool:
@@ -56,12 +57,12 @@ class MetadataStore(Protocol):
         """Remove a deletion whose files are gone."""
         ...
 
-    async def set_partition_count(self, name: str, partition_count: int) -> bool:
-        """Change the number of partitions; return False when there is no such topic."""
+    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
+        """Change the number of partitions; return False when there is no such topic with so many partitions before."""
         ...
 
-    async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> bool:
-        """Replace all configs of a topic; return False when there is no such topic."""
+    async def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
+        """Replace all configs of a topic; return False when there is no such topic with these configs before."""
         ...
 
     async def read_versioned(self, key: str) -> tuple[bytes | None, int]:

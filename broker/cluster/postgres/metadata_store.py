@@ -100,7 +100,9 @@ class PostgresMetadataStore:
         async def create(connection: Connection) -> bool:
             await lock(connection, PLACING)
             await connection.execute(
-                "INSERT INTO topics (name, topic_id, partition_count, configs) VALUES ($1, $2, $3, $4) "
+                "INSERT INTO topics (name, topic_id, partition_count, configs) "
+                "SELECT $1::text, $2::uuid, $3::int, $4::jsonb "
+                "WHERE NOT EXISTS (SELECT 1 FROM topics WHERE replace(name, '.', '_') = replace($1, '.', '_')) "
                 "ON CONFLICT (name) DO NOTHING",
                 topic.name,
                 topic_id,
@@ -116,12 +118,12 @@ class PostgresMetadataStore:
 
         return await self._placing(create)
 
-    async def set_partition_count(self, name: str, partition_count: int) -> bool:
+    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
         async def grow(connection: Connection) -> bool:
             await lock(connection, PLACING)
-            is_known = await _changed(
-                connection, "UPDATE topics SET partition_count = $2 WHERE name = $1", name, partition_count
-            )
+            # An earlier attempt may have changed it, without an answer.
+            statement = "UPDATE topics SET partition_count = $2 WHERE name = $1 AND partition_count IN ($2, $3)"
+            is_known = await _changed(connection, statement, name, partition_count, before)
             if is_known:
                 await place_missing(connection, name)
             return is_known
@@ -157,8 +159,10 @@ class PostgresMetadataStore:
     async def finish_deletion(self, topic_id: bytes) -> None:
         await self._change("DELETE FROM deletions WHERE topic_id = $1", UUID(bytes=topic_id))
 
-    async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> bool:
-        return await self._change("UPDATE topics SET configs = $2 WHERE name = $1", name, json.dumps(dict(configs)))
+    async def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
+        # An earlier attempt may have changed it, without an answer.
+        statement = "UPDATE topics SET configs = $2 WHERE name = $1 AND configs IN ($2, $3)"
+        return await self._change(statement, name, json.dumps(dict(configs)), json.dumps(dict(before)))
 
     async def _change(self, statement: str, *parameters: object) -> bool:
         return await self.session.run(lambda connection: _changed(connection, statement, *parameters))

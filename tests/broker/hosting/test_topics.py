@@ -317,8 +317,11 @@ async def test_altered_configs_reach_the_logs_and_stay(hosted: Hosted) -> None:
 
 
 async def test_a_stored_config_that_cannot_be_read_takes_no_other_one_with_it(hosted: Hosted) -> None:
-    await create(hosted.topics, "orders", 1, {"cleanup.policy": "compact"})
-    await hosted.store.set_topic_configs("orders", {"cleanup.policy": "compact", "segment.bytes": "500"})
+    compact = {"cleanup.policy": "compact"}
+    await create(hosted.topics, "orders", 1, compact)
+    await hosted.store.set_topic_configs(
+        "orders", {"cleanup.policy": "compact", "segment.bytes": "500"}, before={"cleanup.policy": "compact"}
+    )
     topics = await hosted.restart()
     log = topics.log(TopicPartition("orders", 0))
     assert log is not None

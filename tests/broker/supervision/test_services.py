@@ -18,6 +18,8 @@ from fencepost.broker.group import service as group_service
 from fencepost.broker.group.streams import service as streams_service
 from fencepost.broker.group.streams.topology import StreamsInternalTopic
 from fencepost.broker.hosting import background_opening, topics
+from fencepost.broker.hosting.catching_up import CATCHING_UP
+from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from fencepost.broker.log import log_opening
@@ -296,39 +298,17 @@ async def test_changes_of_other_nodes_are_applied_after_a_failure(
     await broker.stop()
 
 
-@plants(topics.CATCHING_UP)
+@plants(CATCHING_UP)
 @unforeseen
 async def test_what_is_known_is_described_where_looking_for_more_fails(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
-    monkeypatch.setattr(broker.topics._store, "follow", raising(error, times=1))
-    with logged(topics.CATCHING_UP):
+    monkeypatch.setattr(broker.topics.placement, "other_nodes", lambda: [NodeAddress(2, "localhost", 9093)])
+    monkeypatch.setattr(broker.topics._store, "follow", raising(error, times=1, then=broker.topics._store.follow))
+    with logged(CATCHING_UP):
         await broker.topics.catch_up()
     await broker.topics.catch_up()
-    await broker.stop()
-
-
-async def test_requests_that_come_together_look_for_topics_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
-    looks: list[asyncio.Event] = []
-
-    async def follow() -> None:
-        looks.append(asyncio.Event())
-        await looks[-1].wait()
-
-    monkeypatch.setattr(broker.topics._store, "follow", follow)
-    first = [asyncio.create_task(broker.topics.catch_up()) for _ in range(3)]
-    await until(lambda: looks)
-    later = [asyncio.create_task(broker.topics.catch_up()) for _ in range(3)]
-    looks[0].set()
-    await asyncio.gather(*first)
-    await until(lambda: len(looks) == 2)
-    looks[1].set()
-    await asyncio.gather(*later)
-    assert len(looks) == 2
     await broker.stop()
 
 

@@ -118,12 +118,42 @@ async def test_a_topic_has_a_row_for_each_partition_from_its_creation_to_its_del
     rows = "SELECT count(*) FROM partitions"
     await one.create_topic(ORDERS)
     assert (await execute(one, rows))[0][0] == 3
-    await one.set_partition_count("orders", 5)
+    await one.set_partition_count("orders", 5, before=3)
     assert (await execute(one, rows))[0][0] == 5
-    await one.set_partition_count("orders", 3)
+    await one.set_partition_count("orders", 3, before=5)
     assert (await execute(one, rows))[0][0] == 3
     await one.delete_topic("orders")
     assert (await execute(one, rows))[0][0] == 0
+
+
+async def test_of_two_topics_whose_names_collide_one_is_created(two: Two) -> None:
+    topics = [TopicMetadata(name, name.encode() * 8, 1) for name in ("a.", "a_")]
+    for _ in range(5):
+        created = await asyncio.gather(*(store.create_topic(topic) for store, topic in zip(two, topics, strict=True)))
+        assert sorted(created) == [False, True]
+        (found,) = await two[0].load_topics()
+        await two[1].delete_topic(found.name)
+        await two[1].finish_deletion(found.topic_id)
+
+
+async def test_a_change_that_was_decided_on_what_another_node_has_changed_is_refused(two: Two) -> None:
+    one, other = two
+    await one.create_topic(ORDERS)
+    assert await other.set_topic_configs("orders", {"a": "1", "b": "2"}, before=ORDERS.configs)
+    assert not await one.set_topic_configs("orders", {}, before=ORDERS.configs)
+    assert await one.set_topic_configs("orders", {"c": "3"}, before={"b": "2", "a": "1"})
+    assert await other.set_partition_count("orders", 9, before=3)
+    assert not await one.set_partition_count("orders", 5, before=3)
+    (found,) = await one.load_topics()
+    assert (found.partition_count, found.configs) == (9, {"c": "3"})
+
+
+async def test_a_node_that_looks_knows_what_another_has_changed(two: Two) -> None:
+    one, other = two
+    heard = Heard(other)
+    await one.create_topic(ORDERS)
+    await other.follow()
+    assert heard.kinds == ["placement", "topics"]
 
 
 Patch = Callable[[bool], None]
@@ -163,7 +193,7 @@ async def test_a_creation_or_deletion_with_a_lost_answer_is_made_once_and_report
     assert await one.create_topic(ORDERS)
     assert await other.load_topics() == [ORDERS]
     lose_answer(is_done)
-    assert await one.set_partition_count("orders", 5)
+    assert await one.set_partition_count("orders", 5, before=3)
     lose_answer(is_done)
     assert await one.delete_topic("orders")
     assert [topic.name for topic in await other.load_deletions()] == ["orders"]
