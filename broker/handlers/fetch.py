@@ -15,11 +15,13 @@ from fencepost.broker.log.log_types import LogRead
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.requests.api import RequestContext, RequestGate, Services, UsualAnswer, api, records_limit_bytes
 from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
+from fencepost.broker.requests.leader_hints import REFUSED_FOR_ITS_LEADER, current_leader, endpoints_of
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT, LongPoll, wake_on_time_out
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.requests.routes import Repeats
 from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.leaders import NodeEndpoint
 from fencepost.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_LEADERS = 16
 
 ISOLATIONS = {0: Isolation.READ_UNCOMMITTED, 1: Isolation.READ_COMMITTED}
 
@@ -106,7 +109,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchAnswer 
     )
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan, session_id=NO_SESSION_ID, responses=[])
-    fetch = _Fetch(services, request, plan, isolation, context.meter)
+    fetch = _Fetch(services, request, plan, isolation, context.meter, version)
     if services.gate is None:
         fetch.read_all()
     else:
@@ -195,6 +198,7 @@ class _Fetch:
         "_partitions",
         "_plan",
         "_services",
+        "_version",
         "context",
     )
 
@@ -205,8 +209,10 @@ class _Fetch:
         plan: FetchPlan,
         isolation: Isolation,
         meter: RequestMeter | None,
+        version: int,
     ) -> None:
         self.context: RequestContext
+        self._version = version
         self._services = services
         self._meter = meter
         self._plan = plan
@@ -371,14 +377,20 @@ class _Fetch:
             for one in self._partitions
             if one.answer is not None
         ]
+        endpoints: list[NodeEndpoint] = []
         if self._has_error:
             # Source: Kafka's KafkaApis.handleFetchRequest, which looks for topics first, then for partitions.
             answered.sort(key=lambda pair: NOT_FOUND.get(pair[1].error_code, 0))
+            if self._version >= FIRST_VERSION_WITH_LEADERS:
+                leaders = _name_leaders(self._services, answered)
+                if not self._is_follower:  # it knows them anyway
+                    endpoints = endpoints_of(self._services, leaders)
         selection = self._services.fetch_sessions.complete(self._plan, answered, now_ms=self._services.clock.now_ms())
         return FetchResponse(
             error_code=selection.error,
             session_id=selection.session_id,
             responses=_by_topic(selection.included, uses_topic_ids=self._plan.uses_topic_ids),
+            node_endpoints=endpoints,
         )
 
     def _count_sent(self) -> None:
@@ -453,6 +465,20 @@ class _FetchPoll(LongPoll[FetchAnswer]):
         for partition, log in self._watched:
             partition.wake = None
             log.remove_watcher(partition.note_change)
+
+
+def _name_leaders(services: Services, answered: Sequence[tuple[FetchedPartition, PartitionData]]) -> set[int]:
+    """Name the leaders of partitions that the client should fetch elsewhere, or in another leader epoch. Return their
+    ids.
+
+    Source: KIP-951; Kafka's KafkaApis.handleFetchRequest.
+    """
+    leaders = set()
+    for wanted, answer in answered:
+        if answer.error_code in REFUSED_FOR_ITS_LEADER:
+            answer.current_leader = current_leader(services, wanted.topic, wanted.partition)
+            leaders.add(answer.current_leader.leader_id)
+    return leaders
 
 
 def _by_topic(

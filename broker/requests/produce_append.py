@@ -15,6 +15,7 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_types import AppendResult
 from fencepost.broker.log.verification import ANSWERED_AT_ONCE
 from fencepost.broker.requests.api import CloseConnection, UsualAnswer
+from fencepost.broker.requests.leader_hints import current_leader, endpoints_of
 from fencepost.broker.requests.produce_verification import (
     FIRST_VERSION_OF_TRANSACTION_VERSION_2,
     NOT_CONFIRMED_MESSAGE,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from fencepost.broker.hosting.topics import Topics
     from fencepost.broker.log.partition_log import PartitionLog
     from fencepost.broker.log.verification import VerificationGuard
-    from fencepost.broker.requests.api import RequestContext
+    from fencepost.broker.requests.api import RequestContext, Services
     from fencepost.protocol.record_batch import BatchHeader
 
 ProduceAnswer: TypeAlias = UsualAnswer | ProduceResponse | None
@@ -65,6 +66,7 @@ ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1
 
+FIRST_VERSION_WITH_LEADERS = 10
 APPENDED_AT_ONCE_COUNT = 200
 """The most batches of a request that are appended in one step: some milliseconds."""
 _NOT_APPENDED_YET = ProduceRefusal(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -100,6 +102,25 @@ def produce_failed(
             if topic.partition_data
         ]
     )
+
+
+def name_leaders(services: Services, response: ProduceResponse, version: int) -> None:
+    """Name the leaders of the partitions that are led elsewhere, with their addresses.
+
+    Source: KIP-951; Kafka's KafkaApis.handleProduceRequest.
+    """
+    if version < FIRST_VERSION_WITH_LEADERS:
+        return
+    leaders = set()
+    for topic in response.responses:
+        name = topic.name
+        if not name and (metadata := services.topics.metadata.get_by_id(topic.topic_id)) is not None:
+            name = metadata.name
+        for answer in topic.partition_responses:
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                answer.current_leader = current_leader(services, name, answer.index)
+                leaders.add(answer.current_leader.leader_id)
+    response.node_endpoints = endpoints_of(services, leaders)
 
 
 def fill_refusal(answer: PartitionProduceResponse, result: AppendResult, log: PartitionLog) -> None:
@@ -461,7 +482,9 @@ class ProduceAppend:
     def answer(self) -> UsualAnswer | ProduceResponse:
         """Answer, when every batch is durable or refused."""
         if self.first_error is not NO_ERROR:
-            return self.response()
+            response = self.response()
+            name_leaders(self._services, response, self._context.api_version)
+            return response
         values: list[int] = []
         for write in self.answers:
             result: AppendResult = write.outcome  # type: ignore[union-attr,assignment]  # as none was refused

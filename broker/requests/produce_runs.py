@@ -18,6 +18,7 @@ from fencepost.broker.requests.produce_append import (
     NotInTimeError,
     ProduceRefusal,
     error_of_missing_log,
+    name_leaders,
     produce_failed,
 )
 from fencepost.broker.requests.produce_batches import find_targets, read_batch
@@ -100,6 +101,7 @@ class ProduceRun:
             code, message = ErrorCode.REQUEST_TIMED_OUT, str(error)
         version = self._cached.route.version
         response = produce_failed(self._cached.request, code, version, message=message)
+        name_leaders(services, response, version)
         response.throttle_time_ms = throttle_ms
         return [chunk for one in self._correlation_ids for chunk in response_frame(one, response, version)]
 

@@ -87,8 +87,6 @@ DECLARED: tuple[Declared, ...] = (
     Declared("stable-offset-of-a-cut-batch", "transactions", "cut: its first record*", "*last_stable_offset"),
     Declared("transactions-never-begun", "transactions", "list: open for *", "transaction_states*"),
     Declared("errors-end-the-wait", "fetch", "when: an error ends the wait"),
-    Declared("leader-hints", "fetch", "as a* follower", "*current_leader"),
-    Declared("leader-hints", "secured/*", "*Fetch of a follower*", "*current_leader"),
     Declared("scram", "secured/authentication", "SCRAM of an unknown user: *"),
     Declared("scram", "secured/authentication", "SCRAM begins with a mandatory extension: *"),
     Declared("scram", "secured/authentication", "SCRAM with the header y,,: *"),

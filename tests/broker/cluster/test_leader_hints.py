@@ -1,0 +1,139 @@
+"""Refusals of partitions that are led elsewhere name the leader and its address, in versions that have room for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.leaders import LeaderIdAndEpoch, NodeEndpoint
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from fencepost.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.broker.cluster.members import NAMES, Members, ask, orders_on_two
+from tests.broker.supervision.planting import until
+from tests.support.handler_context import batch
+
+PRODUCE_VERSIONS, FIRST_PRODUCE_WITH_LEADERS = range(3, 14), 10
+FETCH_VERSIONS, FIRST_FETCH_WITH_LEADERS = range(4, 19), 16
+UNKNOWN = LeaderIdAndEpoch(-1, -1)
+
+
+async def moved(members: Members) -> TopicPartition:
+    """A partition that has moved from node 1 to node 2, so that its epoch is 1."""
+    await orders_on_two(members)
+    name = next(name for name in NAMES if members.leader_id(name) == 1)
+    await members.members[1].placement.choose({name: 2})
+    await until(lambda: members.leader_id(name) == 2)
+    for member in members.members.values():
+        await until(lambda: member.placement.leader_epoch(name) == 1)  # noqa: B023  # awaited at once
+    return name
+
+
+def topic_id(members: Members) -> bytes:
+    topic = members.nodes[1].services.topics.metadata.get("orders")
+    assert topic is not None
+    return topic.topic_id
+
+
+def endpoint(members: Members, node_id: int, listener: int = 0) -> NodeEndpoint:
+    address = members.nodes[node_id].addresses[listener]
+    return NodeEndpoint(node_id, address.host, address.port)
+
+
+def produce(members: Members, *partitions: int, acks: int = -1) -> ProduceRequest:
+    data = [PartitionProduceData(index=partition, records=memoryview(batch(b"x"))) for partition in partitions]
+    return ProduceRequest(
+        acks=acks, timeout_ms=5_000, topic_data=[TopicProduceData("orders", topic_id(members), partition_data=data)]
+    )
+
+
+def fetch(members: Members, partition: int, *, epoch: int = -1, session: tuple[int, int] = (0, -1)) -> FetchRequest:
+    wanted = FetchPartition(partition=partition, current_leader_epoch=epoch, partition_max_bytes=1_000)
+    return FetchRequest(
+        max_wait_ms=0,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[FetchTopic("orders", topic_id(members), partitions=[wanted])],
+    )
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+async def test_a_refused_produce_names_the_leader(members: Members, version: int) -> None:
+    name = await moved(members)
+    here = next(name for name in NAMES if members.leader_id(name) == 1)
+    answer: ProduceResponse = await members.ask(1, produce(members, here.partition, name.partition), version)
+    taken, refused = answer.responses[0].partition_responses
+    assert (taken.error_code, taken.base_offset, taken.current_leader) == (ErrorCode.NONE, 1, UNKNOWN)
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    has_room = version >= FIRST_PRODUCE_WITH_LEADERS
+    assert refused.current_leader == (LeaderIdAndEpoch(2, 1) if has_room else UNKNOWN)
+    assert answer.node_endpoints == ([endpoint(members, 2)] if has_room else [])
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+async def test_a_refused_fetch_names_the_leader(members: Members, version: int) -> None:
+    name = await moved(members)
+    answer: FetchResponse = await members.ask(1, fetch(members, name.partition), version)
+    (refused,) = answer.responses[0].partitions
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    has_room = version >= FIRST_FETCH_WITH_LEADERS
+    assert refused.current_leader == (LeaderIdAndEpoch(2, 1) if has_room else UNKNOWN)
+    assert answer.node_endpoints == ([endpoint(members, 2)] if has_room else [])
+
+
+@pytest.mark.parametrize("version", [version for version in FETCH_VERSIONS if version >= 9])  # those with an epoch
+async def test_a_fetch_in_an_earlier_epoch_is_given_the_present_one(members: Members, version: int) -> None:
+    name = await moved(members)
+    answer: FetchResponse = await members.ask(2, fetch(members, name.partition, epoch=0), version)
+    (refused,) = answer.responses[0].partitions
+    assert refused.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    has_room = version >= FIRST_FETCH_WITH_LEADERS
+    assert refused.current_leader == (LeaderIdAndEpoch(2, 1) if has_room else UNKNOWN)
+    assert answer.node_endpoints == ([endpoint(members, 2)] if has_room else [])
+
+
+async def test_a_fetch_session_is_given_the_leader_when_its_partition_moves(members: Members) -> None:
+    await orders_on_two(members)
+    name = next(name for name in NAMES if members.leader_id(name) == 1)
+    begun: FetchResponse = await members.ask(1, fetch(members, name.partition, session=(0, 0)), 18)
+    await members.members[1].placement.choose({name: 2})
+    await until(lambda: members.leader_id(name) == 2)
+    await until(lambda: members.members[1].placement.leader_epoch(name) == 1)
+    going_on = FetchRequest(max_wait_ms=0, session_id=begun.session_id, session_epoch=1)
+    answer: FetchResponse = await members.ask(1, going_on, 18)
+    assert answer.responses[0].partitions[0].current_leader == LeaderIdAndEpoch(2, 1)
+    assert answer.node_endpoints == [endpoint(members, 2)]
+
+
+async def test_the_address_is_that_of_the_listener_that_is_asked(members: Members) -> None:
+    name = await moved(members)
+    address = members.nodes[1].addresses[1]
+    for request, version in ((produce(members, name.partition), 13), (fetch(members, name.partition), 18)):
+        answer = await ask(address.host, address.port, request, version)
+        assert answer.node_endpoints == [endpoint(members, 2, listener=1)]
+
+
+async def test_no_leader_is_named_where_none_is_known(members: Members) -> None:
+    await orders_on_two(members)
+    name = next(name for name in NAMES if members.leader_id(name) == 2)
+    members.members[1].placement._addresses.pop(2)  # as if it had just been found to be gone
+    produced: ProduceResponse = await members.ask(1, produce(members, name.partition), 13)
+    fetched: FetchResponse = await members.ask(1, fetch(members, name.partition), 18)
+    assert produced.responses[0].partition_responses[0].current_leader == UNKNOWN
+    assert fetched.responses[0].partitions[0].current_leader == UNKNOWN
+    assert produced.node_endpoints == fetched.node_endpoints == []
+
+
+async def test_no_leader_is_named_for_other_errors(members: Members) -> None:
+    await orders_on_two(members)
+    produced: ProduceResponse = await members.ask(1, produce(members, 99), 13)
+    fetched: FetchResponse = await members.ask(1, fetch(members, 99), 18)
+    assert produced.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert produced.responses[0].partition_responses[0].current_leader == UNKNOWN
+    assert fetched.responses[0].partitions[0].current_leader == UNKNOWN
+    assert produced.node_endpoints == fetched.node_endpoints == []
