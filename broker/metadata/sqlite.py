@@ -507,7 +507,7 @@ def collides(database: sqlite3.Connection, name: str) -> bool:
 
 
 def resize_topic(database: sqlite3.Connection, name: str, partition_count: int, before: int) -> bool:
-    """Set the number of a topic's partitions; return False when there is no such topic with so many before."""
+    """Set the number of a topic's partitions; return False when that is not its number before."""
     statement = "UPDATE topics SET partition_count = ? WHERE name = ? AND partition_count = ?"
     return _has_changed(database, statement, (partition_count, name, before))
 

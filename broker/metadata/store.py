@@ -58,7 +58,7 @@ class MetadataStore(Protocol):
         ...
 
     async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
-        """Change the number of partitions; return False when there is no such topic with so many partitions before."""
+        """Change the number of partitions; return False when that is not its number before."""
         ...
 
     async def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
