@@ -86,7 +86,6 @@ def main() -> int:
         if options.machines > 1:
             folder = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-compat-"))
             nodes = Nodes(options.machines, cleanup.enter_context(stores(Path(folder))))
-            names = [name for name in names if not CLIENTS[name].is_secured]
         failed = [name for name in names if not _is_good(CLIENTS[name], nodes, options)]
         return 1 if failed else 0
 

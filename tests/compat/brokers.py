@@ -104,7 +104,7 @@ class SeveralMachines:
     """
 
     machines: Machines
-    security: None = None
+    security: Security | None = None
     _kills: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -160,19 +160,25 @@ def running(client: Client, folder: Path, nodes: Nodes = Nodes()) -> Iterator[Ta
         with fencepost(client, folder, nodes.count) as target:
             yield target
         return
-    assert not client.is_secured, "the harness secures no machines"
+    security = _security(client, folder, nodes.count)
     settings = {**COMMON_SETTINGS, **client.broker_settings}
-    folder.mkdir(exist_ok=True)
     url, bucket = nodes.stores.database.cluster_url(), nodes.stores.objects.make_bucket()
-    with Machines(url, bucket, folder, nodes.count, settings=settings) as machines:
-        yield SeveralMachines(machines)
+    made = Machines(url, bucket, folder, nodes.count, settings=settings)
+    if security:
+        made.login_at = security.login_at
+        for node_id, machine in made.machines.items():
+            machine.config = security.config_file(node_id)
+    with made as machines:
+        if security:
+            security.add_users()
+        yield SeveralMachines(machines, security)
         _assert_sound(client, *machines.machines.values())
 
 
 @contextmanager
 def fencepost(client: Client, folder: Path, processes: int = 1) -> Iterator[Fencepost]:
     """A broker on one machine for one client, as `running` has it. processes: how many it has."""
-    security = Security(folder / "security", is_kafka=False, nodes=processes) if client.is_secured else None
+    security = _security(client, folder, processes)
     settings = {**COMMON_SETTINGS, **client.broker_settings}
     config = security.config_file() if security else None
     made = (
@@ -189,6 +195,10 @@ def fencepost(client: Client, folder: Path, processes: int = 1) -> Iterator[Fenc
             else Fencepost(process, security)
         )
         _assert_sound(client, process)
+
+
+def _security(client: Client, folder: Path, nodes: int) -> Security | None:
+    return Security(folder / "security", is_kafka=False, nodes=nodes) if client.is_secured else None
 
 
 def _assert_sound(client: Client, *processes: BrokerProcess) -> None:
@@ -209,7 +219,7 @@ def apache_kafka(client: Client, folder: Path) -> Iterator[Oracle]:
     node = ApacheKafka(
         folder / "apache-kafka",
         security.ports["SASL_SSL"],
-        properties={**settings, **security.settings},
+        properties={**settings, **security.settings_of()},
         java_options=[*ApacheKafka.java_options, *security.java_options],
     )
     with node as kafka:

@@ -73,21 +73,20 @@ class Security:
     def bootstrap(self) -> str:
         return self.address("SASL_SSL")
 
-    def address(self, listener: str) -> str:
-        return f"127.0.0.1:{self.ports[listener]}"
+    def address(self, listener: str, node: int = 1) -> str:
+        return f"127.0.0.1:{self.ports[listener] + node - 1}"
 
     @property
     def environment(self) -> dict[str, str]:
         """What a program finds: SECURED_<LISTENER> is an address, SECURED_FILES the folder of all files."""
         return {f"SECURED_{name}": self.address(name) for name in PROTOCOLS} | {"SECURED_FILES": str(self.folder)}
 
-    @property
-    def settings(self) -> dict[str, str]:
-        """The broker's settings."""
+    def settings_of(self, node: int = 1) -> dict[str, str]:
+        """The settings of a node; processes of one broker have those of the first."""
         sasl_listeners = [name for name, protocol in PROTOCOLS.items() if protocol.startswith("SASL")]
         settings = {
-            "listeners": ",".join(f"{name}://{self.address(name)}" for name in self.ports),
-            "advertised.listeners": ",".join(f"{name}://{self.address(name)}" for name in PROTOCOLS),
+            "listeners": ",".join(f"{name}://{self.address(name, node)}" for name in self.ports),
+            "advertised.listeners": ",".join(f"{name}://{self.address(name, node)}" for name in PROTOCOLS),
             "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self._server),
@@ -140,11 +139,11 @@ class Security:
         """What an Apache Kafka needs to read the keys of tokens from a file."""
         return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={(self.folder / 'jwks.json').as_uri()}"]
 
-    def config_file(self) -> Path:
-        """The settings as a properties file that its owner alone may read."""
-        path = self.folder / "server.properties"
+    def config_file(self, node: int = 1) -> Path:
+        """The settings of a node as a properties file that its owner alone may read."""
+        path = self.folder / f"server-{node}.properties"
         path.touch(mode=0o600)
-        path.write_text("".join(f"{name}={value}\n" for name, value in self.settings.items()))
+        path.write_text("".join(f"{name}={value}\n" for name, value in self.settings_of(node).items()))
         return path
 
     def add_users(self) -> None:
@@ -223,10 +222,9 @@ class Security:
 
     def _each_node_says(self, request: Any, version: int, expected: Callable[[Any], bool]) -> bool:
         """Whether each node answers the administrator as expected. A client of a library would choose the node."""
-        first = self.ports["SASL_PLAINTEXT"]
-        for port in range(first, first + self.nodes):
+        for node in range(1, self.nodes + 1):
             try:
-                with Connection("127.0.0.1", port) as connection:
+                with Connection("127.0.0.1", self.ports["SASL_PLAINTEXT"] + node - 1) as connection:
                     connection.log_in(Login(ADMIN, ADMIN_PASSWORD))
                     connection.send(request, version)
                     if not expected(connection.receive(request.api_key, version)):
@@ -246,7 +244,7 @@ class Security:
         """The coordinator of a young Apache Kafka makes its topic, and loads it, when the first client asks for it."""
         import confluent_kafka as ck
 
-        consumer = ck.Consumer({**self._login, "group.id": "unused"})
+        consumer = ck.Consumer({**self.login_at(1), "group.id": "unused"})
         try:
             consumer.committed([ck.TopicPartition("unused", 0)], TIMEOUT_S)
         except ck.KafkaException:
@@ -259,13 +257,12 @@ class Security:
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient(self._login)
+        return AdminClient(self.login_at(1))
 
-    @property
-    def _login(self) -> dict[str, Any]:
-        """How the administrator connects."""
+    def login_at(self, node: int) -> dict[str, Any]:
+        """How the administrator connects to a node with librdkafka."""
         return {
-            "bootstrap.servers": self.address("SASL_PLAINTEXT"),
+            "bootstrap.servers": self.address("SASL_PLAINTEXT", node),
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
             "sasl.username": ADMIN,

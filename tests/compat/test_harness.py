@@ -147,9 +147,9 @@ def test_a_program_hears_why_rights_cannot_be_changed(tmp_path: Path) -> None:
 
 def test_a_secured_broker_has_listeners_with_and_without_a_certificate_that_is_over(tmp_path: Path) -> None:
     ours, kafka = Security(tmp_path / "ours", is_kafka=False), Security(tmp_path / "kafka", is_kafka=True)
-    only_kafka = {name for name in kafka.settings if name not in ours.settings}
+    only_kafka = {name for name in kafka.settings_of() if name not in ours.settings_of()}
     assert {"inter.broker.listener.name", "controller.quorum.voters"} <= only_kafka
-    assert set(ours.settings) <= set(kafka.settings)
+    assert set(ours.settings_of()) <= set(kafka.settings_of())
     assert ours.environment["SECURED_EXPIRED"] == f"127.0.0.1:{ours.ports['EXPIRED']}"
     assert ours.config_file().stat().st_mode & 0o777 == 0o600
     assert ours.answer("forbid everything") == "nobody knows what 'forbid everything' means"

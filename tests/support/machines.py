@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 from confluent_kafka import KafkaException
@@ -46,7 +46,10 @@ class Machine(BrokerProcess):
 
 
 class Machines:
-    """The brokers of one cluster, by node id from 1."""
+    """The brokers of one cluster, by node id from 1.
+
+    login_at: how an administrator connects to one of them with librdkafka; None where everybody may.
+    """
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Machines:
         *,
         settings: Mapping[str, str] | None = None,
     ) -> None:
+        self.login_at: Callable[[int], Mapping[str, Any]] | None = None
         self.machines = {
             number: Machine(url, objects, number, directory, settings or {}) for number in range(1, count + 1)
         }
@@ -77,14 +81,16 @@ class Machines:
     def wait_until_taken_over(self, node_id: int) -> None:
         """Wait until each running broker names leaders of all partitions, and never the one that was lost."""
         admins = [
-            AdminClient({"bootstrap.servers": machine.bootstrap, "log_level": 0})
-            for machine in self.machines.values()
-            if machine.is_running
+            AdminClient(self._login_at(number)) for number, machine in self.machines.items() if machine.is_running
         ]
         deadline_s = time.monotonic() + TAKE_OVER_TIMEOUT_S
         while not all(_is_led_without(admin, node_id) for admin in admins):
             assert time.monotonic() < deadline_s, f"nobody took over from node {node_id}:\n{self.output}"
             time.sleep(0.1)
+
+    def _login_at(self, node_id: int) -> dict[str, Any]:
+        login = {"bootstrap.servers": self[node_id].bootstrap} if self.login_at is None else self.login_at(node_id)
+        return {**login, "log_level": 0}
 
     @property
     def output(self) -> str:

@@ -117,7 +117,7 @@ def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         kafka = ApacheKafka(
             folder / "kafka",
             security.ports["SASL_SSL"],
-            properties=security.settings,
+            properties=security.settings_of(),
             java_options=[*KAFKA_JAVA, *security.java_options],
         )
         with kafka:
