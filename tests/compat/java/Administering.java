@@ -120,7 +120,7 @@ final class Administering {
             Map<String, NewTopic> refused = new TreeMap<>();
             refused.put("exists", new NewTopic(first, 1, (short) 1));
             refused.put("no partitions", new NewTopic(check.name("none"), 0, (short) 1));
-            refused.put("too many replicas", new NewTopic(check.name("replicas"), 1, (short) 2));
+            refused.put("too many replicas", new NewTopic(check.name("replicas"), 1, (short) 1_000));
             refused.put("no replicas", new NewTopic(check.name("no-replicas"), 1, (short) 0));
             refused.put("a name", new NewTopic("not/a/name", 1, (short) 1));
             refused.put("dots", new NewTopic("..", 1, (short) 1));

@@ -19,7 +19,7 @@ func adminTopics(t *checks.T) {
 		return name(created.Errors[config.Topic])
 	}
 	t.Equal("create one that exists", create(kafka.TopicConfig{Topic: topic, NumPartitions: 1, ReplicationFactor: 1}), "36")
-	t.Equal("create with too many replicas", create(kafka.TopicConfig{Topic: topic + "-x", NumPartitions: 1, ReplicationFactor: 2}), "38")
+	t.Equal("create with too many replicas", create(kafka.TopicConfig{Topic: topic + "-x", NumPartitions: 1, ReplicationFactor: 1000}), "38")
 	t.Equal("create without partitions", create(kafka.TopicConfig{Topic: topic + "-x", NumPartitions: 0, ReplicationFactor: 1}), "37")
 	t.Equal("create with a bad config", create(kafka.TopicConfig{
 		Topic: topic + "-x", NumPartitions: 1, ReplicationFactor: 1,

@@ -34,7 +34,7 @@ func adminTopics(t *checks.T) {
 	nonsense := "nonsense"
 	t.Equal("exists", create(topic, sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}), "36")
 	t.Equal("no partitions", create(topic+"-x", sarama.TopicDetail{NumPartitions: 0, ReplicationFactor: 1}), "37")
-	t.Equal("too many replicas", create(topic+"-x", sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 2}), "38")
+	t.Equal("too many replicas", create(topic+"-x", sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1000}), "38")
 	t.Equal("config", create(topic+"-x", sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1, ConfigEntries: map[string]*string{"cleanup.policy": &nonsense}}), "40")
 	t.Equal("replicas named", create(topic+"-r", sarama.TopicDetail{NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignment: map[int32][]int32{0: {1}, 1: {1}}}), "none")
 	t.Equal("only validated", name(admin.CreateTopic(topic+"-x", &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, true)), "none")

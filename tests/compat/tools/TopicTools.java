@@ -63,7 +63,7 @@ final class TopicTools {
         String[][] attempts = {
             {"--create", "--topic", topic},
             {"--create", "--topic", "a b"},
-            {"--create", "--topic", check.name("replicas"), "--replication-factor", "3"},
+            {"--create", "--topic", check.name("replicas"), "--replication-factor", "1000"},
             {"--create", "--topic", check.name("config"), "--config", "unheard.of=1"},
             {"--alter", "--topic", topic, "--partitions", "1"},
             {"--describe", "--topic", check.name("unknown")},
