@@ -13,7 +13,7 @@ from fencepost.broker.hosting.peers import Peers
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.transaction.service import TransactionService
@@ -134,8 +134,6 @@ class BrokerCheckBack:
         if self._restart is not None:
             self._restart.cancel()
         ending = [*self._stopped, *([] if self._task is None else [self._task])]
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await end_tasks(*ending)
         for resolver in self._resolvers.values():
             await resolver.close()

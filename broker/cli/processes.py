@@ -27,7 +27,7 @@ from fencepost.broker.kernel.clock import SystemClock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.logging import configure_logging
 from fencepost.broker.kernel.service_manager import READY, STOPPING, notify
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.log.log_directory import LOCK_FILE
 from fencepost.broker.network.server import SocketListener, StartError
 from fencepost.broker.node import make_data_directory
@@ -282,9 +282,7 @@ class Processes:
         stopped = asyncio.create_task(self._stopping.wait())
         await asyncio.wait((ready, stopped), return_when=asyncio.FIRST_COMPLETED)
         is_ready = ready.done()
-        for waiting in (ready, stopped):
-            waiting.cancel()
-        await asyncio.gather(ready, stopped, return_exceptions=True)
+        await end_tasks(ready, stopped)
         return is_ready
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from fencepost.broker.cluster.tail_store import (
     StoreUnavailableError,
 )
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.away_segments import AwaySegment, SealedSegment, open_brought
 from fencepost.broker.log.log_directory import LogDirectory
@@ -75,9 +75,7 @@ class Bringing:
     async def close(self) -> None:
         """Give up what is on its way."""
         tasks = list(self._coming.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
     # Bringing
 

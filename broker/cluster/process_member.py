@@ -23,7 +23,7 @@ from fencepost.broker.cluster.node_directories import (
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.storage.disk import Disk, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
@@ -106,10 +106,8 @@ class ProcessMember:
         await self.drain.hand_all_over(within_s=within_s)
 
     async def rest(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
-            self._keeping = None
+        await end_tasks(self._keeping)
+        self._keeping = None
 
     async def leave(self) -> None:
         self.placement.stop_following()

@@ -20,7 +20,7 @@ from fencepost.broker.cluster.sealed_rows import SealedTable
 from fencepost.broker.cluster.tail_store import StoreUnavailableError
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.log.segment import Segment
@@ -78,10 +78,8 @@ class Sealing:
 
     async def close(self) -> None:
         """Stop. An upload that is under way is given up."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await end_tasks(self._task)
+        self._task = None
 
     async def _run(self) -> None:
         while True:

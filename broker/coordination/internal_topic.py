@@ -10,7 +10,7 @@ from typing import Any
 from fencepost.broker.coordination.runtime import CoordinatorRuntime
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
@@ -83,9 +83,7 @@ class InternalTopicLoader:
             self._topics.on_led.remove(self._led)
             self._topics.on_resigned.remove(self._resigned)
         loading = [*self._loading, *self._finishing]
-        for task in loading:
-            task.cancel()
-        await asyncio.gather(*loading, return_exceptions=True)
+        await end_tasks(*loading)
 
     def _created(self, topic: TopicMetadata) -> None:
         if topic.name == self._name:

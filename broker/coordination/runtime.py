@@ -35,7 +35,7 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.deadlines import TOO_LARGE
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.log.remedies import remedy_partition_went_offline
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
@@ -477,9 +477,7 @@ class CoordinatorRuntime(Generic[S]):
             _refuse_parked(partition)
 
     async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         for index in list(self._partitions):
             self.resign(index)
 

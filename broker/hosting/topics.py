@@ -28,7 +28,7 @@ from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, 
 from fencepost.broker.hosting.topic_rules import check_topic_name, internal_topic, refused_factor
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.random_ids import random_uuid
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.log.log_config import LogConfig
@@ -152,9 +152,7 @@ class Topics:
         if self._placement_changed in self.placement.on_changed:
             self.placement.on_changed.remove(self._placement_changed)
             self._store.on_topics_changed.remove(self._topics_changed)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
         """The log of a partition hosted here. A deferred log is opened now, or as the next one."""

@@ -235,6 +235,14 @@ class Place:
         )
 
 
+async def end_tasks(*tasks: asyncio.Future[Any] | None) -> None:
+    """Cancel tasks and wait until they have ended. None is no task; the failure of a task is for its place."""
+    present = [task for task in tasks if task is not None]
+    for task in present:
+        task.cancel()
+    await asyncio.gather(*present, return_exceptions=True)
+
+
 def describe(error: BaseException) -> str:
     """Format an exception in one line."""
     text = str(error)

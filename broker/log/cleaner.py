@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.away_segments import AwaySegment
 from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
@@ -409,10 +409,8 @@ class Cleaner:
 
     async def close(self) -> None:
         """Stop; a running pass is discarded."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await end_tasks(self._task)
+        self._task = None
 
     def cleaned_offset(self, topic_partition: TopicPartition) -> int:
         """The offset up to which this node knows a log to be clean; 0 if it knows of none."""

@@ -7,7 +7,7 @@ import contextvars
 from collections.abc import Awaitable, Callable, Sequence
 
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.storage.disk import StorageError
 
@@ -42,9 +42,7 @@ class FollowedDocuments:
 
     async def close(self) -> None:
         self._store.on_documents_changed.remove(self._changed)
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        await end_tasks(self._following)
 
     def _changed(self) -> None:
         # In this node's own context, not in that of the caller, which may be another node of this process.

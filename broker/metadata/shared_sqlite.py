@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.metadata.copy import COPY_SUFFIX
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.sqlite import (
@@ -216,10 +216,8 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
         return changed
 
     async def _stop_polling(self) -> None:
-        if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.gather(self._polling, return_exceptions=True)
-            self._polling = None
+        await end_tasks(self._polling)
+        self._polling = None
 
     # What needs the file alone
 

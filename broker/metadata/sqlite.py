@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.metadata.copy import COPY_SUFFIX, read_copy, write_copy, write_durably
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.store import new_cluster_id
@@ -113,10 +113,8 @@ class SqliteMetadataStore:
     async def close(self) -> None:
         if self._executor is None:
             return
-        if self._copying is not None:
-            self._copying.cancel()
-            await asyncio.gather(self._copying, return_exceptions=True)
-            self._copying = None
+        await end_tasks(self._copying)
+        self._copying = None
         if self._is_copy_old:
             await self._copy()
         await self._release(self._executor)

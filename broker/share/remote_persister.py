@@ -15,7 +15,7 @@ from fencepost.broker.hosting.peers import Peers, PeerUnreachable, received_erro
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.share.coordinator import ShareCoordinator
 from fencepost.broker.share.persister import SharePersister
 from fencepost.broker.share.shard import SharePartitionKey, ShareState, merged_batches
@@ -97,9 +97,7 @@ class RemoteSharePersister(SharePersister):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         for key in list(self._writes):
             self._lose(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         await self._requests.close()

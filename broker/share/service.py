@@ -23,7 +23,7 @@ from fencepost.broker.hosting.peers import Peers
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.share.coordinator import ShareCoordinator
 from fencepost.broker.share.end_offsets import end_offsets
@@ -127,9 +127,7 @@ class ShareService:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         await self.share_partitions.close()
         await self.persister.close()
         await self.coordinator.close()

@@ -16,7 +16,7 @@ from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
@@ -298,9 +298,7 @@ class ServedSharePartitions:
         self._topics.on_deleted.remove(self._topic_deleted)
         self._topics.on_resigned.remove(self._partition_resigned)
         self._persister.on_lost.remove(self.drop)
-        for task in self._loading.values():
-            task.cancel()
-        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+        await end_tasks(*self._loading.values())
         for key in list(self._partitions):
             self.drop(key)
 

@@ -10,7 +10,7 @@ import asyncio
 from typing import Any, Final, NamedTuple
 
 from fencepost.broker.hosting.peers import Peers, PeerUnreachable
-from fencepost.broker.kernel.supervision import Place, Policy, describe
+from fencepost.broker.kernel.supervision import Place, Policy, describe, end_tasks
 from fencepost.broker.share.shard import SharePartitionKey
 from fencepost.protocol.messages.share_state import (
     DeleteShareGroupStateRequest,
@@ -76,9 +76,7 @@ class StateRequests:
 
     async def close(self) -> None:
         """Cancel all requests."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     def _send_later(self, address: tuple[StateApi, int, str], batch: _Batch) -> None:
         task = STATE_REQUEST.start(

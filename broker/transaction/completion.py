@@ -19,7 +19,7 @@ from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.transaction.markers import MARKERS_PER_STEP, MarkerChannel, TransactionMarker
 from fencepost.broker.transaction.metadata import TransactionMetadata
@@ -343,10 +343,8 @@ class Completion:
                     deliveries.append(delivery)
             await asyncio.gather(*deliveries)
         finally:
-            for delivery in deliveries:
-                delivery.cancel()
             # Awaited: what failed besides the first is known to its task alone.
-            await asyncio.gather(*deliveries, return_exceptions=True)
+            await end_tasks(*deliveries)
 
     def _require_ownership(self) -> None:
         """Raises CoordinatorRefusal if the partition was given up or reloaded, or the transaction has changed."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.storage.disk import StorageError
 
@@ -73,10 +73,8 @@ class ProducerIds:
 
     async def close(self) -> None:
         """Cancel a running request. The block that it reserved is lost."""
-        if self._request is not None:
-            self._request.cancel()
-            await asyncio.gather(self._request, return_exceptions=True)
-            self._request = None
+        await end_tasks(self._request)
+        self._request = None
 
     def take(self) -> int | None:
         """Return a new producer id; None if no block is reserved yet: the client gets COORDINATOR_LOAD_IN_PROGRESS and

@@ -12,7 +12,7 @@ from fencepost.broker.hosting.peers import Peers, PeerUnreachable, received_erro
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.transaction.markers import LocalMarkerChannel, TransactionMarker
 from fencepost.protocol.errors import ErrorCode
@@ -139,9 +139,7 @@ class _NodeMarkerQueue:
             self._queued.pop(queued, None)
 
     async def close(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.gather(self._sending, return_exceptions=True)
+        await end_tasks(self._sending)
 
     async def _send_all(self) -> None:
         while self._queued:

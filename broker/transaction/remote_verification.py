@@ -14,7 +14,7 @@ from fencepost.broker.hosting.peers import Peers, PeerUnreachable, received_erro
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.transaction.remote_markers import by_topic
 from fencepost.broker.transaction.service import TransactionService
@@ -180,9 +180,7 @@ class _NodeVerificationQueue:
                 del self._queued[transaction.transactional_id]
 
     async def close(self) -> None:
-        if self._verifying is not None:
-            self._verifying.cancel()
-            await asyncio.gather(self._verifying, return_exceptions=True)
+        await end_tasks(self._verifying)
 
     async def _verify_all(self) -> None:
         while self._queued:

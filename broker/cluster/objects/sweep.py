@@ -16,7 +16,7 @@ from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError
 from fencepost.broker.cluster.sealed_rows import GarbageTable
 from fencepost.broker.cluster.tail_store import StoreUnavailableError
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 
 log = get_logger(__name__)
 
@@ -51,10 +51,8 @@ class ObjectSweep:
 
     async def close(self) -> None:
         """Stop; what is not done is done by another node, or later."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await end_tasks(self._task)
+        self._task = None
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -25,7 +25,7 @@ from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk, StorageError
@@ -184,18 +184,14 @@ class PostgresMember:
         await self.drain.hand_all_over(within_s=within_s)
 
     async def rest(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
-            self._keeping = None
+        await end_tasks(self._keeping)
+        self._keeping = None
         await self._engine.rest()
 
     async def leave(self) -> None:
         self.placement.stop_following()
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-            self._renewing = None
+        await end_tasks(self._renewing)
+        self._renewing = None
         try:
             if not self._has_resigned.is_set():
                 await self._store.leave(self.node_id)

@@ -26,7 +26,7 @@ from fencepost.broker.cluster.postgres.schema import (
 )
 from fencepost.broker.cluster.postgres.session import Session, Work
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import StorageError
 
@@ -74,10 +74,8 @@ class PostgresMetadataStore:
         self._following = FOLLOWING.start_retrying(self._follow)
 
     async def close(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
-            self._following = None
+        await end_tasks(self._following)
+        self._following = None
         await self.session.close()
 
     async def cluster_id(self) -> str:

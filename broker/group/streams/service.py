@@ -17,7 +17,7 @@ from fencepost.broker.group.streams.topology import StreamsInternalTopic, Topolo
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import (
@@ -66,9 +66,7 @@ class StreamsGroupService:
 
     async def close(self) -> None:
         tasks = list(self._creating.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
     async def settled(self) -> None:
         """Wait until no creation of an internal topic is running."""

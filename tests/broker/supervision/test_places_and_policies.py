@@ -9,7 +9,7 @@ from contextvars import copy_context
 import pytest
 
 from fencepost.broker.kernel import supervision
-from fencepost.broker.kernel.supervision import CURRENT, PLACES, Place, Policy, Supervisor
+from fencepost.broker.kernel.supervision import CURRENT, PLACES, Place, Policy, Supervisor, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.support.captured_events import capture_logs
 
@@ -149,3 +149,28 @@ def test_a_name_is_given_once() -> None:
     Place("testing", Policy.REPORT)
     with pytest.raises(ValueError, match="testing"):
         Place("testing", Policy.RETRY)
+
+
+async def test_tasks_that_are_ended_have_ended_whatever_they_raise() -> None:
+    place = Place("testing", Policy.REPORT)
+    ends = []
+
+    async def last(error: BaseException | None) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ends.append(error)
+            if error is not None:
+                raise error
+
+    tasks = [place.start(last(error)) for error in (None, Unforeseen("x"))]
+    await asyncio.sleep(0)
+    with capture_logs() as lines:
+        await end_tasks(None, *tasks)
+        await asyncio.sleep(0)
+    assert all(task.done() for task in tasks)
+    assert len(ends) == 2
+    assert [line["reason"] for line in lines] == ["x"]
+    await end_tasks()
+    await end_tasks(None)
