@@ -46,6 +46,13 @@ SERVICE_LINK = re.compile(
 NEAR = 0.8
 """How alike two names are (0 to 1) if one is taken for a slip of the other."""
 
+COUNTS_OF_REPLICAS = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "share.coordinator.state.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+
 # Kafka's settings for parts that do not exist here. A server.properties that has them works; each is reported once.
 IGNORED_NAMES = frozenset(
     """
@@ -248,6 +255,13 @@ def _check_together(settings: Settings) -> list[str]:
             f"{settings.origins['fencepost.check.back.resolvers']}: fencepost.check.back.resolvers needs "
             "transaction.two.phase.commit.enable=true: else time would abort what a source has committed"
         )
+    if settings.fencepost_cluster_url is None and not settings.fencepost_replication_factor_any:
+        problems += [
+            f"{settings.origins[name]}: {name}: a partition has one replica here; use 1, or accept any number, as "
+            "templates for clusters name it, with fencepost.replication.factor.any=true"
+            for name in COUNTS_OF_REPLICAS
+            if getattr(settings, name.replace(".", "_")) > 1
+        ]
     if (settings.fencepost_cluster_url is None) != (settings.fencepost_cluster_objects is None):
         problems.append(
             "fencepost.cluster.url (--cluster) and fencepost.cluster.objects (--objects) belong together: a cluster "

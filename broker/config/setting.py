@@ -263,8 +263,15 @@ def accepted(type: SettingType, default: int, reason: str, bounds: Bounds) -> An
 
 
 def one_copy(type: SettingType) -> Any:  # noqa: A002  # as in `declare`
-    """Declare a count of replicas."""
-    return declare(type, 1, "Accepted when 1: a partition has one copy here.", between(1, 1), has_effect=False)
+    """Declare a count of replicas. Which ones are accepted depends on other settings."""
+    return declare(
+        type,
+        1,
+        "Without effect: a partition has one replica. Accepted above 1 in a cluster of machines, and with "
+        "`fencepost.replication.factor.any`.",
+        at_least(1),
+        has_effect=False,
+    )
 
 
 def declared_settings(settings_class: type[Any]) -> dict[str, Setting]:

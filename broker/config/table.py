@@ -271,8 +271,9 @@ class TopicSettings:
     fencepost_replication_factor_any: bool = declare(
         BOOLEAN,
         False,
-        "Whether a topic may be created with any replication factor, as templates for clusters ask for. It has one "
-        "replica all the same. Otherwise the factor is 1 at most; in a cluster of machines, the number of its brokers.",
+        "Whether a topic may be created with any replication factor, as templates for clusters ask for, and whether "
+        "the settings of replication factors may be above 1. It has one replica all the same. Otherwise a topic's "
+        "factor is 1 at most; in a cluster of machines, the number of its brokers.",
     )
     min_insync_replicas: int = declare(
         INT,

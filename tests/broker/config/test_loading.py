@@ -319,3 +319,19 @@ def test_a_secret_on_the_command_line_is_warned_of_and_not_shown() -> None:
 def test_a_listener_with_tls_needs_a_certificate() -> None:
     (problem,) = problems_of(assignments=["listeners=OUTSIDE://:1", "listener.security.protocol.map=OUTSIDE:SASL_SSL"])
     assert "OUTSIDE has the protocol SASL_SSL, but no certificate; set ssl.keystore.location" in problem
+
+
+COUNTS_OF_REPLICAS = [name for name in SETTINGS if name.endswith("replication.factor")]
+OF_MACHINES = ["fencepost.cluster.url=postgresql://db/fencepost", "fencepost.cluster.objects=s3://bucket"]
+
+
+@pytest.mark.parametrize("name", COUNTS_OF_REPLICAS)
+def test_counts_of_replicas_above_1_are_for_clusters_of_machines_and_where_any_is_taken(name: str) -> None:
+    assert len(COUNTS_OF_REPLICAS) == 4
+    (problem,) = problems_of(environment={}, assignments=[f"{name}=3"])
+    assert name in problem
+    assert "fencepost.replication.factor.any=true" in problem
+    for others in (OF_MACHINES, ["fencepost.replication.factor.any=true"]):
+        settings = load_settings(environment={}, assignments=[f"{name}=3", *others]).settings
+        assert getattr(settings, name.replace(".", "_")) == 3
+    assert problems_of(environment={}, assignments=[f"{name}=0", *OF_MACHINES])
