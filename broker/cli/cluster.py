@@ -68,7 +68,8 @@ def info(bootstrap: str, as_json: bool) -> None:
     brokers = [
         {
             "broker": broker["broker_id"],
-            "address": f"{broker['host']}:{broker['port']}",
+            "state": cluster_leaders.GONE if broker.get("is_fenced") else cluster_leaders.ALIVE,
+            "address": None if broker.get("is_fenced") else cluster_leaders.address(broker["host"], broker["port"]),
             "rack": broker.get("rack"),
             "is_controller": broker["broker_id"] == described["controller_id"],
         }
@@ -79,7 +80,7 @@ def info(bootstrap: str, as_json: bool) -> None:
         click.echo(json.dumps(document, indent=2))
         return
     click.echo(f"cluster {described['cluster_id']}")
-    print_rows(["broker", "address", "rack", "is_controller"], brokers, as_json=False)
+    print_rows(["broker", "state", "address", "rack", "is_controller"], brokers, as_json=False)
     click.echo()
     columns = ["broker", "directory", "log_bytes", "volume_bytes", "free_bytes", "error"]
     if not any(disk["error"] for disk in disks):
@@ -251,8 +252,7 @@ def restored(cluster_url: str, as_json: bool) -> None:
     epochs, producer ids and sessions of transactional ids from the time after that moment: all of these begin far above
     them. No broker may be running.
     """
-    from fencepost.broker.cli.cluster_restored import make_safe
-
-    print_rows(["cluster_id", "topics", "partitions", "nodes"], [make_safe(cluster_url)._asdict()], as_json=as_json)
+    found = cluster_storage.restored(cluster_url)
+    print_rows(["cluster_id", "topics", "partitions", "nodes"], [found._asdict()], as_json=as_json)
     if not as_json:
         click.echo("the cluster may start")

@@ -123,8 +123,8 @@ async def read_nodes(cluster: Cluster) -> dict[int, dict[str, Any]]:
             "node": node.broker_id,
             "state": node.state or (GONE if node.is_fenced else ALIVE),
             "since": format_time(node.since_ms),
-            "listeners": [f"{one.name}://{_address(one.host, one.port)}" for one in node.listeners]
-            or ([] if node.is_fenced else [_address(node.host, node.port)]),
+            "listeners": [f"{one.name}://{address(one.host, one.port)}" for one in node.listeners]
+            or ([] if node.is_fenced else [address(node.host, node.port)]),
             "leads": led[node.broker_id],
             "of_which_internal": internal[node.broker_id],
         }
@@ -132,7 +132,8 @@ async def read_nodes(cluster: Cluster) -> dict[int, dict[str, Any]]:
     }
 
 
-def _address(host: str, port: int) -> str:
+def address(host: str, port: int) -> str:
+    """An address as it is written."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

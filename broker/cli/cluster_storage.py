@@ -1,15 +1,17 @@
-"""What a cluster has in PostgreSQL and in its object store, for `fencepost cluster`: a check, and an export of topics.
+"""What a cluster has in PostgreSQL and in its object store, for `fencepost cluster`: a check, an export of topics, and
+what makes a restored cluster safe.
 
-Both read the stores themselves: no broker has to run.
+All of them ask the stores themselves: no broker has to run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -19,11 +21,16 @@ if TYPE_CHECKING:
     from fencepost.broker.cluster.exporting import ExportedPartition
     from fencepost.broker.cluster.objects.checking import CheckReport
     from fencepost.broker.cluster.objects.store import ObjectStore
-    from fencepost.broker.cluster.postgres.connections import Connection
+    from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress
+    from fencepost.broker.cluster.postgres.restored import RestoredCluster
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 Work = Callable[["Connection", "ObjectStore", str], Awaitable[T]]
+DatabaseWork = Callable[["Connection", "PostgresAddress"], Awaitable[T]]
+
+LONGEST_STATEMENT_S: Final = 600.0
+CLOSE_TIMEOUT_S: Final = 5.0
 
 
 # The variables are those of `serve`: brokers and commands share one environment.
@@ -92,43 +99,80 @@ def export(cluster_url: str, objects_url: str, topics: tuple[str, ...], director
     print_rows(columns, [one._asdict() for one in exported], as_json=as_json)
 
 
+def restored(cluster_url: str) -> RestoredCluster:
+    """Make the tables of a cluster safe that were restored to an earlier moment. Raises ClickException."""
+
+    async def work(connection: Connection, address: PostgresAddress) -> RestoredCluster:
+        from fencepost.broker.cluster.postgres.restored import after_restore
+        from fencepost.broker.transaction import producer_ids
+
+        return await after_restore(connection, address, producer_ids.after_restore)
+
+    return _with_database(cluster_url, work)
+
+
 def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
     """Run work with a connection and a store, and turn what fails into one line."""
-    try:
+    with _packages_of_a_cluster():
         from fencepost.broker.cluster.objects.location import UnusableLocationError, read_location
         from fencepost.broker.cluster.objects.s3 import S3Objects
         from fencepost.broker.cluster.objects.store import ObjectStoreError
-        from fencepost.broker.cluster.postgres.connections import connect, parse_address
-        from fencepost.broker.cluster.tail_store import StoreUnavailableError
-    except ImportError as error:
-        raise click.ClickException(
-            f"{error}; install the packages of a cluster: pip install 'fencepost[cluster]'"
-        ) from error
-    from fencepost.broker.storage.disk import StorageError
-
     try:
         location = read_location(objects_url)
     except UnusableLocationError as error:
         raise click.BadParameter(str(error), param_hint="--objects") from None
+
+    async def on_connection(connection: Connection, address: PostgresAddress) -> T:
+        cluster_id = None
+        if await connection.fetchval("SELECT to_regclass('cluster')") is not None:
+            cluster_id = await connection.fetchval("SELECT cluster_id FROM cluster")
+        if cluster_id is None:
+            raise click.ClickException(
+                f"PostgreSQL at {address.shown} has no tables of a cluster; name the database, and with search_path "
+                "the schema, that the brokers have in fencepost.cluster.url"
+            )
+        try:
+            return await work(connection, S3Objects(location), cluster_id)
+        except ObjectStoreError as error:
+            raise click.ClickException(str(error)) from error
+
+    return _with_database(cluster_url, on_connection)
+
+
+def _with_database(cluster_url: str, work: DatabaseWork[T]) -> T:
+    """Run work with a connection to PostgreSQL, and turn what fails into one line."""
+    with _packages_of_a_cluster():
+        from fencepost.broker.cluster.postgres.connections import connect, parse_address, translated
+    from fencepost.broker.cluster.tail_store import StoreUnavailableError
+    from fencepost.broker.storage.disk import StorageError
+
     try:
         address = parse_address(cluster_url)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--cluster") from None
 
     async def run() -> T:
-        store = S3Objects(location)
-        connection = await connect(address, application_name="fencepost cluster", statement_timeout_s=600)
+        connection = await connect(
+            address, application_name="fencepost cluster", statement_timeout_s=LONGEST_STATEMENT_S
+        )
         try:
-            cluster_id = await connection.fetchval("SELECT cluster_id FROM cluster")
-            return await work(connection, store, cluster_id)
+            with translated(address):
+                return await work(connection, address)
         finally:
-            await connection.close()
-
-    import asyncpg
+            await connection.close(timeout=CLOSE_TIMEOUT_S)
 
     try:
         return asyncio.run(run())
-    except (StorageError, ObjectStoreError, StoreUnavailableError) as error:
+    except (StorageError, StoreUnavailableError) as error:
         raise click.ClickException(str(error)) from error
-    except asyncpg.UndefinedTableError as error:
-        raise click.ClickException(f"PostgreSQL at {address.shown} has no tables of a cluster: {error}") from error
+
+
+@contextlib.contextmanager
+def _packages_of_a_cluster() -> Iterator[None]:
+    """Raises ClickException where an import in the block fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise click.ClickException(
+            f"{error}; install the packages of a cluster: pip install 'fencepost[cluster]'"
+        ) from error
