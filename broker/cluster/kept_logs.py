@@ -65,11 +65,16 @@ class KeptLog:
         for segment in log.segments.sealed:
             if segment not in self.stored and segment.size_bytes:
                 end_offset = self.end_of(segment)
-                is_ready = end_offset <= log.high_watermark and end_offset in log.files.snapshot_offsets
+                has_snapshot = end_offset in log.files.snapshot_offsets or self.row_up_to(end_offset) is not None
+                is_ready = end_offset <= log.high_watermark and has_snapshot
                 is_in_tail = end_offset > self.sealed_end
                 rolled.append(RolledSegment(segment.base_offset, segment.size_bytes, is_ready, is_in_tail))
         active = log.segments.active
         return TailOfLog(log.topic_partition, active.size_bytes, now_ms - log.segment_opened_ms, rolled)
+
+    def row_up_to(self, end_offset: int) -> SealedSegment | None:
+        """The stored segment that ends at an offset: it has the producers' state there."""
+        return next((one for one in self.rows.values() if one.end_offset == end_offset), None)
 
     def epochs(self, end_offset: int) -> bytes:
         """The leader epochs up to an offset, or up to the sealed end where that is above it, as stored."""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fencepost.broker.cluster.kept_logs import KeptLog, KeptLogs
+from fencepost.broker.cluster.objects.names import SNAPSHOT_SUFFIX
 from fencepost.broker.cluster.objects.segments import SegmentObjects
 from fencepost.broker.cluster.objects.store import ObjectStoreError
 from fencepost.broker.cluster.seal_plan import SealLimits, plan_seals
@@ -163,6 +164,7 @@ class Sealing:
             kept.leadership.leader_epoch,
             uuid.uuid4(),
         )
+        await self._bring_snapshot(kept, end_offset)
         await self._objects.upload(kept.key, sealed, partition_log.files.directory)
         # The cleaner renames files while others are read by their names: what was sent may be of two segments.
         is_as_before = segment in set(partition_log.segments) and kept.is_led
@@ -192,6 +194,19 @@ class Sealing:
             took_s=round(self._monotonic_s() - began_s, 3),
         )
         return True
+
+    async def _bring_snapshot(self, kept: KeptLog, end_offset: int) -> None:
+        """Bring the producers' state at the end of a rewritten segment, where only the store has it: segments that were
+        brought came without. Raises StorageError, StoreUnavailableError."""
+        files = kept.log.files
+        row = kept.row_up_to(end_offset)
+        if end_offset not in files.snapshot_offsets and row is not None:
+            brought = await self._objects.download(kept.key, row, files.directory, (SNAPSHOT_SUFFIX,))
+            if kept.log.is_deleted:
+                brought.discard()
+                raise StorageError(f"{kept.log.topic_partition} is not led here any more")
+            brought.put_in_place()
+            files.note_snapshot(end_offset)
 
     def _is_resting(self, name: TopicPartition) -> bool:
         until_s, _ = self._rests.get(name, (0.0, 0.0))

@@ -93,10 +93,14 @@ class PartitionFiles:
         path = self.snapshot_path(offset)
         self.disk.write_file(path, content, durable=False)
         self.checksums.add({file_name(offset, ".snapshot"): content_record(content)}).close()
+        self.note_snapshot(offset)
+        return self.disk.open(path)
+
+    def note_snapshot(self, offset: int) -> None:
+        """Note that the snapshot of an offset is there."""
         if offset not in self.snapshot_offsets:
             self.snapshot_offsets.append(offset)
             self.snapshot_offsets.sort()
-        return self.disk.open(path)
 
     def latest_snapshot(self, at_most: int) -> SnapshotAt | None:
         """Return the newest readable snapshot of `at_most` or less. Deletes one that cannot be read, with a warning."""

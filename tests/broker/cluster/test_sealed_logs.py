@@ -247,6 +247,27 @@ async def test_the_next_leader_does_not_compact_again_what_is_stored_so(cluster:
     assert not dirty_range(taken, cleaned_offset, other.clock.now_ms()).is_due
 
 
+async def test_the_next_leader_stores_what_it_compacts_of_segments_that_it_has_brought(cluster: SealedCluster) -> None:
+    node = await cluster.start(COMPACTED)
+    await node.take_over()
+    await node.write(60, keys=30)
+    await node.seal_all()
+    other = await cluster.start(COMPACTED)
+    log = await other.take_over()
+    assert len(other.away) > 5
+    await LogCleaning(log, dirty_range(log, 0, other.clock.now_ms()), now_ms=other.clock.now_ms()).run()
+    assert len(log.segments.sealed) > 2
+    before = await content(log)
+    assert len(before) < 40
+    await other.write(10)
+    await other.seal_all()
+    rows = await cluster.database.fetch("SELECT base_offset, size_bytes FROM segments ORDER BY base_offset")
+    assert [tuple(row) for row in rows] == [(one.base_offset, one.size_bytes) for one in log.segments.sealed]
+    await cluster.check()
+    third = await cluster.start(COMPACTED)
+    assert (await content(await third.take_over()))[: len(before)] == before
+
+
 async def test_a_log_that_was_compacted_and_not_yet_stored_so_is_taken_over_as_it_was(cluster: SealedCluster) -> None:
     node = await cluster.start(COMPACTED)
     log = await node.take_over()
