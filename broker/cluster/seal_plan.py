@@ -1,4 +1,5 @@
-"""What a node seals next: which logs begin a segment, and which segments go into the object store first.
+"""What a node seals next: which logs begin a segment, which segments go into the object store first, and which of those
+that are there become one.
 
 Pure. A tail in the database costs more than an object, and is what a take-over reads; many small objects cost more than
 few large ones. So logs go on in one segment until it is large enough, or until the node's tails together are too much.
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 INTERNAL_SEGMENT_BYTES: Final = 8 * 1024 * 1024
@@ -18,6 +20,11 @@ TAIL_BUDGET_BYTES: Final = 128 * 1024 * 1024
 ROLLED_DOWN_TO: Final = 0.75
 """Of the budget: what is left after logs were rolled for it, so that they are not rolled for every few bytes."""
 OLD_MS: Final = 10 * 60 * 1000
+MERGED_COUNT: Final = 8
+"""The fewest segments that are merged; fewer are not worth the work."""
+MERGED_AT_ONCE: Final = 1_000
+PARTS_OF_RETENTION: Final = 10
+"""Retention deletes whole segments, so a merged one has at most such a part of what is kept."""
 
 
 class SealLimits(NamedTuple):
@@ -107,3 +114,71 @@ def _seals(logs: Sequence[TailOfLog]) -> list[tuple[TopicPartition, int]]:
     ready = [(one, one.rolled[0]) for one in logs if one.rolled and one.rolled[0].is_ready]
     ready.sort(key=lambda pair: (not pair[1].is_in_tail, -pair[0].tail_bytes))
     return [(one.name, segment.base_offset) for one, segment in ready]
+
+
+class StoredSegment(NamedTuple):
+    """A sealed segment that is in the object store as it is now. newest_ms: the greatest timestamp of its records."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    newest_ms: int
+
+
+class MergeLimits(NamedTuple):
+    """Of one merged segment. span_ms: from the newest record of its oldest part to that of its newest; None for any."""
+
+    size_bytes: int
+    span_ms: int | None = None
+
+
+def merge_limits(
+    limits: SealLimits,
+    *,
+    is_internal: bool,
+    segment_bytes: int,
+    segment_ms: int,
+    retention_bytes: int,
+    retention_ms: int,
+) -> MergeLimits:
+    """The limits for a log. The last four are its topic's configs; -1 for no retention."""
+    size_bytes = min(limits.internal_segment_bytes if is_internal else limits.segment_bytes, segment_bytes)
+    if retention_bytes >= 0:
+        size_bytes = min(size_bytes, retention_bytes // PARTS_OF_RETENTION)
+    span_ms = None if retention_ms < 0 else max(segment_ms, retention_ms // PARTS_OF_RETENTION)
+    return MergeLimits(size_bytes, span_ms)
+
+
+def plan_merge(stored: Sequence[StoredSegment], limits: MergeLimits) -> tuple[int, int] | None:
+    """Plan the next merge of a log: from which offset to which, the oldest first; None if none is due.
+
+    stored: in rising order. A merge is due for many neighbours that fit into one segment, none of which is larger than
+    the others together: so no record is merged more than some six times until its segment is full.
+    """
+    if sum(one.size_bytes <= limits.size_bytes // 2 for one in stored) < MERGED_COUNT:
+        return None
+    for first in range(len(stored) - MERGED_COUNT + 1):
+        end = _end_of_merge(stored, first, limits)
+        if end is not None:
+            return stored[first].base_offset, end
+    return None
+
+
+def _end_of_merge(stored: Sequence[StoredSegment], first: int, limits: MergeLimits) -> int | None:
+    """Up to where the segments from one on can be merged."""
+    total_bytes = largest_bytes = 0
+    oldest_ms = newest_ms = stored[first].newest_ms
+    found = None
+    for slot in range(first, min(len(stored), first + MERGED_AT_ONCE)):
+        one = stored[slot]
+        total_bytes += one.size_bytes
+        largest_bytes = max(largest_bytes, one.size_bytes)
+        oldest_ms, newest_ms = min(oldest_ms, one.newest_ms), max(newest_ms, one.newest_ms)
+        is_apart = slot > first and one.base_offset != stored[slot - 1].end_offset
+        is_too_far = one.end_offset - stored[first].base_offset > MAX_RELATIVE_OFFSET
+        is_too_long = limits.span_ms is not None and newest_ms - oldest_ms > limits.span_ms
+        if is_apart or is_too_far or is_too_long or total_bytes > limits.size_bytes:
+            break
+        if slot - first + 1 >= MERGED_COUNT and 2 * largest_bytes <= total_bytes:
+            found = one.end_offset
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from fencepost.broker.cluster.bringing import SCRATCH_BYTES, Bringing, SealedRestore
 from fencepost.broker.cluster.kept_logs import KeptLogs
+from fencepost.broker.cluster.merging import Merging
 from fencepost.broker.cluster.objects.segments import SegmentObjects
 from fencepost.broker.cluster.objects.store import ObjectStore
 from fencepost.broker.cluster.seal_plan import SealLimits
@@ -50,6 +51,7 @@ class SealedLogs:
         self._restore = SealedRestore(self._objects, table, disk)
         self.bringing: Bringing
         self.sealing: Sealing
+        self.merging: Merging
 
     def attach(self, logs: LogDirectory) -> None:
         """Take care of the logs of a directory, which was made with this as its store. Called before it is opened."""
@@ -58,13 +60,16 @@ class SealedLogs:
         self.sealing = Sealing(
             kept, self._objects, self._table, self._clock, limits=self._limits, after_each_pass=self.bringing.make_room
         )
+        self.merging = Merging(kept, limits=self._limits, scratch_bytes=self._scratch_bytes)
 
     def start(self) -> None:
-        """Begin to seal."""
+        """Begin to seal and to merge."""
         self.sealing.start()
+        self.merging.start()
 
     async def close(self) -> None:
         """Stop; called before the log directory is closed."""
+        await self.merging.close()
         await self.sealing.close()
         await self.bringing.close()
 

@@ -8,7 +8,7 @@ Source: Kafka's LogCleaner, Cleaner and LogCleanerManager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -16,20 +16,17 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.away_segments import AwaySegment
 from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from fencepost.broker.log.compaction import CleanedTransactions, OffsetMap, RetentionRules
 from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET
 from fencepost.broker.log.large_batch_checks import on_a_thread
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producer_replay import usable_transaction_index
+from fencepost.broker.log.rewriting import RECORDS_PER_SLICE, Rewriting, RewritingAbandonedError
 from fencepost.broker.log.segment import Segment
-from fencepost.broker.log.segment_files import file_name, forget_segments
 from fencepost.broker.log.sliced_work import SHORT_SLICE_S, SlicedWork, run_in_slices, run_to_end
-from fencepost.broker.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
-from fencepost.broker.log.tail_scan import checked_batches
-from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
-from fencepost.broker.storage.disk import Disk, LogFile, StorageError, UnexpectedFailureError
+from fencepost.broker.log.transaction_index import TransactionIndexEntry
+from fencepost.broker.storage.disk import Disk, StorageError
 from fencepost.protocol.compression import Codec, TooLargeForOneStepError, decompress
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import (
@@ -47,19 +44,14 @@ CLEANER = Place("cleaner", Policy.RETRY)
 CLEANING = Place("cleaning of a log", Policy.RETRY)
 
 OFFSET_MAP_BYTES = 128 * 1024 * 1024
-RECORDS_PER_SLICE = 300
 COMPRESSED_AT_ONCE_BYTES = 64 * 1024
 """The most bytes left of a batch that are compressed in a step; more are compressed on a thread."""
 T = TypeVar("T")
 
 
-class CleaningAbandonedError(Exception):
-    """The log has changed, or cannot be read as expected; what had been written was removed."""
-
-
-def _unreadable(segment: Segment, position: int, error: DecodeError) -> CleaningAbandonedError:
+def _unreadable(segment: Segment, position: int, error: DecodeError) -> RewritingAbandonedError:
     path = segment.files.path(".log")
-    return CleaningAbandonedError(f"{path} holds records at position {position} that cannot be read: {error}")
+    return RewritingAbandonedError(f"{path} holds records at position {position} that cannot be read: {error}")
 
 
 class DirtyRange(NamedTuple):
@@ -119,22 +111,21 @@ class LogCleaning:
     ) -> None:
         self._log = partition_log
         self._files = partition_log.files
-        self._disk = partition_log.files.disk
+        self._rewriting = Rewriting(partition_log)
         self._dirty = dirty
         self._now_ms = now_ms
         self._map = OffsetMap(map_bytes)
-        self._slice_records = 0
 
     async def run(self) -> int:
         """Clean; return the offset up to which the log is clean now.
 
-        Raises CleaningAbandonedError, and StorageError when writing fails; the log is then still usable, or offline.
+        Raises RewritingAbandonedError, and StorageError when writing fails; the log is then still usable, or offline.
         """
-        candidates = await self._brought_candidates()
+        candidates = await self._rewriting.brought(0, self._dirty.end_offset)
         await self._build_map(candidates)
         segments = [segment for segment in candidates if segment.base_offset < self._map.end_offset]
         last_records = await run_in_slices(self._log.producer_work.last_records_in_steps(), SHORT_SLICE_S)
-        self._require_segments(segments)
+        self._rewriting.require_segments(segments)
         rules = RetentionRules(
             self._map,
             self._aborted(0, self._dirty.end_offset),
@@ -157,32 +148,6 @@ class LogCleaning:
             cleaned_offset=self._map.end_offset,
         )
         return self._map.end_offset
-
-    async def _brought_candidates(self) -> list[Segment]:
-        """Return the segments that may be cleaned; they are all on this node by then. Raises StorageError."""
-        while True:
-            candidates = [one for one in self._log.segments.sealed if one.base_offset < self._dirty.end_offset]
-            away = [segment for segment in candidates if isinstance(segment, AwaySegment)]
-            if not away:
-                return candidates
-            for segment in away:
-                await segment.bring()
-                self._require_segments([])
-
-    async def _batches(self, segment: Segment) -> AsyncIterator[tuple[int, RecordBatch]]:
-        """Yield the batches of a segment with their positions, in time slices."""
-        end_position = 0
-        order = segment.batches.order_from_start()
-        for position, batch in checked_batches(segment.batches.log, order):
-            yield position, batch
-            end_position = position + batch.header.size_bytes
-            self._slice_records += 1 + batch.header.records_count
-            if self._slice_records >= RECORDS_PER_SLICE:
-                self._slice_records = 0
-                await asyncio.sleep(0)
-                self._require_segments([segment])
-        if end_position != segment.size_bytes:
-            raise CleaningAbandonedError(f"{segment.files.path('.log')} cannot be read from position {end_position} on")
 
     async def _content(self, batch: RecordBatch) -> bytes | None:
         """Return the records of a batch, decompressed; on a thread where that takes long. None where they cannot be:
@@ -207,15 +172,6 @@ class LogCleaning:
             return run_to_end(steps)
         return await run_in_slices(steps, SHORT_SLICE_S)
 
-    def _require_segments(self, segments: Sequence[Segment]) -> None:
-        """Require the segments to be unchanged: the log may have been deleted, taken offline or cut by retention
-        meanwhile."""
-        if self._log.is_deleted or self._log.is_offline or self._log.is_moving:
-            raise CleaningAbandonedError(f"{self._log.topic_partition} is not there any more")
-        present = set(self._log.segments)
-        if any(segment not in present for segment in segments):
-            raise CleaningAbandonedError(f"{self._log.topic_partition} has been cut from its start")
-
     # Which records are the newest
 
     async def _build_map(self, segments: Sequence[Segment]) -> None:
@@ -224,7 +180,7 @@ class LogCleaning:
         for segment in segments:
             if segment.next_offset <= start_offset:
                 continue
-            async for position, batch in self._batches(segment):
+            async for position, batch in self._rewriting.batches(segment):
                 header = batch.header
                 if header.last_offset < start_offset:
                     continue
@@ -272,34 +228,13 @@ class LogCleaning:
 
     async def _clean_group(self, group: Sequence[Segment], rules: RetentionRules) -> int:
         """Rewrite some segments into one; return its size."""
-        base_offset = group[0].base_offset
-        self._disk.delete(self._files.path(file_name(base_offset, CLEANED_SUFFIX)))
-        cleaned = Segment(
-            self._disk,
-            self._files.directory,
-            base_offset,
-            next_offset=base_offset,
-            index_interval_bytes=self._log.config.index_interval_bytes,
-            may_skip=True,
-            log_suffix=CLEANED_SUFFIX,
-            checksums=self._files.checksums,
-        )
+        cleaned = self._rewriting.begin(group[0].base_offset)
         kept_aborted: list[TransactionIndexEntry] = []
-        is_swapped = False
         try:
             if await self._rewrite(group, rules, cleaned, kept_aborted) or len(group) > 1:
-                cleaned.batches.log.set_last_write_ms(max(segment.batches.log.last_write_ms() for segment in group))
-                forgotten = forget_segments(self._files.checksums, [segment.base_offset for segment in group])
-                await self._sync(cleaned, kept_aborted, forgotten=[forgotten])
-                self._require_segments(group)
-                # From here to the replacement in memory there is no await: files and segments change together.
-                is_swapped = True
-                self._log.sync_files_soon(self._swap(group, cleaned, kept_aborted), cleaned)
+                await self._rewriting.replace(group, cleaned, kept_aborted)
         finally:
-            if not is_swapped:
-                cleaned.close()
-                for suffix in (TRANSACTIONS_CLEANED_SUFFIX, CLEANED_SUFFIX):
-                    self._disk.delete(self._files.path(file_name(base_offset, suffix)))
+            self._rewriting.discard(cleaned)
         return cleaned.size_bytes
 
     async def _rewrite(
@@ -312,7 +247,7 @@ class LogCleaning:
         """Write what is kept; return whether that differs from what was there."""
         is_changed = False
         for segment in group:
-            async for position, batch in self._batches(segment):
+            async for position, batch in self._rewriting.batches(segment):
                 header = batch.header
                 is_last = segment is group[-1] and position + header.size_bytes == segment.size_bytes
                 try:
@@ -332,51 +267,9 @@ class LogCleaning:
                         buffer = await on_a_thread(partial(compressed_and_sealed, kept_header, section))
                     else:
                         buffer = compressed_and_sealed(kept_header, section)
-                    self._require_segments(group)
+                    self._rewriting.require_segments(group)
                     cleaned.append((buffer,), len(buffer), header.last_offset, read_header(buffer).max_timestamp_ms)
         return is_changed
-
-    async def _sync(
-        self, cleaned: Segment, kept_aborted: Sequence[TransactionIndexEntry], *, forgotten: Sequence[LogFile]
-    ) -> None:
-        """Sync the new files, under names that do not count yet, and close them."""
-        files = [cleaned.batches.log, *forgotten]
-        if kept_aborted:
-            path = self._files.path(file_name(cleaned.base_offset, TRANSACTIONS_CLEANED_SUFFIX))
-            self._disk.delete(path)
-            aborted_file = self._disk.open(path)
-            aborted_file.append(b"".join(entry.to_bytes() for entry in kept_aborted))
-            files.append(aborted_file)
-        await self._disk.sync(files, [self._files.directory])
-        for file in files:
-            file.close()
-
-    def _swap(
-        self, group: Sequence[Segment], cleaned: Segment, kept_aborted: Sequence[TransactionIndexEntry]
-    ) -> list[LogFile]:
-        """Replace the old segments by the new one; `broker.log.swap` gives the reasons for the order.
-
-        Returns the new index files, to be synced and closed.
-        """
-        try:
-            cleaned.files.rename(CLEANED_SUFFIX, SWAP_SUFFIX)
-            for segment in group:
-                segment.close()
-            finish_swap(self._files, cleaned.base_offset, [segment.base_offset for segment in group])
-            cleaned.batches.reopen()
-            index = TransactionIndex()
-            for entry in kept_aborted:
-                index.append(entry)
-            cleaned.transactions.adopt(index)
-            self._log.segments.replace(group, cleaned)
-            self._files.keep_snapshots([segment.base_offset for segment in self._log.segments])
-            return cleaned.seal()
-        except StorageError as error:
-            self._log.give_up(error)
-            raise
-        except BaseException as error:
-            self._log.give_up(UnexpectedFailureError("the swap of cleaned segments", error))
-            raise
 
 
 class Cleaner:
@@ -453,7 +346,7 @@ class Cleaner:
                     self._cleaned_offsets[topic_partition] = cleaned_offset
                     content = encode_offsets(self._cleaned_offsets)
                     self._disk.write_file(self._checkpoint_path, content, durable=False)
-            except (CleaningAbandonedError, DecodeError, StorageError) as error:
+            except (RewritingAbandonedError, DecodeError, StorageError) as error:
                 logs.remove(partition_log)
                 log.warning(
                     "cleaning_abandoned",

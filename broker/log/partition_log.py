@@ -111,6 +111,7 @@ class PartitionLog:
     offline_reason:     why the log was given up, after a failed write or because it could not be recovered; else None.
     segment_opened_ms:  when the active segment was begun.
     deletable_end:      retention deletes no segment that reaches beyond it; None: all may be deleted.
+    is_being_rewritten: whether the cleaner or a merge writes a segment that will replace others: one at a time.
     observer:           is notified of every marker, in the step that appends it.
     traffic:            counts since the log was opened, for metrics.
 
@@ -122,6 +123,7 @@ class PartitionLog:
 
     observer: MarkerObserver | None = None
     deletable_end: int | None = None
+    is_being_rewritten = False
     _rules: AppendRules | None = None
     _form: BatchShape | None = None  # of the run that was appended last, for the next is mostly like it
     # Counts of `traffic`, on the instance from the first on: most partitions have none of most of them.

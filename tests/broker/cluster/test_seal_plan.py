@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.broker.cluster.seal_plan import RolledSegment, SealLimits, TailOfLog, plan_seals
+from fencepost.broker.cluster.seal_plan import (
+    MERGED_COUNT,
+    MergeLimits,
+    RolledSegment,
+    SealLimits,
+    StoredSegment,
+    TailOfLog,
+    merge_limits,
+    plan_merge,
+    plan_seals,
+)
 from fencepost.broker.kernel.topic_partition import TopicPartition
 
 LIMITS = SealLimits(segment_bytes=60, internal_segment_bytes=10, tail_budget_bytes=100, old_ms=1_000)
@@ -93,3 +103,78 @@ def test_the_active_segments_that_stay_are_never_above_the_budget(
     assert sum(one.active_bytes for one in staying) <= budget_bytes
     assert all(one.active_bytes < segment_bytes for one in staying)
     assert all(one.active_bytes > 0 for one in logs if one.name in rolls)
+
+
+# Merges
+
+
+def stored(*sizes: int, age_ms: int = 0) -> list[StoredSegment]:
+    """Neighbours of ten offsets each, with so much time between them."""
+    return [StoredSegment(10 * slot, 10 * slot + 10, size, age_ms * slot) for slot, size in enumerate(sizes)]
+
+
+# fmt: off
+MERGES = [
+    # the segments                                  limits                      from, to
+    ([],                                            MergeLimits(60),            None),
+    (stored(*[1] * 7),                              MergeLimits(60),            None),
+    (stored(*[1] * 8),                              MergeLimits(60),            (0, 80)),
+    (stored(*[1] * 70),                             MergeLimits(60),            (0, 600)),
+    (stored(60, *[1] * 8),                          MergeLimits(60),            (10, 90)),
+    (stored(*[31] * 20),                            MergeLimits(60),            None),
+    (stored(40, *[1] * 8),                          MergeLimits(60),            (10, 90)),
+    (stored(8, *[1] * 8),                           MergeLimits(60),            (0, 90)),
+    (stored(*[1] * 4, 60, *[1] * 4),                MergeLimits(60),            None),
+    (stored(*[1] * 20, age_ms=10),                  MergeLimits(60, 100),       (0, 110)),
+    (stored(*[1] * 20, age_ms=10),                  MergeLimits(60, 69),        None),
+    (stored(*[1] * 8)[:4] + stored(*[1] * 9)[5:],   MergeLimits(60),            None),
+    (stored(*[1] * 8),                              MergeLimits(0),             None),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("segments", "limits", "planned"), MERGES)
+def test_small_neighbours_that_fit_into_one_segment_are_merged(
+    segments: list[StoredSegment], limits: MergeLimits, planned: tuple[int, int] | None
+) -> None:
+    assert plan_merge(segments, limits) == planned
+
+
+def test_a_merged_segment_is_a_small_part_of_what_retention_keeps() -> None:
+    def of(retention_bytes: int, retention_ms: int, *, is_internal: bool = False) -> MergeLimits:
+        return merge_limits(
+            LIMITS,
+            is_internal=is_internal,
+            segment_bytes=50,
+            segment_ms=7,
+            retention_bytes=retention_bytes,
+            retention_ms=retention_ms,
+        )
+
+    assert of(-1, -1) == (50, None)
+    assert of(-1, -1, is_internal=True) == (10, None)
+    assert of(200, 1_000) == (20, 100)
+    assert of(0, 10) == (0, 7)
+
+
+@given(st.lists(st.integers(1, 80), min_size=1, max_size=200))
+def test_merging_bounds_the_number_of_segments_and_how_often_a_record_is_merged(sizes: list[int]) -> None:
+    limits = MergeLimits(100)
+    segments: list[StoredSegment] = []
+    merged: dict[int, int] = {}  # by offset, how often
+    for number, size in enumerate(sizes):
+        segments.append(StoredSegment(number, number + 1, size, 0))
+        while (planned := plan_merge(segments, limits)) is not None:
+            base, end = planned
+            group = [one for one in segments if base <= one.base_offset < end]
+            total = sum(one.size_bytes for one in group)
+            assert len(group) >= MERGED_COUNT
+            assert total <= limits.size_bytes
+            segments = sorted([*(one for one in segments if one not in group), StoredSegment(base, end, total, 0)])
+            for offset in range(base, end):
+                merged[offset] = merged.get(offset, 0) + 1
+    assert max(merged.values(), default=0) <= 7, "a part at least doubles"
+    # Of neighbours that are as many as a merge takes, one has half of the bytes, or together they are a segment.
+    for first in range(len(segments) - MERGED_COUNT + 1):
+        sizes_of = [one.size_bytes for one in segments[first : first + MERGED_COUNT]]
+        assert sum(sizes_of) > limits.size_bytes or 2 * max(sizes_of) > sum(sizes_of)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from fencepost.broker.cluster import bringing, sealing
+from fencepost.broker.cluster import bringing, merging, sealing
 from fencepost.broker.cluster.objects import sweep
 from fencepost.broker.cluster.objects.checking import check_cluster
 from fencepost.broker.cluster.objects.segments import SegmentObjects
@@ -17,6 +19,7 @@ from fencepost.broker.cluster.seal_plan import SealLimits
 from fencepost.broker.log.cleaner import LogCleaning, dirty_range
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_types import Isolation
+from fencepost.broker.log.merging import merge_segments
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.cluster.sealed_world import SealedCluster, SealedWorld, content
@@ -382,7 +385,166 @@ async def test_readers_of_a_segment_that_is_lost_get_an_error_and_all_others_go_
     assert len(await content(log)) == 20
 
 
+# Merges of small segments
+
+
+LARGE = LogConfig(segment_bytes=10_000, index_interval_bytes=100)
+
+
+async def write_slowly(node: SealedWorld, segments: int) -> None:
+    """Write as a slow topic does: each few records are sealed in a segment of their own."""
+    for _ in range(segments):
+        await node.write(2)
+        node.orders.roll(node.clock.now_ms())
+        await node.orders.flushed()
+    await node.seal_all()
+
+
+async def rows_of(cluster: SealedCluster) -> list[int]:
+    rows = await cluster.database.fetch("SELECT base_offset FROM segments ORDER BY base_offset")
+    return [row["base_offset"] for row in rows]
+
+
+async def test_small_segments_become_one_object_and_the_sweep_removes_the_others(
+    cluster: SealedCluster, store: ModelledObjects
+) -> None:
+    node = await cluster.start(LARGE)
+    await node.take_over()
+    await write_slowly(node, 12)
+    before = await content(node.orders)
+    objects = len(store.objects)
+    assert await node.sealed.merging.merge_once() == 12
+    assert await rows_of(cluster) == list(range(0, 24, 2)), "the rows change when the merged segment is stored"
+    await cluster.check()
+    await node.seal_all()
+    assert await rows_of(cluster) == [0]
+    await cluster.check()
+    assert await node.sweep.remove_garbage() == objects
+    assert len(store.objects) == objects // 12
+    await cluster.check()
+    assert await content(node.orders) == before
+    assert await node.sealed.merging.merge_once() == 0
+    other = await cluster.start(LARGE)
+    assert await content(await other.take_over()) == before
+
+
+async def test_a_later_leader_merges_what_others_have_sealed(cluster: SealedCluster) -> None:
+    node = await cluster.start(LARGE)
+    await node.take_over()
+    await write_slowly(node, 9)
+    node.append(b"x", producer_id=3, producer_epoch=0, base_sequence=0)
+    await write_slowly(node, 9)
+    before = await content(node.orders)
+    other = await cluster.start(LARGE)
+    log = await other.take_over()
+    await other.sealed.sealing.seal_once()
+    assert len(other.away) == 18
+    assert await other.sealed.merging.merge_once() == 18
+    await other.seal_all()
+    assert await rows_of(cluster) == [0]
+    await cluster.check()
+    third = await cluster.start(LARGE)
+    log = await third.take_over()
+    assert await content(log) == before
+    assert third.append(b"x", producer_id=3, producer_epoch=0, base_sequence=0).is_duplicate
+
+
+async def test_consumers_in_the_middle_of_a_log_go_on_while_it_is_merged_over_and_over(cluster: SealedCluster) -> None:
+    node = await cluster.start(LARGE)
+    await node.take_over()
+    await write_slowly(node, 10)
+    offsets = []
+    for _ in range(6):
+        reading = asyncio.create_task(content(node.orders))
+        while not reading.done():
+            await node.sealed.merging.merge_once()
+            await node.sealed.sealing.seal_once()
+            await asyncio.sleep(0)
+        offsets = [offset for offset, _ in await reading]
+        assert offsets == list(range(node.orders.high_watermark))
+        await write_slowly(node, 4)
+        node.sealed.bringing.scratch_bytes = 0
+        await node.sealed.bringing.make_room()
+        node.sealed.bringing.scratch_bytes = 10**9
+    assert node.sealed.merging.merged_count > 10
+    assert len(await rows_of(cluster)) < 12
+    await node.sweep.remove_garbage()
+    await cluster.check()
+
+
+async def test_a_node_that_does_not_lead_any_more_merges_nothing_into_the_store(cluster: SealedCluster) -> None:
+    node = await cluster.start(LARGE)
+    await node.take_over()
+    await write_slowly(node, 10)
+    led_in = node.leads_in
+    other = await cluster.start(LARGE)
+    await other.take_over()
+    node.leads_in = led_in  # it has not noticed
+    assert await node.sealed.merging.merge_once() == 10
+    await node.seal_all()
+    assert len(await rows_of(cluster)) == 10
+    await cluster.check()
+
+
+async def test_compacted_topics_and_topics_with_short_retention_are_not_merged(cluster: SealedCluster) -> None:
+    for config in (COMPACTED, dataclasses.replace(LARGE, retention_bytes=1_000)):
+        node = await cluster.start(config)
+        await node.take_over()
+        await write_slowly(node, 10)
+        assert await node.sealed.merging.merge_once() == 0
+
+
+async def test_a_log_that_cannot_be_merged_rests(
+    cluster: SealedCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await cluster.start(LARGE)
+    await node.take_over()
+    await write_slowly(node, 10)
+    lost = min(name for name in store.objects if name.endswith(".log"))
+    other = await cluster.start(LARGE)
+    await other.take_over()
+    await other.sealed.sealing.seal_once()
+    content_of_lost = store.objects.pop(lost)
+    monkeypatch.setattr(bringing, "FAILED_REST_S", 0)
+    assert await other.sealed.merging.merge_once() == 0
+    store.objects[lost] = content_of_lost
+    assert await other.sealed.merging.merge_once() == 0
+    other.sealed.merging._monotonic_s = lambda: 10**9
+    assert await other.sealed.merging.merge_once() == 10
+    await cluster.check()
+
+
 # Unforeseen exceptions
+
+
+@plants(merging.MERGING)
+@unforeseen
+async def test_a_round_of_merges_that_fails_is_not_the_last(
+    node: SealedWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "INTERVAL_S", 0.005)
+    rounds: list[int] = []
+    merge_once = raising(error, times=1, then=lambda: _note(rounds))
+    monkeypatch.setattr(node.sealed.merging, "merge_once", merge_once)
+    with logged(merging.MERGING):
+        node.sealed.start()
+        await until(lambda: len(rounds) > 1)
+
+
+@plants(merging.MERGE)
+@unforeseen
+async def test_a_merge_that_fails_leaves_the_other_logs_to_be_merged(
+    cluster: SealedCluster, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await cluster.start(LARGE)
+    await node.take_over()
+    await write_slowly(node, 10)
+    monkeypatch.setattr(merging, "merge_segments", raising(error, times=1, then=merge_segments))
+    with logged(merging.MERGE, ORDERS):
+        assert await node.sealed.merging.merge_once() == 0
+    assert not node.orders.is_offline
+    node.sealed.merging._monotonic_s = lambda: 10**9
+    assert await node.sealed.merging.merge_once() == 10
 
 
 @plants(sealing.SEALING)

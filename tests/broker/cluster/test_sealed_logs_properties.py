@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.broker.cluster import bringing, merging, seal_plan
 from fencepost.broker.cluster.objects import flush_objects
 from fencepost.broker.cluster.objects.store import ObjectStoreError
 from fencepost.broker.cluster.postgres.connections import parse_address
@@ -18,6 +19,8 @@ from tests.support.modelled_objects import ModelledObjects
 
 STEPS = 60
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
+MERGED_COUNT = 3
+"""Fewer than a broker takes, so that merges are frequent."""
 
 
 class Story:
@@ -46,6 +49,10 @@ class Story:
     async def seal(self) -> None:
         self.leader.sealed.sealing._rests.clear()
         await self.leader.sealed.sealing.seal_once()
+
+    async def merge(self) -> None:
+        await self.leader.sealed.merging.merge_once()
+        self.leader.sealed.merging._rests_until_s.clear()
 
     async def roll(self) -> None:
         if self.leader.orders.segments.active.size_bytes:
@@ -106,7 +113,9 @@ class Story:
         steps = (
             [self.write] * 6
             + [self.seal] * 6
-            + [self.roll, self.expire, self.delete, self.sweep, self.send_away, self.read, self.take_over]
+            + [self.roll] * 3
+            + [self.merge] * 2
+            + [self.expire, self.delete, self.sweep, self.send_away, self.read, self.take_over]
         )
         for _ in range(STEPS):
             await self.chance.choice(steps)()
@@ -121,6 +130,9 @@ async def test_no_acknowledged_record_is_lost(
     cluster_url: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flush_objects, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(bringing, "LONGEST_PAUSE_S", 0.01)
+    for module in (merging, seal_plan):
+        monkeypatch.setattr(module, "MERGED_COUNT", MERGED_COUNT)
     chance = random.Random(seed)
     store = ModelledObjects(chance)
     store.trouble = chance.choice((0.0, 0.05, 0.2))

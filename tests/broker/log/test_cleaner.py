@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.log.cleaner import CleaningAbandonedError, LogCleaning, dirty_range
+from fencepost.broker.log.cleaner import LogCleaning, dirty_range
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.log.rewriting import RewritingAbandonedError
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
 from fencepost.protocol.compression import Codec
@@ -295,7 +296,7 @@ async def test_the_log_takes_appends_and_retention_while_it_is_cleaned(world: Lo
     await asyncio.sleep(0)
     log.move_log_start(-1)
     log.sweep(world.clock.now_ms())
-    with pytest.raises(CleaningAbandonedError):
+    with pytest.raises(RewritingAbandonedError):
         await cleaning
     assert not any(name.endswith(".cleaned") for name in world.disk.list(log.files.directory))
 
@@ -364,7 +365,7 @@ async def test_records_that_cannot_be_read_keep_a_log_from_being_cleaned_and_are
     world.append(b"v" * 40, key=b"k")
     await log.flushed()
     size_bytes = log.size_bytes
-    with pytest.raises(CleaningAbandonedError, match=r"holds records at position [0-9]+ that cannot be read"):
+    with pytest.raises(RewritingAbandonedError, match=r"holds records at position [0-9]+ that cannot be read"):
         await clean(world)
     assert log.size_bytes == size_bytes
     await log.flushed()
@@ -378,7 +379,7 @@ async def test_a_damaged_segment_is_not_cleaned(world: LogWorld) -> None:
         file.seek(70)
         file.write(b"!")
     size_bytes = log.size_bytes
-    with pytest.raises(CleaningAbandonedError, match="cannot be read from position 0"):
+    with pytest.raises(RewritingAbandonedError, match="cannot be read from position 0"):
         await clean(world)
     assert log.size_bytes == size_bytes
 

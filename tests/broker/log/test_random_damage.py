@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.log.cleaner import CleaningAbandonedError, LogCleaning, dirty_range
+from fencepost.broker.log.cleaner import LogCleaning, dirty_range
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.log.rewriting import RewritingAbandonedError
 from fencepost.broker.log.time_search import searched_at_once
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
@@ -106,7 +107,7 @@ async def use(log: PartitionLog) -> None:
     if log.config.is_compacted:
         try:
             await clean(log)
-        except (CleaningAbandonedError, StorageError):
+        except (RewritingAbandonedError, StorageError):
             pass
 
 
