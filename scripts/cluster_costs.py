@@ -102,11 +102,11 @@ def stores() -> Iterator[Stores]:
     with tempfile.TemporaryDirectory(prefix="cluster-costs-") as directory:
         path = Path(directory)
         path.chmod(0o755)  # PostgreSQL may run as another user
-        with trial_postgres(path) as url, trial_objects(path, FIRST_OBJECTS_PORT) as place:
-            location = read_location(place)
+        with trial_postgres(path) as postgres, trial_objects(path, FIRST_OBJECTS_PORT) as bucket:
+            location = read_location(bucket.url)
             os.environ["AWS_ACCESS_KEY_ID"] = location.access_key_id or ""
             os.environ["AWS_SECRET_ACCESS_KEY"] = location.secret_access_key or ""
-            yield Stores(url, location, path / "objects.log")
+            yield Stores(postgres.url, location, bucket.log)
 
 
 @contextmanager

@@ -1,23 +1,27 @@
-"""The shared log of a cluster's node: its flushes, one after another, as rows of the tails.
+"""The shared log of a cluster's node: its flushes, committed one after another, as rows of the tails.
 
 Each flush goes on until its outcome is known: committed, or refused by the fence. The store may be away for a while, as
 in a fail-over; no log goes offline for that. Only a flush that is refused ends what this node leads.
+
+A large flush is stored as objects first, and the next one may be stored beside it. It is committed when all flushes
+before it have ended, and leaves out the logs that they could not commit: a log must not get a hole.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from fencepost.broker.cluster.large_flushes import FlushPart, divide, row_of
+from fencepost.broker.cluster.large_flushes import OBJECT_BYTES, FlushPart, divide, row_of
 from fencepost.broker.cluster.tail_store import (
     NO_OBJECTS,
     ConflictError,
     FlushId,
     FlushObjects,
+    PartitionKey,
     StoreUnavailableError,
     TailRow,
     TailStore,
@@ -44,13 +48,33 @@ STATEMENT_BYTES: Final = 1024 * 1024
 """Of the rows of one statement, where no objects are used for more: PostgreSQL gives up on longer ones in time for a
 take-over."""
 UPLOADS_SIDE_BY_SIDE: Final = 4
+"""Of all flushes that are under way, in their order."""
+FLUSHES_UNDER_WAY: Final = 4
+ANOTHER_FROM_BYTES: Final = OBJECT_BYTES
+"""What clients have sent while flushes are under way, and another one begins with: less would make more objects for the
+same bytes, and what becomes rows would only wait for its turn."""
 FIRST_PUT_TIMEOUT_S: Final = 10.0
 OBJECT_KEPT_S: Final = 25 * 60.0
 """An object without rows is removed as an orphan, but not sooner; a flush that waits longer stores its bytes again."""
 
 
+RESIGNED: Final = "this node has resigned from the partition"
+
+
 class ResignedError(LedElsewhereError):
     """This node does not lead any more what was to be flushed."""
+
+
+class StoredParts(NamedTuple):
+    """A flush whose bytes are in objects. rows: point into them. kept_until_s: of the loop's clock; then they may be
+    taken for orphans."""
+
+    rows: Sequence[TailRow]
+    object_sizes: Mapping[UUID, int]
+    kept_until_s: float
+
+
+NOTHING_STORED: Final = StoredParts((), NO_OBJECTS, 0.0)
 
 
 class TailLog:
@@ -62,6 +86,7 @@ class TailLog:
     """
 
     logs_per_flush = LOGS_PER_FLUSH
+    begin_another: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -79,59 +104,126 @@ class TailLog:
         self.flushes_count = 0
         self.flushed_bytes = 0
         self.is_waiting = False
-        self._unflushed_bytes = 0  # sent by clients since the flush before
-        self._flushing_bytes = 0  # sent by clients, and in the flush that runs
+        self._unflushed_bytes = 0  # sent by clients since the last flush began
+        self._flushing_bytes = 0  # sent by clients, and in flushes that are under way
         self._room: asyncio.Future[None] | None = None
+        self._under_way_count = 0
+        self._last_ends: asyncio.Future[None] | None = None
+        self._lost_fence = -1  # the last under which a flush was refused
+        self._left_out: set[tuple[PartitionKey, int]] = set()  # led in which epoch: later flushes leave them out, too
+        self._uploads = asyncio.Semaphore(UPLOADS_SIDE_BY_SIDE)
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """What clients have sent that is not committed yet."""
+        return self._unflushed_bytes + self._flushing_bytes
 
     def room_after(self, produced_bytes: int) -> asyncio.Future[None] | None:
         self._unflushed_bytes += produced_bytes
-        if self._unflushed_bytes + self._flushing_bytes <= MOST_UNFLUSHED_BYTES:
+        self._begin_another_if_due()
+        if self.unflushed_bytes <= MOST_UNFLUSHED_BYTES:
             return None
         if self._room is None:
             self._room = asyncio.get_running_loop().create_future()
         return self._room
 
-    async def commit(self, appended: Sequence[AppendedBytes]) -> None:
+    def _begin_another_if_due(self) -> None:
+        if (
+            self._unflushed_bytes >= ANOTHER_FROM_BYTES
+            and 0 < self._under_way_count < FLUSHES_UNDER_WAY
+            and self._objects is not None
+            and self.begin_another is not None
+        ):
+            self.begin_another()
+
+    def commit(self, appended: Sequence[AppendedBytes]) -> Awaitable[None]:
         # What clients have sent by now has been appended, or refused.
-        self._flushing_bytes, self._unflushed_bytes = self._unflushed_bytes, 0
+        produced_bytes, self._unflushed_bytes = self._unflushed_bytes, 0
+        self._flushing_bytes += produced_bytes
+        self._under_way_count += 1
+        before, self._last_ends = self._last_ends, asyncio.get_running_loop().create_future()
+        return self._flush(appended, self._tenure.fence, produced_bytes, before, self._last_ends)
+
+    async def _flush(
+        self,
+        appended: Sequence[AppendedBytes],
+        fence: int,
+        produced_bytes: int,
+        before: asyncio.Future[None] | None,
+        ends: asyncio.Future[None],
+    ) -> None:
+        """One flush. before: ends when the one before it does. ends: when this one does."""
         try:
-            await self._commit_all(appended)
+            await self._commit_all(appended, fence, before)
+        except StorageError:
+            raise
+        except BaseException:
+            self._left_out.update(_log_of(one) for one in appended)
+            raise
         finally:
-            self._flushing_bytes = 0
+            ends.set_result(None)
+            self._under_way_count -= 1
+            if not self._under_way_count:
+                self._last_ends = None
+                self._left_out.clear()
+            self._flushing_bytes -= produced_bytes
             room, self._room = self._room, None
             if room is not None:
                 room.set_result(None)
+            self._begin_another_if_due()
 
-    async def _commit_all(self, appended: Sequence[AppendedBytes]) -> None:
-        if not appended:
-            return
-        fence = self._tenure.fence
-        readable, contents, failures = await self._contents(appended)
-        if readable:
+    async def _commit_all(
+        self, appended: Sequence[AppendedBytes], fence: int, before: asyncio.Future[None] | None
+    ) -> None:
+        """Raises StorageError, as `commit` does."""
+        parts: Sequence[FlushPart] = ()
+        stored = NOTHING_STORED
+        try:
+            readable, contents, failures = await self._contents(appended)
             total_bytes = sum(one.length_bytes for one in readable)
-            if self._objects is None or total_bytes <= self._inline_max_bytes:
-                for rows in await _statements(readable, contents, total_bytes):
-                    await self._commit(self._next_flush(fence), rows)
-            else:
-                await self._commit_large(self._next_flush(fence), self._objects, readable, contents)
+            if self._objects is not None and total_bytes > self._inline_max_bytes:
+                parts = await run_in_slices(divide(readable, contents), SLICE_S)
+                stored = await self._store_parts(parts, self._objects, fence)
+        finally:
+            if before is not None:
+                await before
+        failed = {_log_of(one) for one in appended if one.file.path in failures} | self._left_out
+        if self._objects is not None and parts:
+            while not await self._commit_stored(fence, stored):
+                stored = await self._store_parts(parts, self._objects, fence)
+        elif readable:
+            for rows in await _statements(readable, contents, total_bytes):
+                await self._commit(fence, self._without_left_out(rows))
+        if readable:
             self.flushes_count += 1
             self.flushed_bytes += total_bytes
-        if failures:
-            paths = [path for failure in failures for path in failure.paths]
-            raise StorageError(failures[0].errno, str(failures[0]), paths=paths)
+        left_out = [one for one in appended if _log_of(one) in failed]
+        if left_out:
+            self._left_out |= failed
+            error = next(iter(failures.values()), None) or StorageError("the flush before could not be committed")
+            raise StorageError(error.errno, str(error), paths=[one.file.path for one in left_out])
 
-    def _next_flush(self, fence: int) -> FlushId:
-        self._sequence += 1
-        return FlushId(self._tenure.node_id, fence, self._sequence)
+    def _without_left_out(self, rows: Sequence[TailRow]) -> Sequence[TailRow]:
+        if not self._left_out:
+            return rows
+        return [row for row in rows if (row.key, row.leader_epoch) not in self._left_out]
+
+    async def _commit_stored(self, fence: int, stored: StoredParts) -> bool:
+        """As `_commit`, of a flush whose bytes are in objects."""
+        rows, sizes = self._without_left_out(stored.rows), stored.object_sizes
+        if len(rows) < len(stored.rows):
+            used = {row.object_id for row in rows}
+            sizes = {object_id: size_bytes for object_id, size_bytes in sizes.items() if object_id in used}
+        return await self._commit(fence, rows, sizes, stored.kept_until_s)
 
     async def _contents(
         self, appended: Sequence[AppendedBytes]
-    ) -> tuple[list[AppendedBytes], list[memoryview], list[StorageError]]:
+    ) -> tuple[list[AppendedBytes], list[memoryview], dict[str, StorageError]]:
         """Read what was appended, a megabyte per step of the event loop. A log whose file cannot be read is left out
-        from there on, or it would get a hole."""
+        from there on, or it would get a hole. Returns also the errors, by path."""
         readable: list[AppendedBytes] = []
         contents: list[memoryview] = []
-        failures: list[StorageError] = []
+        failures: dict[str, StorageError] = {}
         failed = set()
         read_bytes = 0
         for one in appended:
@@ -146,7 +238,7 @@ class TailLog:
                     raise StorageError(f"{one.file.path} is shorter than what was appended", paths=[one.file.path])
             except StorageError as error:
                 failed.add(one.topic_partition)
-                failures.append(error)
+                failures[one.file.path] = error
                 continue
             read_bytes += one.length_bytes
             readable.append(one)
@@ -155,20 +247,24 @@ class TailLog:
 
     async def _commit(
         self,
-        flush: FlushId,
+        fence: int,
         rows: Sequence[TailRow],
         object_sizes: Mapping[UUID, int] = NO_OBJECTS,
         until_s: float = math.inf,
     ) -> bool:
-        """Commit the rows of a flush. Raises ResignedError, after resigning.
+        """Commit the rows of a flush, if there are any. Raises ResignedError, after resigning.
 
         Returns False where the outcome was that nothing is committed, and it is later than `until_s`.
         """
+        if not rows:
+            return True
+        self._sequence += 1
+        flush = FlushId(self._tenure.node_id, fence, self._sequence)
         loop = asyncio.get_running_loop()
         report_at_s = began_s = loop.time()
         pause_s = FIRST_PAUSE_S
         try:
-            while self._tenure.fence == flush.fence:
+            while self._may_flush(fence):
                 try:
                     if self.is_waiting and await self._store.is_committed(flush, rows):
                         break
@@ -191,56 +287,59 @@ class TailLog:
                 except ConflictError as error:
                     # The fence should have made this impossible: what is stored counts, and it is another node's.
                     log.error("flush_conflicts", reason=str(error))  # noqa: TRY400  # the reason says it all
-                    self._tenure.resign("another flush holds the offsets of this node's")
+                    self._resign(fence, "another flush holds the offsets of this node's")
                     raise ResignedError(str(error)) from None
                 else:
-                    # It may have begun anew meanwhile, under another fence, which nobody has refused.
-                    if self._tenure.fence == flush.fence:
-                        self._tenure.resign("another node has taken over")
+                    self._resign(fence, "another node has taken over")
                     raise ResignedError("another node leads the partition now")
             else:
-                raise ResignedError("this node has resigned from the partition")
+                raise ResignedError(RESIGNED)
             if self.is_waiting:
                 log.info("flush_committed_late", logs=len(rows), waited_s=round(loop.time() - began_s, 1))
             return True
         finally:
             self.is_waiting = False
 
-    async def _commit_large(
-        self,
-        flush: FlushId,
-        objects: FlushObjects,
-        appended: Sequence[AppendedBytes],
-        contents: Sequence[memoryview],
-    ) -> None:
-        """Store the bytes of a flush as objects, and commit rows that point into them. Raises ResignedError."""
-        parts = await run_in_slices(divide(appended, contents), SLICE_S)
-        is_committed = False
-        while not is_committed:
-            kept_until_s = asyncio.get_running_loop().time() + OBJECT_KEPT_S
-            turns = asyncio.Semaphore(UPLOADS_SIDE_BY_SIDE)
-            uploads = (self._upload(flush, part, objects, turns) for part in parts)
-            results = await asyncio.gather(*uploads, return_exceptions=True)
-            rows: list[TailRow] = []
-            sizes: dict[UUID, int] = {}
-            for part, result in zip(parts, results, strict=True):
-                if isinstance(result, BaseException):
-                    raise result
-                sizes[result] = part.size_bytes
-                rows += [row._replace(object_id=result) for row in part.rows]
-            is_committed = await self._commit(flush, rows, sizes, kept_until_s)
+    def _may_flush(self, fence: int) -> bool:
+        """Whether flushes under a fence may go on: the node has not begun anew, and none of them was refused."""
+        return self._tenure.fence == fence > self._lost_fence
 
-    async def _upload(self, flush: FlushId, part: FlushPart, objects: FlushObjects, turns: asyncio.Semaphore) -> UUID:
+    def _resign(self, fence: int, reason: str) -> None:
+        self._lost_fence = max(self._lost_fence, fence)
+        # It may have begun anew meanwhile, under another fence, which nobody has refused.
+        if self._tenure.fence == fence:
+            self._tenure.resign(reason)
+
+    async def _store_parts(self, parts: Sequence[FlushPart], objects: FlushObjects, fence: int) -> StoredParts:
+        """Store the bytes of a flush as objects, side by side. Raises ResignedError."""
+        kept_until_s = asyncio.get_running_loop().time() + OBJECT_KEPT_S
+        uploads = (self._upload(fence, part, objects) for part in parts)
+        results = await asyncio.gather(*uploads, return_exceptions=True)
+        rows: list[TailRow] = []
+        sizes: dict[UUID, int] = {}
+        for part, result in zip(parts, results, strict=True):
+            if isinstance(result, BaseException):
+                raise result
+            sizes[result] = part.size_bytes
+            rows += [row._replace(object_id=result) for row in part.rows]
+        return StoredParts(rows, sizes, kept_until_s)
+
+    async def _upload(self, fence: int, part: FlushPart, objects: FlushObjects) -> UUID:
         """Store a part of a flush; goes on trying. Raises ResignedError."""
         timeout_s = FIRST_PUT_TIMEOUT_S
-        async with turns:
-            while self._tenure.fence == flush.fence:
+        async with self._uploads:
+            while self._may_flush(fence):
                 try:
                     async with asyncio.timeout(timeout_s):
                         return await objects.put(part.contents)
                 except TimeoutError:
                     timeout_s *= 2  # it may only be slow; meanwhile the node may have resigned
-        raise ResignedError("this node has resigned from the partition")
+        raise ResignedError(RESIGNED)
+
+
+def _log_of(appended: AppendedBytes) -> tuple[PartitionKey, int]:
+    """The log that bytes belong to, as the set of those that are left out names it."""
+    return PartitionKey(appended.topic_id, appended.topic_partition.partition), appended.leader_epoch
 
 
 async def _statements(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 
 from fencepost.broker.http.histogram import Histogram
@@ -14,31 +15,33 @@ from fencepost.broker.metadata.image import TopicMetadata
 
 
 class SyncMetrics:
-    """How long syncs take, and how much they make durable; the observer of the flusher, which runs one at a time."""
+    """How long syncs take, and how much they make durable; the observer of the flusher, which ends them in order."""
 
     def __init__(self) -> None:
         self.durations = Histogram()
         self.synced_bytes = 0
         self.failed_count = 0
-        self._began_s = 0.0
-        self._syncing_bytes = 0
+        self._under_way: deque[tuple[float, int]] = deque()  # when each sync began, and the bytes in it
         self._synced: dict[PartitionLog, int] = {}  # what of each log's appended bytes is in a sync, or behind one
 
     def sync_began(self, logs: Sequence[Syncable]) -> None:
-        self._began_s = time.perf_counter()
-        self._syncing_bytes = 0
+        began_s, syncing_bytes = time.perf_counter(), 0
         for log in logs:
             if isinstance(log, PartitionLog) and not log.is_deleted:
                 appended_bytes = log.traffic.appended_bytes
-                self._syncing_bytes += max(0, appended_bytes - self._synced.get(log, 0))
+                syncing_bytes += max(0, appended_bytes - self._synced.get(log, 0))
                 self._synced[log] = appended_bytes
+        self._under_way.append((began_s, syncing_bytes))
 
     def sync_ended(self, *, is_failed: bool) -> None:
-        self.durations.add(time.perf_counter() - self._began_s)
+        if not self._under_way:
+            return  # it began before this observed
+        began_s, synced_bytes = self._under_way.popleft()
+        self.durations.add(time.perf_counter() - began_s)
         if is_failed:
             self.failed_count += 1
         else:
-            self.synced_bytes += self._syncing_bytes
+            self.synced_bytes += synced_bytes
 
     def forget(self, log: PartitionLog) -> None:
         """Drop a log that is deleted or served elsewhere."""

@@ -29,20 +29,19 @@ class LogDurability:
     """What of one log is on the disk, and what the next sync has to bring there.
 
     recovery_point: the offset up to which the log is known to be on the disk, whatever the config asks for.
-    sync_target:    the offset that the running sync, or the last one, reaches.
+    sync_target:    the offset that the sync reaches which began last.
     flush_offset:   the log's end when a flush was last requested that no reply waits for.
     flushed_ms:     when the log was last looked at for a flush by time.
     taken:          with a shared log, the end of what it has been given; else None.
     """
 
     __slots__ = (
+        "_deleted_count",
         "_discarded_segments",
-        "_discarding_count",
         "_files",
         "_is_closing",
         "_is_flush_due",
         "_side_files",
-        "_syncing_side_files",
         "_unsynced_directories",
         "_unsynced_segments",
         "_waiters",
@@ -66,9 +65,8 @@ class LogDurability:
         self._unsynced_segments: list[Segment] = []
         self._unsynced_directories: list[str] = []
         self._side_files: list[tuple[Segment | None, LogFile]] = []
-        self._syncing_side_files: list[LogFile] = []
         self._discarded_segments: list[Segment] = []
-        self._discarding_count = 0  # of them, from the first on, that the running sync is about
+        self._deleted_count = 0  # of segments that were discarded before those
 
     # Waiters
 
@@ -124,38 +122,29 @@ class LogDurability:
         # Retention and the cleaner may have removed a segment, with its files, before they were synced.
         present = set(segments) if self._side_files or self._unsynced_segments else set()
         files = [segment.batches.log for segment in self._unsynced_segments if segment in present]
-        for segment, file in self._side_files:
-            if segment is None or segment in present:
-                files.append(file)
-            self._syncing_side_files.append(file)
+        files += [file for segment, file in self._side_files if segment is None or segment in present]
+        side_files = [file for _, file in self._side_files]
         self._unsynced_segments = []
         self._side_files = []
         directories, self._unsynced_directories = self._unsynced_directories, []
-        self._discarding_count = len(self._discarded_segments)
         if is_durable or self._is_closing or self._is_flush_due:
             self._is_flush_due = False
             files.append(segments.active.batches.log)
             self.sync_target = end_offset
         else:
             self.sync_target = segments.active.base_offset
-        return FilesToSync(files, directories)
+        discarded_count = self._deleted_count + len(self._discarded_segments)
+        return FilesToSync(files, directories, self.sync_target, side_files, discarded_count)
 
-    def close_synced_files(self) -> None:
-        """Close the side files of the sync that has ended."""
-        for file in self._syncing_side_files:
-            file.close()
-        self._syncing_side_files = []
-
-    def finish_sync(self) -> int:
+    def finish_sync(self, work: FilesToSync) -> None:
         """Raise the recovery point after a sync that succeeded; delete what was waiting for it.
 
-        Returns the offset that the sync reached. Raises StorageError; the recovery point is as before then.
+        Raises StorageError; the recovery point is as before then.
         """
-        for _ in range(self._discarding_count):
+        while self._deleted_count < work.discarded_count:
+            self._deleted_count += 1
             self._discarded_segments.pop(0).delete()
-        self._discarding_count = 0
-        self.recovery_point = max(self.recovery_point, self.sync_target)
-        return self.sync_target
+        self.recovery_point = max(self.recovery_point, work.target)
 
     # A shared log
 

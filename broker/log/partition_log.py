@@ -839,23 +839,25 @@ class PartitionLog:
             for segment, position, base_offset in self.durability.take_appended(self.segments)
         ]
 
-    def end_sync(self, error: StorageError | None) -> None:
-        """Take note that what `begin_sync` returned is on the disk, or never will be.
+    def end_sync(self, work: FilesToSync, error: StorageError | None) -> None:
+        """Take note that what a `begin_sync` returned is on the disk, or never will be.
 
         After a failed sync the system may have dropped the bytes, and a second sync would not report it: the log goes
         offline.
         """
-        self.durability.close_synced_files()
+        for file in work.side_files:
+            file.close()
         if self.is_offline or self.is_deleted:
             return
         if error is not None:
             self.give_up(error)
             return
         try:
-            target = self.durability.finish_sync()
+            self.durability.finish_sync(work)
         except StorageError as failed:
             self.give_up(failed)
             return
+        target = work.target
         if target > self.high_watermark:
             self.high_watermark = target
             self._update_stable()

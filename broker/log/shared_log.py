@@ -8,7 +8,7 @@ durable: the high watermark follows, and the next leader of the partition finds 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -52,7 +52,11 @@ class SharedLog(Protocol):
     """The ends of all logs that this node leads, kept by an engine.
 
     logs_per_flush: the most logs of one flush.
+    begin_another:  set by the flusher: begins a flush beside those that are under way, of what was appended since. Not
+                    called where none is.
     """
+
+    begin_another: Callable[[], None] | None
 
     @property
     def logs_per_flush(self) -> int: ...
@@ -65,9 +69,10 @@ class SharedLog(Protocol):
     def commit(self, appended: Sequence[AppendedBytes]) -> Awaitable[None]:
         """Commit the bytes of one flush, of a log in rising order; done when they outlive this node.
 
-        Called for one flush after the other: never before the one before is done. With nothing appended it is done at
-        once. It goes on trying while this node may lead. Raises StorageError when this node may not lead any more: by
-        then it has resigned from all partitions, in the same step, so that no log goes offline. Raises StorageError
-        with `paths`, after the rest is committed, where the files of some logs cannot be read.
+        Called while others are under way only after `begin_another`. Flushes are committed in the order of the calls,
+        one after the other; with nothing appended one is done as soon as those before are. It goes on trying while this
+        node may lead. Raises StorageError when this node may not lead any more: by then it has resigned from all
+        partitions, in the same step, so that no log goes offline. Raises StorageError with `paths`, after the rest is
+        committed, where the files of some logs cannot be read; later flushes that are under way leave these logs out.
         """
         ...

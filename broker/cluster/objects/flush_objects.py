@@ -41,7 +41,7 @@ class FlushUploads:
 
         Goes on until it succeeds or is cancelled, each time with another name: a try that seemed to fail may arrive.
         """
-        content = b"".join(contents)
+        content = contents[0] if len(contents) == 1 else b"".join(contents)
         pause_s = FIRST_PAUSE_S
         while True:
             object_id = uuid.uuid4()

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 import pytest
 
 from fencepost.broker.cluster import large_flushes, tail_log
 from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.shared_log import AppendedBytes
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.cluster.tail_world import HeldTenure, KeptObjects, TailWorld
 from tests.support.captured_events import capture_logs
 from tests.support.log_world import ORDERS, TOPIC_ID, content_of
 from tests.support.simulated_engine import EngineFaults, EngineSession, Guard, SimulatedEngine
+
+if TYPE_CHECKING:
+    from fencepost.broker.storage.disk import LogFile
 
 KEY = PartitionKey(TOPIC_ID, 0)
 
@@ -247,6 +253,278 @@ async def test_a_very_large_flush_is_divided_into_objects_where_batches_end(
     assert files_of(heir) == files_of(world)
 
 
+# Large flushes beside each other
+
+
+class HeldObjects(KeptObjects):
+    """Objects whose puts end when the test says so. waiting: what is to be put, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+
+    async def put(self, contents: Sequence[bytes | memoryview]) -> UUID:
+        may_end = asyncio.get_running_loop().create_future()
+        self.waiting.append((b"".join(contents), may_end))
+        await may_end
+        return await super().put(contents)
+
+    def end(self, number: int) -> None:
+        self.waiting[number][1].set_result(None)
+
+    async def end_all(self, flushes: Sequence[asyncio.Future[None]]) -> None:
+        """End all puts as they come, until all flushes are done."""
+        while not all(flush.done() for flush in flushes):
+            for _, may_end in self.waiting:
+                if not may_end.done():
+                    may_end.set_result(None)
+            await asyncio.sleep(0.001)
+
+
+LARGE = b"large" * 500
+
+
+async def with_large_flushes(
+    engine: SimulatedEngine, path: Path, monkeypatch: pytest.MonkeyPatch, count: int = 2
+) -> tuple[TailWorld, EngineSession, HeldObjects]:
+    """A node with flushes of one large record each under way, side by side."""
+    monkeypatch.setattr(tail_log, "ANOTHER_FROM_BYTES", len(LARGE))
+    objects = HeldObjects()
+    world, session = node_of(engine, path, objects=objects, inline_max_bytes=1_000)
+    await world.start()
+    world.create()
+    for number in range(count):
+        append_large(world)
+        await until(lambda: len(objects.waiting) > number)  # noqa: B023  # called at once
+    return world, session, objects
+
+
+def append_large(world: TailWorld) -> None:
+    """Append a record as a Produce does, and ask for a flush."""
+    world.append(LARGE)
+    world.orders.flush_soon()
+    world.shared.room_after(len(LARGE))
+
+
+async def some_turns() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_a_large_flush_is_stored_beside_the_one_before_and_committed_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SimulatedEngine()
+    world, _, objects = await with_large_flushes(engine, tmp_path / "a", monkeypatch)
+    objects.end(1)
+    await some_turns()
+    assert engine.tail(KEY) == []
+    assert world.orders.high_watermark == 0
+    objects.end(0)
+    await until(lambda: world.orders.high_watermark == 2)
+    assert [(row.base_offset, row.end_offset) for row in engine.tail(KEY)] == [(0, 1), (1, 2)]
+    assert world.shared.unflushed_bytes == 0
+    heir, _ = node_of(engine, tmp_path / "b", node_id=2, objects=objects)
+    await heir.start()
+    assert (await heir.take_over()).high_watermark == 2
+    assert files_of(heir) == files_of(world)
+
+
+async def test_four_flushes_are_under_way_at_most_and_the_next_begins_when_one_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SimulatedEngine()
+    world, _, objects = await with_large_flushes(engine, tmp_path, monkeypatch, tail_log.FLUSHES_UNDER_WAY)
+    for _ in range(3):
+        append_large(world)
+    await some_turns()
+    assert len(objects.waiting) == tail_log.FLUSHES_UNDER_WAY
+    objects.end(0)
+    await until(lambda: len(objects.waiting) > tail_log.FLUSHES_UNDER_WAY)
+    content, _ = objects.waiting[-1]
+    assert len(content) > 3 * len(LARGE), "all that was appended meanwhile goes with one flush"
+    for number in range(1, len(objects.waiting)):
+        objects.end(number)
+    await until(lambda: world.orders.high_watermark == tail_log.FLUSHES_UNDER_WAY + 3)
+
+
+async def test_a_small_flush_does_not_begin_beside_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SimulatedEngine()
+    world, session, objects = await with_large_flushes(engine, tmp_path, monkeypatch, 1)
+    for number in range(3):
+        world.append(b"%d" % number)
+        world.orders.flush_soon()
+        world.shared.room_after(1)
+        await some_turns()
+    objects.end(0)
+    await until(lambda: world.orders.high_watermark == 4)
+    assert session.commits_count == 2
+
+
+async def test_a_fence_that_rises_refuses_all_flushes_that_are_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SimulatedEngine()
+    world, session, objects = await with_large_flushes(engine, tmp_path, monkeypatch, 3)
+    log = world.orders
+    engine.raise_fence(1)
+    for number in (2, 1, 0):
+        objects.end(number)
+    await asyncio.wait_for(world.logs.flusher.drain(), 20)
+    assert world.tenure.reason == "another node has taken over"
+    assert engine.tail(KEY) == []
+    assert session.commits_count == 1, "what is refused is not tried again by the flushes behind it"
+    assert log.is_deleted
+    assert log.high_watermark == 0
+
+
+@pytest.mark.parametrize("ended", [0, 1, 2])
+async def test_a_take_over_between_flushes_finds_those_that_were_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: int
+) -> None:
+    engine = SimulatedEngine()
+    world, _, objects = await with_large_flushes(engine, tmp_path / "a", monkeypatch, 3)
+    log = world.orders
+    for number in range(ended):
+        objects.end(number)
+    await until(lambda: log.high_watermark == ended)
+    engine.raise_fence(1)
+    heir, _ = node_of(engine, tmp_path / "b", node_id=2, objects=objects)
+    await heir.start()
+    assert (await heir.take_over()).high_watermark == ended
+    for number in range(ended, 3):
+        objects.end(number)
+    await asyncio.wait_for(world.logs.flusher.drain(), 20)
+    assert world.tenure.reason is not None
+    assert log.high_watermark == ended == len(engine.tail(KEY))
+
+
+async def test_offsets_that_are_taken_stop_all_flushes_behind_though_the_fence_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SimulatedEngine()
+    world, _, objects = await with_large_flushes(engine, tmp_path, monkeypatch)
+    engine.insert(FlushId(2, 1, 1), [TailRow(KEY, 0, 0, 3, 0, 1, 0, b"abc")])
+    for number in (0, 1):
+        objects.end(number)
+    await asyncio.wait_for(world.logs.flusher.drain(), 20)
+    assert world.tenure.reason == "another flush holds the offsets of this node's"
+    assert [row.content for row in engine.tail(KEY)] == [b"abc"]
+
+
+async def test_flushes_that_wait_for_an_engine_that_is_away_are_committed_once_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SimulatedEngine(faults=EngineFaults(lost_replies=0.5))
+    world, _, objects = await with_large_flushes(engine, tmp_path, monkeypatch, 3)
+    engine.begin_fail_over()
+    for number in (2, 0, 1):
+        objects.end(number)
+    await until(lambda: world.shared.is_waiting)
+    engine.end_fail_over()
+    await until(lambda: world.orders.high_watermark == 3)
+    assert [row.base_offset for row in engine.tail(KEY)] == [0, 1, 2]
+
+
+async def test_flushes_that_would_be_committed_in_no_order_are_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flush that does not wait for the one before leaves a hole where that one is refused."""
+    in_order = tail_log.TailLog._commit_all
+
+    def in_no_order(
+        shared: tail_log.TailLog, appended: Sequence[AppendedBytes], fence: int, before: asyncio.Future[None] | None
+    ) -> Awaitable[None]:
+        return in_order(shared, appended, fence, None)
+
+    monkeypatch.setattr(tail_log.TailLog, "_commit_all", in_no_order)
+    engine = SimulatedEngine()
+    world, _, objects = await with_large_flushes(engine, tmp_path / "a", monkeypatch)
+    objects.end(1)
+    await until(lambda: engine.tail(KEY))
+    engine.raise_fence(1)
+    objects.end(0)
+    await asyncio.wait_for(world.logs.flusher.drain(), 20)
+    heir, _ = node_of(engine, tmp_path / "b", node_id=2, objects=objects)
+    await heir.start()
+    with pytest.raises(StorageError, match="acknowledged records between them are missing"):
+        await heir.take_over()
+
+
+class BytesInFile:
+    """What of a file was appended; an error where it cannot be read."""
+
+    def __init__(self, path: str, content: bytes | StorageError) -> None:
+        self.path = path
+        self._content = content
+
+    def read(self, position: int, length_bytes: int) -> memoryview:
+        if isinstance(self._content, StorageError):
+            raise self._content
+        return memoryview(self._content)
+
+
+def appended(partition: int, offset: int, content: bytes | StorageError = LARGE) -> AppendedBytes:
+    """A record of 2,500 bytes that was appended to a partition at an offset."""
+    file = BytesInFile(f"orders-{partition}", content)
+    size = len(LARGE)
+    name = TopicPartition("orders", partition)
+    return AppendedBytes(name, TOPIC_ID, 1, 0, offset * size, size, offset, offset + 1, cast("LogFile", file))
+
+
+def offsets_of(engine: SimulatedEngine, partition: int) -> list[int]:
+    return [row.base_offset for row in engine.tail(PartitionKey(TOPIC_ID, partition))]
+
+
+@pytest.mark.parametrize("inline_max_bytes", [1_000, 1_000_000])
+async def test_a_log_that_one_flush_could_not_read_gets_no_rows_from_those_behind_it(inline_max_bytes: int) -> None:
+    engine, objects = SimulatedEngine(), HeldObjects()
+    tenure = HeldTenure(1, engine.raise_fence(1))
+    shared = tail_log.TailLog(engine.session(), tenure, objects=objects, inline_max_bytes=inline_max_bytes)
+    unreadable = StorageError("unreadable", paths=["orders-0"])
+    flushes = [
+        asyncio.ensure_future(shared.commit(each))
+        for each in (
+            [appended(0, 0, unreadable), appended(1, 0)],
+            [appended(0, 1), appended(1, 1)],
+            [appended(0, 2), appended(1, 2)],
+            [appended(1, 3)],
+        )
+    ]
+    await objects.end_all(flushes)
+    *failed, last = await asyncio.gather(*flushes, return_exceptions=True)
+    assert last is None
+    for error in failed:
+        assert isinstance(error, StorageError)
+        assert error.paths == {"orders-0"}
+    assert offsets_of(engine, 0) == []
+    assert offsets_of(engine, 1) == [0, 1, 2, 3]
+    named = {row.object_id for row in engine.tail(PartitionKey(TOPIC_ID, 1))}
+    assert named == set(objects.objects) or named == {None}
+    assert tenure.reason is None
+    later = asyncio.ensure_future(shared.commit([appended(0, 3)]))
+    await objects.end_all([later])
+    await later
+    assert offsets_of(engine, 0) == [3], "the log was opened again meanwhile: nothing of it is left out for good"
+
+
+async def test_an_unforeseen_failure_of_a_flush_leaves_its_logs_out_of_those_behind_it_and_no_others() -> None:
+    engine, objects = SimulatedEngine(), HeldObjects()
+    tenure = HeldTenure(1, engine.raise_fence(1))
+    shared = tail_log.TailLog(engine.session(), tenure, objects=objects, inline_max_bytes=1_000)
+    flushes = [
+        asyncio.ensure_future(shared.commit(each)) for each in ([appended(0, 0)], [appended(0, 1), appended(1, 0)])
+    ]
+    await until(lambda: len(objects.waiting) == 2)
+    objects.waiting[0][1].set_exception(RuntimeError("unforeseen"))
+    objects.end(1)
+    first, second = await asyncio.gather(*flushes, return_exceptions=True)
+    assert isinstance(first, RuntimeError)
+    assert isinstance(second, StorageError)
+    assert second.paths == {"orders-0"}
+    assert (offsets_of(engine, 0), offsets_of(engine, 1)) == ([], [0])
+
+
 def files_of(world: TailWorld) -> dict[int, bytes]:
     return {one.base_offset: content_of(one.files.path(".log")) for one in world.orders.segments if one.size_bytes}
 
@@ -370,8 +648,22 @@ async def test_a_take_over_waits_for_an_engine_that_is_away(tmp_path: Path) -> N
 # Take-overs under load and faults
 
 
-async def late_or_lost(tmp_path: Path, seed: int, guard: Guard) -> int:
+class SlowObjects(KeptObjects):
+    """Objects whose puts end in any order."""
+
+    def __init__(self, randomness: random.Random) -> None:
+        super().__init__()
+        self._randomness = randomness
+
+    async def put(self, contents: Sequence[bytes | memoryview]) -> UUID:
+        await asyncio.sleep(self._randomness.random() * 0.005)
+        return await super().put(contents)
+
+
+async def late_or_lost(tmp_path: Path, seed: int, guard: Guard, *, is_large: bool = False) -> int:
     """Run two nodes that take a partition over from each other under load and faults.
+
+    is_large: all flushes go as objects, and several are under way at a time.
 
     Returns how many acknowledged records are missing at the end, and how many rows came too late.
     """
@@ -382,14 +674,20 @@ async def late_or_lost(tmp_path: Path, seed: int, guard: Guard) -> int:
     writers: list[asyncio.Task[None]] = []
     late = 0
     numbers = count()
+    objects = SlowObjects(randomness)
+    kept: dict[str, object] = {"objects": objects, "inline_max_bytes": 0} if is_large else {}
 
     async def write(world: TailWorld) -> None:
         try:
             while True:
                 value = b"%d" % next(numbers)
                 world.append(value)
-                await world.orders.flushed()
+                acknowledgement = world.orders.flushed()
+                world.shared.room_after(len(value))
+                await acknowledgement
                 acknowledged.append(value)
+                if is_large:
+                    await asyncio.sleep(randomness.random() * 0.005)  # the writers keep no step
         except (StorageError, AssertionError):
             pass  # it has resigned
 
@@ -397,7 +695,7 @@ async def late_or_lost(tmp_path: Path, seed: int, guard: Guard) -> int:
         if worlds:
             engine.raise_fence(worlds[-1].tenure.node_id)  # the old leader does not know it yet
         seen = len(engine.tail(KEY))
-        world, _ = node_of(engine, tmp_path / f"{seed}-{guard.name}-{turn}", node_id=turn)
+        world, _ = node_of(engine, tmp_path / f"{seed}-{guard.name}-{turn}", node_id=turn, **kept)
         await world.start()
         try:
             await world.take_over(leader_epoch=turn)
@@ -407,7 +705,7 @@ async def late_or_lost(tmp_path: Path, seed: int, guard: Guard) -> int:
         if turn:
             late += after - seen if after > seen else 0
         worlds.append(world)
-        writers.append(asyncio.ensure_future(write(world)))
+        writers += [asyncio.ensure_future(write(world)) for _ in range(4 if is_large else 1)]
         await asyncio.sleep(randomness.random() * 0.02)
         if randomness.random() < 0.3:
             engine.begin_fail_over()
@@ -418,18 +716,24 @@ async def late_or_lost(tmp_path: Path, seed: int, guard: Guard) -> int:
     await asyncio.gather(*writers, return_exceptions=True)
     engine.faults = EngineFaults()
     await asyncio.sleep(0.02)
-    last, _ = node_of(engine, tmp_path / f"{seed}-{guard.name}-last", node_id=100)
+    last, _ = node_of(engine, tmp_path / f"{seed}-{guard.name}-last", node_id=100, **kept)
     engine.raise_fence(worlds[-1].tenure.node_id)
     await last.start()
     try:
         log = await last.take_over(leader_epoch=100)
     except StorageError:
         return late + 1
-    stored = values_of([bytes(row.content or b"") for row in engine.tail(KEY)])
+    stored = values_of([await content_in(row, objects) for row in engine.tail(KEY)])
     assert log.log_end_offset == len(stored)
     for world in worlds:
         world.disk.close()
     return late + len(set(acknowledged) - set(stored))
+
+
+async def content_in(row: TailRow, objects: KeptObjects) -> bytes:
+    if row.object_id is None:
+        return bytes(row.content or b"")
+    return await objects.get(row.object_id, row.object_position, row.length_bytes)
 
 
 def values_of(contents: Sequence[bytes]) -> list[bytes]:
@@ -446,6 +750,14 @@ def values_of(contents: Sequence[bytes]) -> list[bytes]:
 @pytest.mark.parametrize("seed", range(6))
 async def test_no_acknowledged_record_is_lost_in_take_overs_under_faults(tmp_path: Path, seed: int) -> None:
     assert await late_or_lost(tmp_path, seed, Guard.LOCK) == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_acknowledged_record_is_lost_in_take_overs_between_flushes_that_are_under_way(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_log, "ANOTHER_FROM_BYTES", 1)
+    assert await late_or_lost(tmp_path, seed, Guard.LOCK, is_large=True) == 0
 
 
 async def test_a_guard_that_does_not_lock_is_found_out(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class DirtyLog:
     def take_appended(self) -> Sequence[AppendedBytes]:
         raise AssertionError("there is no shared log")
 
-    def end_sync(self, error: StorageError | None) -> None:
+    def end_sync(self, work: FilesToSync, error: StorageError | None) -> None:
         self.ended.append(error)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ class SteppedSharedLog:
     """Commits end when the test says so. rebuilt: the log files, made from the committed bytes alone."""
 
     logs_per_flush = 1_000
+    begin_another: Callable[[], None] | None = None
 
     def __init__(self) -> None:
         self.flushes: list[tuple[list[AppendedBytes], asyncio.Future[None]]] = []
@@ -37,9 +39,9 @@ class SteppedSharedLog:
         self.flushes.append((list(appended), future))
         return future
 
-    def end(self, error: StorageError | None = None) -> None:
-        """End the flush that runs."""
-        (_, future) = self.flushes[-1]
+    def end(self, error: StorageError | None = None, *, number: int = -1) -> None:
+        """End a flush, the one that began last unless another is named."""
+        (_, future) = self.flushes[number]
         if error is None:
             future.set_result(None)
         else:
@@ -98,6 +100,140 @@ async def test_what_is_appended_during_a_flush_goes_with_the_next_from_where_it_
     await turn()
     assert world.orders.high_watermark == 3
     assert world.shared.rebuilt[0] == content_of(f"{world.path}/orders-0/{0:020d}.log")
+
+
+def are_there(*paths: str) -> list[bool]:
+    return [os.path.exists(path) for path in paths]
+
+
+async def two_flushes(world: SharedLogWorld) -> None:
+    """A flush of the first record, and beside it one of the second."""
+    world.append(b"one")
+    world.orders.flush_soon()
+    await turn()
+    world.append(b"two")
+    world.orders.flush_soon()
+    await turn()
+    assert world.shared.begin_another is not None
+    world.shared.begin_another()
+    assert [[(one.base_offset, one.end_offset) for one in flush] for flush, _ in world.shared.flushes] == [
+        [(0, 1)],
+        [(1, 2)],
+    ]
+
+
+async def test_a_flush_beside_another_takes_what_was_appended_since_and_counts_after_it(world: SharedLogWorld) -> None:
+    await two_flushes(world)
+    world.shared.end(number=1)
+    await turn()
+    assert world.orders.high_watermark == 0
+    world.shared.end(number=0)
+    await turn()
+    assert world.orders.high_watermark == 2
+
+
+async def test_the_high_watermark_follows_each_of_two_flushes(world: SharedLogWorld) -> None:
+    await two_flushes(world)
+    world.shared.end(number=0)
+    await turn()
+    assert world.orders.high_watermark == 1
+    world.append(b"three")
+    world.orders.flush_soon()
+    await turn()
+    assert len(world.shared.flushes) == 2, "what is appended now waits for the flushes that are under way"
+    world.shared.end(number=1)
+    await turn()
+    assert world.orders.high_watermark == 2
+    ((third,), _) = world.shared.flushes[2]
+    assert (third.base_offset, third.end_offset) == (2, 3)
+    world.shared.end()
+    await turn()
+    assert world.orders.high_watermark == 3
+
+
+async def test_a_flush_that_fails_lets_nothing_behind_it_count(world: SharedLogWorld) -> None:
+    await two_flushes(world)
+    world.shared.end(number=1)
+    world.shared.end(StorageError("lost"), number=0)
+    await turn()
+    assert world.orders.is_offline
+    assert world.orders.high_watermark == 0
+
+
+async def test_no_flush_begins_beside_others_where_there_is_nothing_to_flush(world: SharedLogWorld) -> None:
+    assert world.shared.begin_another is not None
+    world.shared.begin_another()
+    assert world.shared.flushes == []
+    world.append(b"one")
+    world.orders.flush_soon()
+    world.shared.begin_another()
+    assert world.shared.flushes == [], "the first is about to begin, with all of this turn"
+    await turn()
+    world.shared.begin_another()
+    assert len(world.shared.flushes) == 1
+    world.shared.end()
+    await turn()
+    assert world.orders.high_watermark == 1
+
+
+async def test_segments_that_are_removed_during_flushes_are_deleted_when_their_turn_is_over(
+    world: SharedLogWorld,
+) -> None:
+    log = world.orders
+    log.config = LogConfig(segment_bytes=200)
+    for number in range(6):
+        world.append(b"%d" % number * 100)
+    log.flush_soon()
+    await turn()
+    world.shared.end()
+    await turn()
+    first, second, *_ = list(log.segments)
+    paths = [segment.files.path(".log") for segment in (first, second)]
+
+    def remove(count: int) -> None:
+        kept_bytes = sum(segment.size_bytes for segment in list(log.segments)[count:])
+        log.config = LogConfig(segment_bytes=200, retention_bytes=kept_bytes)
+        log.sweep(world.clock.now_ms())
+
+    remove(1)
+    await turn()
+    remove(1)
+    assert world.shared.begin_another is not None
+    world.shared.begin_another()
+    assert len(world.shared.flushes) == 3
+    assert are_there(*paths) == [True, True]
+    world.shared.end(number=2)
+    await turn()
+    assert are_there(*paths) == [True, True]
+    world.shared.end(number=1)
+    await turn()
+    assert are_there(*paths) == [False, False]
+
+
+async def test_a_flush_deletes_no_segment_that_was_removed_after_it_began(world: SharedLogWorld) -> None:
+    log = world.orders
+    log.config = LogConfig(segment_bytes=200)
+    for number in range(6):
+        world.append(b"%d" % number * 100)
+    log.flush_soon()
+    await turn()
+    first = log.segments.first
+    path = first.files.path(".log")
+    world.shared.end()
+    await turn()
+    world.append(b"last")
+    log.flush_soon()
+    await turn()
+    log.config = LogConfig(segment_bytes=200, retention_bytes=sum(one.size_bytes for one in list(log.segments)[1:]))
+    log.sweep(world.clock.now_ms())
+    assert world.shared.begin_another is not None
+    world.shared.begin_another()
+    world.shared.end(number=1)
+    await turn()
+    assert are_there(path) == [True]
+    world.shared.end(number=2)
+    await turn()
+    assert are_there(path) == [False]
 
 
 async def test_every_byte_of_every_segment_is_committed_once(world: SharedLogWorld) -> None:
