@@ -36,6 +36,7 @@ class BrokerProcess:
     descriptor_limit: how many files and connections the process may have open; None for as many as this one.
     protocol: of its listener.
     arguments: further ones of the command.
+    program: what Python runs with the arguments of `fencepost`.
     `output` holds everything the process wrote, over all its starts.
     """
 
@@ -47,6 +48,7 @@ class BrokerProcess:
         protocol: str = "PLAINTEXT",
         config: Path | None = None,
         arguments: Sequence[str] = (),
+        program: Sequence[str] = ("-m", "fencepost"),
     ) -> None:
         self.file_size_limit_bytes: int | None = None
         self.descriptor_limit: int | None = None
@@ -55,6 +57,7 @@ class BrokerProcess:
         self.protocol = protocol
         self.config = config
         self.arguments = arguments
+        self.program = program
         self.host = "127.0.0.1"
         self.port = free_port()
         self._log_path = data_directory.parent / f"{data_directory.name}.broker.log"
@@ -82,7 +85,7 @@ class BrokerProcess:
         """Start and wait for the ready line. Raises BrokerFailedError."""
         command = [
             sys.executable,
-            *("-m", "fencepost", "serve"),
+            *(*self.program, "serve"),
             *(
                 ("--config", str(self.config))
                 if self.config

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,16 +25,18 @@ class Machine(BrokerProcess):
     """One broker. Its data directory is scratch."""
 
     def __init__(
-        self, url: str, objects: ObjectLocation, node_id: int, directory: Path, settings: Mapping[str, str]
+        self,
+        stores: Sequence[str],
+        node_id: int,
+        directory: Path,
+        settings: Mapping[str, str],
+        program: Sequence[str],
     ) -> None:
-        keys = urlencode(
-            {"access_key_id": objects.access_key_id, "secret_access_key": objects.secret_access_key}, quote_via=quote
-        )
-        place = f"s3://{objects.bucket}/{objects.prefix}?endpoint={objects.endpoint}&{keys}"
         super().__init__(
             directory / f"machine-{node_id}",
             settings={"node.id": str(node_id), **settings},
-            arguments=("--cluster", url, "--objects", place),
+            arguments=stores,
+            program=program,
         )
 
     def freeze(self) -> None:
@@ -49,6 +51,8 @@ class Machines:
     """The brokers of one cluster, by node id from 1.
 
     login_at: how an administrator connects to one of them with librdkafka; None where everybody may.
+    stores:  the options that name their PostgreSQL and their bucket.
+    program: what Python runs with the arguments of `fencepost`.
     """
 
     def __init__(
@@ -59,10 +63,16 @@ class Machines:
         count: int = 3,
         *,
         settings: Mapping[str, str] | None = None,
+        program: Sequence[str] = ("-m", "fencepost"),
     ) -> None:
         self.login_at: Callable[[int], Mapping[str, Any]] | None = None
+        keys = urlencode(
+            {"access_key_id": objects.access_key_id, "secret_access_key": objects.secret_access_key}, quote_via=quote
+        )
+        place = f"s3://{objects.bucket}/{objects.prefix}?endpoint={objects.endpoint}&{keys}"
+        self.stores = ("--cluster", url, "--objects", place)
         self.machines = {
-            number: Machine(url, objects, number, directory, settings or {}) for number in range(1, count + 1)
+            number: Machine(self.stores, number, directory, settings or {}, program) for number in range(1, count + 1)
         }
 
     def __getitem__(self, node_id: int) -> Machine:
