@@ -215,7 +215,9 @@ class LeasePlacement:
                     min(now_s - gone_for_s, self._lost[node_id][1] if node_id in self._lost else now_s),
                 )
                 for node_id in after.table.nodes
-                if (gone_for_s := after.gone_for_s(node_id)) is not None and gone_for_s < REMEMBERED_S
+                # This node answers, whatever others take it for: a client refuses an answer that names a node twice.
+                if node_id != self.node_id
+                and (gone_for_s := after.gone_for_s(node_id)) is not None and gone_for_s < REMEMBERED_S
             }
             self._addresses = addresses
             names = [*before.table.partitions, *(after.table.partitions.keys() - before.table.partitions.keys())]

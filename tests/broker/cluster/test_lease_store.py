@@ -150,6 +150,15 @@ async def test_metadata_names_a_lost_node_for_some_time(
     assert list(other.placement.recently_lost()) == []
 
 
+async def test_metadata_of_a_node_that_others_took_for_lost_names_it_once(two: tuple[Member, Member]) -> None:
+    """Java's clients refuse an answer with the same node twice."""
+    one, other = two
+    await other.store.node_event(1, NodeEvent.LOST)
+    await one.placement.refresh()
+    assert one.placement.recently_lost() == ()
+    assert [node.node_id for node in one.placement.other_nodes()] == [2]
+
+
 @pytest.mark.parametrize(("gone_for_ms", "named"), [(-5_000, [1]), (0, [1]), (59_000, [1]), (61_000, [])])
 async def test_metadata_of_a_node_that_starts_names_those_that_were_lost_shortly_before(
     two: tuple[Member, Member], path: str, gone_for_ms: int, named: list[int]
