@@ -217,7 +217,8 @@ class LeasePlacement:
                 for node_id in after.table.nodes
                 # This node answers, whatever others take it for: a client refuses an answer that names a node twice.
                 if node_id != self.node_id
-                and (gone_for_s := after.gone_for_s(node_id)) is not None and gone_for_s < REMEMBERED_S
+                and (gone_for_s := after.gone_for_s(node_id)) is not None
+                and gone_for_s < REMEMBERED_S
             }
             self._addresses = addresses
             names = [*before.table.partitions, *(after.table.partitions.keys() - before.table.partitions.keys())]

@@ -55,6 +55,7 @@ class DurabilityWaiters:
         for _, future in waiting:
             if not future.done():
                 future.set_exception(StorageError(reason))
+                future.exception()  # of one whose request is gone nobody else asks for it, and asyncio would complain
 
 
 class Watchers:

@@ -52,7 +52,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         self._sink: subprocess.Popen[bytes] | None = None
         self._log_start = 0  # where the output of the current process begins in the log
-        self._spawned_at_s = 0.0
+        self.spawned_at_s = 0.0  # by time.monotonic()
         self._is_ready = False
         self._starts_count = 0
 
@@ -81,7 +81,7 @@ class Broker:
             if READY.search(self.written()):
                 self._is_ready = True
                 if self._starts_count > 1:
-                    self.recoveries_s.append(time.monotonic() - self._spawned_at_s)
+                    self.recoveries_s.append(time.monotonic() - self.spawned_at_s)
             else:
                 self.raise_if_dead()
         return self._is_ready
@@ -130,7 +130,7 @@ class Broker:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._spawned_at_s = time.monotonic()
+        self.spawned_at_s = time.monotonic()
         self._starts_count += 1
         self._is_ready = False
 

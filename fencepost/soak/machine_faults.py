@@ -175,17 +175,16 @@ class MachineFaults:
         Raises BrokerDiedError.
         """
         machine = self._machines[node_id]
-        spawned_s = waits_from_s = time.monotonic()
+        waits_from_s = time.monotonic()
         while True:
             try:
                 if machine.is_ready:
                     return
             except BrokerDiedError:
-                if not self._machines.had_outage_since(spawned_s):
+                if not self._machines.had_outage_since(machine.spawned_at_s):
                     raise
                 machine.kill()
                 yield RESPAWN_PAUSE_S
-                spawned_s = time.monotonic()
                 machine.spawn()
             if self._machines.had_outage_since(waits_from_s):
                 waits_from_s = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -98,6 +99,20 @@ async def test_a_log_that_is_released_refuses_everybody_and_keeps_its_files(worl
     assert log.read(0, 1000, isolation=Isolation.READ_COMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
     assert world.disk.exists(log.files.directory)
     world.logs.release(ORDERS)  # nothing to do
+
+
+async def test_nobody_hears_of_a_release_whose_request_is_gone(world: LogWorld) -> None:
+    """Its connection was closed while the request waited for the log to be durable."""
+    world.create()
+    world.append(b"a")
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    log = world.orders
+    abandoned = log.durability.wait_for(log.log_end_offset + 1)
+    world.logs.release(ORDERS)
+    del abandoned
+    gc.collect()
+    assert reported == []
 
 
 async def test_a_log_comes_back_with_its_records_and_open_transactions(world: LogWorld) -> None:
