@@ -22,7 +22,12 @@ from fencepost.broker.log.checkpoints import (
 )
 from fencepost.broker.log.leader_epochs import LeaderEpochs
 from fencepost.broker.log.offset_index import CorruptIndexError, OffsetIndex
-from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE, PartitionFiles
+from fencepost.broker.log.partition_files import (
+    LEADER_EPOCH_FILE,
+    METADATA_FILE,
+    RECOVERY_MARK_FILE,
+    PartitionFiles,
+)
 from fencepost.broker.log.producer_replay import NEVER_EXPIRE_MS, replay_batch
 from fencepost.broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot
 from fencepost.broker.log.producer_state import ProducerState
@@ -34,7 +39,7 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import HEADER_BYTES, BatchHeader, RecordBatch, read_header
 
-KNOWN_FILES = frozenset({LEADER_EPOCH_FILE, METADATA_FILE, CHECKSUMS_FILE})
+KNOWN_FILES = frozenset({LEADER_EPOCH_FILE, METADATA_FILE, CHECKSUMS_FILE, RECOVERY_MARK_FILE})
 _NOTHING = FileRecord(0, 0)
 NOT_WRITTEN = "it is not what was written into it"
 

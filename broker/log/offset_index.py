@@ -107,7 +107,11 @@ class OffsetIndex:
 
     def unwritten_bytes(self) -> bytes:
         """Return the entries that the file does not hold yet, encoded."""
-        return _to_bytes(self.last_offsets[self.written_count :], self.positions[self.written_count :])
+        return self.bytes_from(self.written_count)
+
+    def bytes_from(self, slot: int) -> bytes:
+        """Return the entries from this one on, encoded."""
+        return _to_bytes(self.last_offsets[slot:], self.positions[slot:])
 
 
 def _to_bytes(last_offsets: array[int], positions: array[int]) -> bytes:

@@ -30,6 +30,7 @@ log = get_logger(__name__)
 
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 METADATA_FILE = "partition.metadata"
+RECOVERY_MARK_FILE = "recovery-mark"
 _NUMBERED = re.compile(r"(\d{20})(\..+)")
 
 
@@ -142,7 +143,11 @@ class PartitionFiles:
         names |= {file_name(offset, ".snapshot") for offset in self.snapshot_offsets}
         self.checksums.tidy(names)
 
-    # Leader epochs, partition metadata
+    # Recovery mark, leader epochs, partition metadata
+
+    def write_recovery_mark(self, content: bytes) -> None:
+        """Replace the mark, without a sync; see `recovery_mark`. Raises StorageError."""
+        self.disk.write_file(self.path(RECOVERY_MARK_FILE), content, durable=False)
 
     def read_epochs(self) -> LeaderEpochs:
         content = self.disk.read_file(self.path(LEADER_EPOCH_FILE))

@@ -51,6 +51,7 @@ from fencepost.broker.log.producer_replay import usable_transaction_index
 from fencepost.broker.log.producer_snapshot import ProducerSnapshot
 from fencepost.broker.log.producer_state import Duplicate, ProducerState
 from fencepost.broker.log.producer_work import ProducerWork
+from fencepost.broker.log.recovery_mark import RecoveryMarks
 from fencepost.broker.log.run_validation import form_for, prepare_run
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_batches import NO_RECORDS
@@ -119,6 +120,7 @@ class PartitionLog:
     durability:    what the next sync takes, the waiters for it, and the recovery point.
     reports:       the events that the log reports about itself.
     producer_work: snapshots, expiry and listings of producers.
+    marks:         places from which a recovery may read on.
     """
 
     observer: MarkerObserver | None = None
@@ -171,6 +173,7 @@ class PartitionLog:
         self.durability = LogDurability(files, end_offset=end_offset, recovery_point=recovery_point, now_ms=now_ms)
         self.reports = LogReports(topic_partition, files.directory)
         self.producer_work = ProducerWork(topic_partition, files, producers)
+        self.marks = RecoveryMarks()
         self._retention = LogRetention(now_ms)
         self._flusher = flusher
         self._producers = producers

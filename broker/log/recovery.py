@@ -30,8 +30,9 @@ from fencepost.broker.log.log_segments import LogSegments
 from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, PartitionFiles
 from fencepost.broker.log.producer_replay import replay, replay_batch, usable_transaction_index
-from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_SLICE, encoding_steps
+from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_SLICE, ProducerSnapshot, encoding_steps
 from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.recovery_mark import MarkedPlace, find_mark
 from fencepost.broker.log.remedies import remedy_offline_partition
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE
@@ -415,12 +416,15 @@ class LogRecovery:
         snapshot = yield from self._files.latest_snapshot_in_steps(end_offset)
         start_offset = self._log_start_offset
         if snapshot is not None:
-            yield from self._producers.restoring_steps(
-                snapshot.producers, now_ms=self._now_ms, expiration_ms=self._config.producer_id_expiration_ms
-            )
+            yield from self._restore(snapshot.producers)
             start_offset = max(start_offset, snapshot.offset)
         for _ in replay(segments, self._producers, start_offset, end_offset, now_ms=self._now_ms):
             yield  # aborted transactions of these segments are in their indexes already
+
+    def _restore(self, producers: Sequence[ProducerSnapshot]) -> SlicedWork[None]:
+        yield from self._producers.restoring_steps(
+            producers, now_ms=self._now_ms, expiration_ms=self._config.producer_id_expiration_ms
+        )
 
     def _write_snapshot(self, offset: int) -> SlicedWork[None]:
         if len(self._producers) <= PRODUCERS_PER_SLICE:
@@ -434,23 +438,38 @@ class LogRecovery:
     # After an unclean stop
 
     def _recover(self, segments: Sequence[Segment]) -> SlicedWork[list[Segment]]:
-        """Read every segment from the recovery point on again. Returns the remaining segments."""
+        """Read every segment from the recovery point on again, the first from its mark on. Returns the remaining ones.
+
+        The mark of a partition is also a recovery point: it was written after the log was on the disk up to there.
+        """
+        place = find_mark(self._files, self._epochs, {segment.base_offset: segment for segment in segments})
+        if place is not None:
+            self._recovery_point = max(self._recovery_point, place.mark.offset)
+            self._durable_end = max(self._durable_end, place.mark.offset)
         first = max(
             (slot for slot, segment in enumerate(segments) if segment.base_offset <= self._recovery_point), default=0
         )
+        if place is not None and place.mark.base_offset != segments[first].base_offset:
+            place = None
         recovered = list(segments[:first])
         if not self._are_as_recorded(recovered, segments[first].base_offset):
             return list(segments)
         for offset in [offset for offset in self._files.snapshot_offsets if offset > segments[first].base_offset]:
             self._files.delete_snapshot(offset)
-        yield from self._load_producers(segments[:first], segments[first].base_offset)
-        self._epochs.truncate_from_end(segments[first].base_offset)
+        if place is None:
+            yield from self._load_producers(segments[:first], segments[first].base_offset)
+            self._epochs.truncate_from_end(segments[first].base_offset)
+        else:
+            yield from self._restore(place.producers)
+            self._epochs.truncate_from_end(place.mark.offset)
+            self._read_epoch = place.mark.leader_epoch
         for slot in range(first, len(segments)):
             segment, later = segments[slot], segments[slot + 1 :]
+            place_in_segment = place if slot == first else None
             if slot > first:
                 yield from self._write_snapshot(segment.base_offset)
-            order = self._order_of(segment, later, recovered)
-            yield from self._read_again(segment, order)
+            order = self._order_of(segment, later, recovered, place_in_segment)
+            yield from self._read_again(segment, order, place_in_segment)
             recovered.append(segment)
             fault = order.fault or self._hole_behind(segment, later)
             if self._refusal is not None:
@@ -469,7 +488,8 @@ class LogRecovery:
             segment.indexes.write_anew()
             if not is_last:
                 self._side_files += segment.index_files()
-            segment.accept_headers()
+            if place_in_segment is None:
+                segment.accept_headers()
             self._unsynced.append(segment.batches.log)
             list_file = segment.files.forget_records() if is_last else segment.record_files(later[0].base_offset)
             self._side_files.append(list_file)
@@ -490,13 +510,15 @@ class LogRecovery:
     def _greatest_epoch(self) -> int:
         return max(self._epochs.latest, self._known_epochs.latest, self._leader_epoch, 0)
 
-    def _order_of(self, segment: Segment, later: Sequence[Segment], before: Sequence[Segment]) -> HeaderPlausibility:
-        """Return the expectations of a segment's batches that are read again."""
+    def _order_of(
+        self, segment: Segment, later: Sequence[Segment], before: Sequence[Segment], place: MarkedPlace | None
+    ) -> HeaderPlausibility:
+        """Return the expectations of a segment's batches that are read again, those behind a mark if there is one."""
         end_offset = segment.base_offset + MAX_RELATIVE_OFFSET + 1
         if later:
             end_offset = min(end_offset, later[0].base_offset)
         return HeaderPlausibility(
-            max(segment.base_offset, before[-1].next_offset if before else 0),
+            max(segment.base_offset, before[-1].next_offset if before else 0) if place is None else place.mark.offset,
             end_offset,
             may_skip=segment.batches.may_skip,
             is_open=not later,
@@ -529,13 +551,20 @@ class LogRecovery:
             or any(segment.base_offset < self._durable_end for segment in later)
         )
 
-    def _read_again(self, segment: Segment, order: HeaderPlausibility) -> SlicedWork[None]:
-        """Load a segment's log file, up to its last valid batch."""
-        segment.forget_content()
-        aborted = TransactionIndex()
-        step_end = 0
+    def _read_again(self, segment: Segment, order: HeaderPlausibility, place: MarkedPlace | None) -> SlicedWork[None]:
+        """Load a segment's log file, from a mark on if there is one, up to its last valid batch."""
+        if place is None:
+            segment.forget_content()
+            aborted, start = TransactionIndex(), 0
+        else:
+            mark, aborted = place.mark, place.transaction_index
+            start = mark.position
+            segment.resume_at(
+                mark.offset, place.offset_index, place.time_index, mark.max_timestamp_ms, mark.offset_of_max
+            )
+        step_end = start
         producers, epochs, now_ms = self._producers, self._epochs, self._now_ms
-        for count, (position, batch) in enumerate(checked_batches(segment.batches.log, order), 1):
+        for count, (position, batch) in enumerate(checked_batches(segment.batches.log, order, start), 1):
             header = batch.header
             segment.add_scanned(position, header.last_offset, header.max_timestamp_ms)
             epoch = header.partition_leader_epoch

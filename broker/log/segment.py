@@ -12,11 +12,13 @@ from typing import NamedTuple
 from fencepost.broker.log.batch_scan import ScannedBatch, scan_batches
 from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET, HeaderFault, HeaderPlausibility
 from fencepost.broker.log.log_config import MAX_INT64
+from fencepost.broker.log.offset_index import OffsetIndex
 from fencepost.broker.log.segment_batches import SegmentBatches, SegmentRead
 from fencepost.broker.log.segment_checksums import START_SUFFIX, FileRecord, SegmentChecksums
 from fencepost.broker.log.segment_files import SegmentFiles, start_record
 from fencepost.broker.log.segment_indexes import SegmentIndexes
 from fencepost.broker.log.segment_reads import FaultFoundError, SegmentReads
+from fencepost.broker.log.time_index import TimeIndex
 from fencepost.broker.log.transaction_index_file import TransactionIndexFile
 from fencepost.broker.storage.disk import Disk, LogFile
 
@@ -291,6 +293,20 @@ class Segment:
             indexes.raise_timestamp(header.last_offset, header.max_timestamp_ms)
         indexes.unindexed_end_position = start + indexes.interval_bytes
         return order
+
+    def resume_at(
+        self,
+        next_offset: int,
+        offset_index: OffsetIndex,
+        time_index: TimeIndex,
+        max_timestamp_ms: int,
+        offset_of_max: int,
+    ) -> None:
+        """Go on from what is known of the batches below an offset, before the others are given to `add_scanned`."""
+        self._reads.forget_checks()
+        self._room_limits = None
+        self.indexes.resume(offset_index, time_index, max_timestamp_ms, offset_of_max)
+        self.batches.next_offset = next_offset
 
     def forget_content(self) -> None:
         """Forget all that was derived from the log file, before its batches are given to `add_scanned` again."""

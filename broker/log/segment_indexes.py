@@ -206,6 +206,16 @@ class SegmentIndexes:
         self.known_offset_of_max = self._batches.base_offset
         self.unindexed_end_position = self.interval_bytes
 
+    def resume(
+        self, offset_index: OffsetIndex, time_index: TimeIndex, max_timestamp_ms: int, offset_of_max: int
+    ) -> None:
+        """Go on from indexes of the first batches, before the others are given to `add_scanned`."""
+        self._offset_index, self._time_index = offset_index, time_index
+        self.known_max_timestamp_ms, self.known_offset_of_max = max_timestamp_ms, offset_of_max
+        self.unindexed_end_position = self.interval_bytes
+        if offset_index.positions:
+            self.unindexed_end_position += offset_index.positions[-1]
+
     def add(self, last_offset: int, position: int) -> None:
         """Add an entry for a batch, whose timestamp is taken into account already."""
         offset_index, time_index = self._offset_index, self._time_index

@@ -54,14 +54,13 @@ class BatchesAfterDamage(NamedTuple):
     end_offset: int
 
 
-def checked_batches(file: LogFile, order: HeaderPlausibility) -> Iterator[TailBatch]:
-    """Yield the batches of a file, from its start to the first that is not whole, not valid, or not the next one.
+def checked_batches(file: LogFile, order: HeaderPlausibility, position: int = 0) -> Iterator[TailBatch]:
+    """Yield the batches of a file, from one's position to the first that is not whole, not valid, or not the next one.
 
     If that is not the end of the file, `order.fault` has the reason.
     """
-    position = 0
     chunk = memoryview(b"")
-    chunk_position = chunk_bytes = 0
+    chunk_position, chunk_bytes = position, 0
     size_bytes = 0
 
     def following() -> BatchHeader | None:

@@ -81,8 +81,11 @@ class TimeIndex:
 
     def unwritten_bytes(self) -> bytes:
         """Return the entries that the file does not hold yet, encoded."""
-        start = self.written_count
-        return _to_bytes(self.timestamps_ms[start:], self.last_offsets[start:])
+        return self.bytes_from(self.written_count)
+
+    def bytes_from(self, slot: int) -> bytes:
+        """Return the entries from this one on, encoded."""
+        return _to_bytes(self.timestamps_ms[slot:], self.last_offsets[slot:])
 
 
 def _to_bytes(timestamps_ms: array[int], last_offsets: array[int]) -> bytes:

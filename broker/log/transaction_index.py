@@ -115,4 +115,8 @@ class TransactionIndex:
 
     def to_bytes(self) -> bytes:
         """Return the content of the whole file."""
-        return b"".join(self[slot].to_bytes() for slot in range(len(self)))
+        return self.bytes_from(0)
+
+    def bytes_from(self, slot: int) -> bytes:
+        """Return the entries from this one on, encoded."""
+        return b"".join(self[each].to_bytes() for each in range(slot, len(self)))

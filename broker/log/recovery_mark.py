@@ -1,0 +1,297 @@
+"""Recovery mark, the file `recovery-mark` of a partition: the place in the active segment from which recovery reads on.
+
+A process that died leaves a segment of up to a gigabyte, which recovery would read again from its start. The mark names
+an offset that was on the disk when the mark was written, holds the producers' state there, and says what the index
+files held: recovery takes those, and reads the batches behind the mark alone.
+Nothing of it is synced. After the death of a process the page cache has all files. After a loss of power some may be
+missing or old; that, and a log file that was cut or replaced, is found by the checks of `find_mark`, and then the
+segment is read from its start.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.log_durability import LogDurability
+from fencepost.broker.log.log_segments import LogSegments
+from fencepost.broker.log.offset_index import CorruptIndexError, OffsetIndex
+from fencepost.broker.log.partition_files import RECOVERY_MARK_FILE, PartitionFiles
+from fencepost.broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot, encode_snapshot
+from fencepost.broker.log.producer_work import ProducerWork
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment_checksums import FileRecord
+from fencepost.broker.log.tail_scan import valid_batch_at
+from fencepost.broker.log.time_index import TimeIndex
+from fencepost.broker.log.transaction_index import TransactionIndex
+
+log = get_logger(__name__)
+
+MARK_INTERVAL_MS: Final = 5_000
+"""Between two marks of a log, at least."""
+FEWEST_MARKED_RECORDS: Final = 2_000
+FEWEST_MARKED_BYTES: Final = 16 * 1024 * 1024
+"""What was appended since the last mark, in either way, before another is worth its write."""
+
+_VERSION: Final = 1
+_PREAMBLE = struct.Struct(">HI")
+_FIELDS = struct.Struct(">qqqqIiqqqIqIqI")
+
+
+class RecoveryMark(NamedTuple):
+    """A place in an active segment, between two batches.
+
+    base_offset:         of the segment.
+    offset, position:    of the next batch.
+    last_batch_position, last_batch_crc: of the batch before the place, to know the log file by.
+    leader_epoch:        that wrote it.
+    max_timestamp_ms, offset_of_max: the greatest record timestamp in the segment; see `SegmentIndexes`.
+    offset_index, time_index, transaction_index: the size and CRC-32C of the files; they may have grown since.
+    producers:           their state, as a snapshot file has it.
+    """
+
+    base_offset: int
+    offset: int
+    position: int
+    last_batch_position: int
+    last_batch_crc: int
+    leader_epoch: int
+    max_timestamp_ms: int
+    offset_of_max: int
+    offset_index: FileRecord
+    time_index: FileRecord
+    transaction_index: FileRecord
+    producers: bytes
+
+
+class MarkedPlace(NamedTuple):
+    """A mark whose files are there and as it says."""
+
+    mark: RecoveryMark
+    producers: list[ProducerSnapshot]
+    offset_index: OffsetIndex
+    time_index: TimeIndex
+    transaction_index: TransactionIndex
+
+
+class MarkedLog(Protocol):
+    """The log, as its marks see it."""
+
+    segments: LogSegments
+    files: PartitionFiles
+    durability: LogDurability
+    producer_work: ProducerWork
+
+    def producer_snapshots(self) -> list[ProducerSnapshot]: ...
+
+
+def encode_mark(mark: RecoveryMark) -> bytes:
+    """Encode the content of the file: version, CRC-32C of what follows, numbers big-endian, the producers."""
+    *numbers, offset_index, time_index, transaction_index, producers = mark
+    body = _FIELDS.pack(*numbers, *offset_index, *time_index, *transaction_index) + producers
+    return _PREAMBLE.pack(_VERSION, crc32c(body)) + body
+
+
+def decode_mark(content: bytes) -> RecoveryMark | None:
+    """Decode the content of the file; None if it is not what was written."""
+    if len(content) < _PREAMBLE.size + _FIELDS.size:
+        return None
+    version, checksum = _PREAMBLE.unpack_from(content)
+    body = content[_PREAMBLE.size :]
+    if version != _VERSION or crc32c(body) != checksum:
+        return None
+    fields = _FIELDS.unpack_from(body)
+    base_offset, offset, position, last_position, last_crc, leader_epoch, max_timestamp_ms, offset_of_max = fields[:8]
+    return RecoveryMark(
+        base_offset,
+        offset,
+        position,
+        last_position,
+        last_crc,
+        leader_epoch,
+        max_timestamp_ms,
+        offset_of_max,
+        FileRecord(*fields[8:10]),
+        FileRecord(*fields[10:12]),
+        FileRecord(*fields[12:14]),
+        body[_FIELDS.size :],
+    )
+
+
+# Finding one
+
+
+def find_mark(files: PartitionFiles, epochs: LeaderEpochs, segment_of: Mapping[int, Segment]) -> MarkedPlace | None:
+    """Read the mark of a partition, and what it names; None if there is none, or not all of that is as it says.
+
+    segment_of: the segments by their base offsets. Raises StorageError.
+    """
+    content = files.disk.read_file(files.path(RECOVERY_MARK_FILE))
+    if content is None:
+        return None
+    found = _read_place(files, epochs, segment_of, content)
+    if isinstance(found, str):
+        log.info("recovery_mark_not_used", path=files.path(RECOVERY_MARK_FILE), reason=found)
+        return None
+    return found
+
+
+def _read_place(
+    files: PartitionFiles, epochs: LeaderEpochs, segment_of: Mapping[int, Segment], content: bytes
+) -> MarkedPlace | str:
+    """Return the place, or why it cannot be used."""
+    mark = decode_mark(content)
+    if mark is None:
+        return "it is not what was written into it"
+    segment = segment_of.get(mark.base_offset)
+    if segment is None:
+        return f"there is no segment {mark.base_offset}"
+    last = valid_batch_at(segment.batches.log, mark.last_batch_position)
+    if (
+        last is None
+        or last.header.crc != mark.last_batch_crc
+        or last.header.last_offset + 1 != mark.offset
+        or mark.last_batch_position + last.header.size_bytes != mark.position
+        or segment.batches.first_timestamp_ms is None
+    ):
+        return "the log file does not have the batch before it"
+    if epochs.epoch_at(mark.offset - 1) != mark.leader_epoch:
+        return "the leader epochs do not have that of the batch before it"
+    producers = decode_snapshot(mark.producers, mark.offset)
+    if isinstance(producers, CorruptSnapshot):
+        return f"the producers' state: {producers.reason}"
+    parts = {}
+    for suffix, record in (
+        (".index", mark.offset_index),
+        (".timeindex", mark.time_index),
+        (".txnindex", mark.transaction_index),
+    ):
+        part = bytes(files.disk.read_file(segment.files.path(suffix)) or b"")[: record.size_bytes]
+        if FileRecord(len(part), crc32c(part) if part else 0) != record:
+            return f"the {suffix} file does not begin as it did"
+        parts[suffix] = part
+    offsets_count = mark.offset - mark.base_offset
+    try:
+        return MarkedPlace(
+            mark,
+            producers,
+            OffsetIndex.from_bytes(parts[".index"], mark.position, offsets_count),
+            TimeIndex.from_bytes(parts[".timeindex"], offsets_count),
+            TransactionIndex.from_bytes(parts[".txnindex"], base_offset=mark.base_offset, end_offset=mark.offset),
+        )
+    except CorruptIndexError as error:
+        return str(error)
+
+
+# Writing them
+
+
+class RecoveryMarks:
+    """The marks of one log: what the last one covers, and the next one, which waits until its offset is on the disk."""
+
+    __slots__ = ("_captured_ms", "_digests", "_last", "_waiting")
+
+    def __init__(self) -> None:
+        self._captured_ms: int | None = None
+        self._last = (0, 0, 0)  # base offset, offset and position of the last mark
+        self._waiting: RecoveryMark | None = None
+        self._digests = _Digests(0)
+
+    def sweep(self, marked: MarkedLog, now_ms: int) -> None:
+        """Write a mark if enough was appended and synced since the last one. Raises StorageError."""
+        active = marked.segments.active
+        if self._waiting is None and self._is_due(active, now_ms) and self._can_be_marked(marked):
+            self._captured_ms = now_ms
+            self._waiting = self._capture(marked, active)
+        waiting = self._waiting
+        if waiting is None:
+            return
+        if waiting.base_offset != active.base_offset:
+            self._waiting = None  # recovery does not read the sealed segment again
+        elif marked.durability.recovery_point >= waiting.offset:
+            self._waiting = None
+            self._last = (waiting.base_offset, waiting.offset, waiting.position)
+            marked.files.write_recovery_mark(encode_mark(waiting))
+
+    def _is_due(self, active: Segment, now_ms: int) -> bool:
+        base_offset, offset, position = self._last
+        if base_offset != active.base_offset:
+            offset, position = active.base_offset, 0
+        if active.next_offset - offset < FEWEST_MARKED_RECORDS and active.size_bytes - position < FEWEST_MARKED_BYTES:
+            return False
+        # A clock that was set back delays no mark.
+        return self._captured_ms is None or not 0 <= now_ms - self._captured_ms < MARK_INTERVAL_MS
+
+    @staticmethod
+    def _can_be_marked(marked: MarkedLog) -> bool:
+        """Whether the log was appended to since it was opened, few producers write it, and its files are the log."""
+        active = marked.segments.active
+        return (
+            active.batches.last_batch_offset < active.next_offset
+            and marked.producer_work.has_few_producers
+            and marked.durability.taken is None
+        )
+
+    def _capture(self, marked: MarkedLog, active: Segment) -> RecoveryMark | None:
+        last_position = active.batches.last_batch_position
+        last = valid_batch_at(active.batches.log, last_position)
+        if last is None or last.header.last_offset + 1 != active.next_offset:
+            return None
+        for file in active.write_indexes():
+            file.close()
+        if self._digests.base_offset != active.base_offset:
+            self._digests = _Digests(active.base_offset)
+        try:
+            offset_index, time_index, transaction_index = self._digests.follow(active)
+        except CorruptIndexError:
+            return None  # it is rebuilt before its first use
+        return RecoveryMark(
+            active.base_offset,
+            active.next_offset,
+            active.size_bytes,
+            last_position,
+            last.header.crc,
+            active.batches.known_epochs.epoch_at(active.next_offset - 1),
+            active.indexes.max_timestamp_ms,
+            active.indexes.known_offset_of_max,
+            offset_index,
+            time_index,
+            transaction_index,
+            encode_snapshot(marked.producer_snapshots()),
+        )
+
+
+class _Index(Protocol):
+    """What the three indexes have in common."""
+
+    def __len__(self) -> int: ...
+
+    def bytes_from(self, slot: int, /) -> bytes: ...
+
+
+class _Digests:
+    """Sizes and CRC-32Cs of a segment's index files, which grow: each entry is encoded once."""
+
+    __slots__ = ("_counts", "_records", "base_offset")
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self._counts = [0, 0, 0]
+        self._records = [FileRecord(0, 0), FileRecord(0, 0), FileRecord(0, 0)]
+
+    def follow(self, segment: Segment) -> list[FileRecord]:
+        """Take the entries that came since the last call into account. Raises StorageError, CorruptIndexError."""
+        indexes = segment.indexes
+        growing: tuple[_Index, ...] = indexes.offset_index, indexes.time_index, segment.transactions.index
+        for slot, index in enumerate(growing):
+            added = index.bytes_from(self._counts[slot])
+            self._counts[slot] = len(index)
+            if added:
+                size_bytes, checksum = self._records[slot]
+                self._records[slot] = FileRecord(size_bytes + len(added), crc32c(added, checksum))
+        return list(self._records)
