@@ -16,7 +16,7 @@ from unittest import mock
 
 from fencepost.broker.cluster import lease_placement
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log import log_opening, segment_batches, segment_reads
+from fencepost.broker.log import log_opening, recovery_mark, segment_batches, segment_reads
 from fencepost.broker.storage import file_slice
 from fencepost.history.checker import check_history
 from fencepost.history.writer import ClientHistory, HistoryWriter, ReadRecord
@@ -141,8 +141,11 @@ class _Teller:
 
     async def run(self, seed: int) -> None:
         """Raises Violation, and whatever else shows that something is wrong."""
+        # Few records are written between two crashes: each sweep that can write a recovery mark does so.
+        frequently = mock.patch.multiple(recovery_mark, MARK_INTERVAL_MS=0, FEWEST_MARKED_RECORDS=1)
         try:
-            await self._run(seed)
+            with frequently:
+                await self._run(seed)
         finally:
             self._is_over = True
 
