@@ -56,6 +56,8 @@ RESERVE_FILE = f"{LOG_START_FILE}.reserve"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 CHECKPOINT_INTERVAL_MS = 60_000
 SWEPT_LOGS_PER_TURN = 100
+MARKED_LOGS_PER_TURN = 8
+"""Recovery marks that are written in one turn of the event loop; one takes up to half a millisecond."""
 FLUSHED_LOGS_PER_TURN = 1_000
 COLLECTED_PER_STEP = 1_000
 """Logs per step when a checkpoint is collected."""
@@ -137,6 +139,8 @@ class LogDirectory:
         self._unswept: list[PartitionLog] = []  # not yet swept in this round
         self._share_count = 0  # logs that this sweep still takes
         self._unflushed: list[PartitionLog] = []  # not yet checked for a flush by this sweep
+        self._unmarked: list[PartitionLog] = []  # due for a recovery mark
+        self._is_marking = False
         self._is_sweeping = False
         self._checkpointed_ms = 0
         self._checkpointing: asyncio.Task[None] | None = None
@@ -504,6 +508,10 @@ class LogDirectory:
                 retention_interval_ms,
                 concerns=partition_log.topic_partition,
             )
+            if partition_log.is_mark_due(now_ms):
+                self._unmarked.append(partition_log)
+        if self._unmarked and not self._is_marking:
+            self._mark_share(now_ms)
         if self._doomed:
             doomed = self._doomed.pop()
             try:
@@ -516,6 +524,22 @@ class LogDirectory:
         if self._is_sweeping:
             share = SWEEP_BATCH.callback(self._sweep_share, on_failure=lambda _: self._end_sweep())
             asyncio.get_running_loop().call_soon(share, now_ms, retention_interval_ms)
+
+    def _mark_share(self, now_ms: int) -> None:
+        """Write recovery marks of some logs, and those of the others in later turns of the event loop."""
+        share = self._unmarked[-MARKED_LOGS_PER_TURN:]
+        del self._unmarked[-MARKED_LOGS_PER_TURN:]
+        for partition_log in share:
+            SWEEP.attempt(partition_log.mark, now_ms, concerns=partition_log.topic_partition)
+        self._is_marking = bool(self._unmarked)
+        if self._is_marking:
+            following = SWEEP_BATCH.callback(self._mark_share, on_failure=lambda _: self._end_marking())
+            asyncio.get_running_loop().call_soon(following, now_ms)
+
+    def _end_marking(self) -> None:
+        """Leave the rest of the marks to the next sweep."""
+        self._unmarked.clear()
+        self._is_marking = False
 
     def _flush_share(self, now_ms: int) -> None:
         """Flush some of the logs that are due, and the others in later turns of the event loop."""
@@ -548,6 +572,7 @@ class LogDirectory:
         if not self._is_locked:
             return
         self._unflushed.clear()
+        self._unmarked.clear()
         try:
             if not self._is_open:
                 return  # opening failed half-way: the checkpoints stay true

@@ -16,9 +16,7 @@ from fencepost.broker.log.log_durability import LogDurability
 from fencepost.broker.log.log_reports import LogReports
 from fencepost.broker.log.log_segments import LogSegments
 from fencepost.broker.log.partition_files import PartitionFiles
-from fencepost.broker.log.producer_snapshot import ProducerSnapshot
 from fencepost.broker.log.producer_work import ProducerWork
-from fencepost.broker.log.recovery_mark import RecoveryMarks
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 
@@ -36,7 +34,6 @@ class SweptLog(Protocol):
     files: PartitionFiles
     durability: LogDurability
     producer_work: ProducerWork
-    marks: RecoveryMarks
     reports: LogReports
     log_start_offset: int
     last_stable_offset: int
@@ -58,8 +55,6 @@ class SweptLog(Protocol):
     def raise_log_start(self, offset: int) -> None:
         """Let the log begin at an offset."""
         ...
-
-    def producer_snapshots(self) -> list[ProducerSnapshot]: ...
 
     def write_epochs(self) -> None:
         """Write the leader epochs into their file if they have changed. Raises StorageError."""
@@ -112,7 +107,6 @@ class LogRetention:
                 for file in active.write_indexes():
                     file.close()
             swept.write_epochs()
-            swept.marks.sweep(swept, now_ms)
         except NoRoomError as error:
             swept.reports.no_room(error, now_ms)  # the next sweep tries it again
         except StorageError as error:

@@ -955,6 +955,21 @@ class PartitionLog:
         """Roll and delete old segments, expire producers, write what may wait: see `LogRetention.sweep`."""
         self._retention.sweep(self, now_ms, retention_interval_ms)
 
+    def is_mark_due(self, now_ms: int) -> bool:
+        """Whether `mark` has something to do."""
+        return not (self.is_offline or self.is_deleted) and self.marks.are_due(self.segments.active, now_ms)
+
+    def mark(self, now_ms: int) -> None:
+        """Write a recovery mark, if one is due. A failing disk takes the log offline, a full one does not."""
+        if not self.is_mark_due(now_ms):
+            return
+        try:
+            self.marks.write(self, now_ms)
+        except NoRoomError as error:
+            self.reports.no_room(error, now_ms)
+        except StorageError as error:
+            self.give_up(error)
+
     # Rolling
 
     def roll(self, now_ms: int) -> Segment:

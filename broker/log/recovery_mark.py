@@ -202,7 +202,11 @@ class RecoveryMarks:
         self._waiting: RecoveryMark | None = None
         self._digests = _Digests(0)
 
-    def sweep(self, marked: MarkedLog, now_ms: int) -> None:
+    def are_due(self, active: Segment, now_ms: int) -> bool:
+        """Whether `write` has something to do. active: the log's active segment."""
+        return self._waiting is not None or self._is_due(active, now_ms)
+
+    def write(self, marked: MarkedLog, now_ms: int) -> None:
         """Write a mark if enough was appended and synced since the last one. Raises StorageError."""
         active = marked.segments.active
         if self._waiting is None and self._is_due(active, now_ms) and self._can_be_marked(marked):

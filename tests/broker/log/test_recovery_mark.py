@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import shutil
@@ -11,16 +12,18 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.log import recovery, recovery_mark
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log import log_directory, recovery, recovery_mark
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, RECOVERY_MARK_FILE
+from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, RECOVERY_MARK_FILE, PartitionFiles
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.log.recovery_mark import RecoveryMark, decode_mark
 from fencepost.broker.log.tail_scan import checked_batches
+from fencepost.broker.storage.disk import NoRoomError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.record_batch import iterate_batches
-from tests.support.log_world import LogWorld, content_of, overwrite, replace
+from fencepost.protocol.record_batch import Record, build_batch, iterate_batches
+from tests.support.log_world import TOPIC_ID, LogWorld, content_of, overwrite, replace
 
 DENSE = LogConfig(index_interval_bytes=200)
 
@@ -343,3 +346,40 @@ async def test_a_log_recovered_from_its_mark_is_the_one_that_is_read_whole(
     assert from_mark == state(log)
     assert count_from_mark <= len(read_again)
     await world.stop()
+
+
+async def test_many_marks_are_written_in_several_turns_of_the_event_loop(
+    world: LogWorld, frequent: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_directory, "MARKED_LOGS_PER_TURN", 2)
+    logs = [world.logs.create(TopicPartition("many", number), TOPIC_ID, DENSE) for number in range(5)]
+    for log in logs:
+        log.append(memoryview(build_batch([Record(0, world.clock.now_ms(), None, b"v")])), now_ms=world.clock.now_ms())
+        await log.flushed()
+    world.logs.sweep(world.clock.now_ms())
+    written = []
+    for _ in range(3):
+        written.append(sum(world.disk.exists(log.files.path(RECOVERY_MARK_FILE)) for log in logs))
+        await asyncio.sleep(0)
+    assert written == [2, 4, 5]
+
+
+async def test_a_mark_for_which_the_disk_has_no_room_is_tried_again(
+    world: LogWorld, frequent: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = world.create(DENSE)
+    world.append(b"v")
+    await log.flushed()
+
+    def refuse(*_: object) -> None:
+        raise NoRoomError("the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(PartitionFiles, "write_recovery_mark", refuse)
+        world.logs.sweep(world.clock.now_ms())
+    assert mark_of(world) is None
+    assert not log.is_offline
+    world.append(b"v")
+    await log.flushed()
+    world.logs.sweep(world.clock.now_ms())
+    assert mark_of(world) is not None
