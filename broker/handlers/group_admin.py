@@ -9,6 +9,7 @@ from fencepost.broker.group.refusals import HeartbeatRefusal
 from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.requests.authorized_operations import GROUP_BITS
+from fencepost.broker.requests.caught_up import may_have_missed
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_admin import (
     DeletableGroupResult,
@@ -119,7 +120,10 @@ async def handle_list_groups(
     context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse | SlicedResponse:
     """List all groups, or those in the given states (4) and of the given types (5); case does not matter."""
-    groups = await context.services.groups.list_groups()
+    services = context.services
+    if may_have_missed(services):
+        await services.topics.catch_up()
+    groups = await services.groups.list_groups()
     if isinstance(groups, ErrorCode):
         return ListGroupsResponse(error_code=groups)
     states = {name.lower() for name in request.states_filter}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, build_in_slices
+from fencepost.broker.requests.caught_up import caught_up, may_have_missed
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.service import TransactionService
 from fencepost.broker.transaction.state_machine import DISPLAY_NAMES
@@ -82,8 +83,16 @@ def _describe(transactions: TransactionService, transactional_id: str) -> Descri
 @api(ListTransactionsRequest, ListTransactionsResponse)
 def handle_list_transactions(
     context: RequestContext, request: ListTransactionsRequest
-) -> ListTransactionsResponse | Coroutine[Any, Any, SlicedResponse]:
+) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse | SlicedResponse]:
     """List the transactions of this coordinator that pass all filters, all as they are at one moment."""
+    if may_have_missed(context.services):
+        return caught_up(context, lambda: _list(context, request))
+    return _list(context, request)
+
+
+def _list(
+    context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse | Awaitable[SlicedResponse]:
     matches: Callable[[str], object] | None = None
     if request.transactional_id_pattern:
         matches = _matcher(request.transactional_id_pattern)

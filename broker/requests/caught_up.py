@@ -1,4 +1,4 @@
-"""Answers about topics that another node may have created some moments ago: a client may have seen them there."""
+"""Answers that have to know what another node has changed some moments ago: a client may have seen it there."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fencepost.broker.requests.api import RequestContext, Services, SlicedRespon
 Response = TypeVar("Response")
 
 
-def may_have_missed(services: Services, found: Iterable[object | None]) -> bool:
-    """Whether another node may have created a topic that is asked for.
+def may_have_missed(services: Services, found: Iterable[object | None] = (None,)) -> bool:
+    """Whether another node may have created a topic that is asked for, or have taken a partition or given it away.
 
     found: what is known of each topic, None for nothing; it is not read where there are no other nodes.
     """
@@ -21,7 +21,7 @@ def may_have_missed(services: Services, found: Iterable[object | None]) -> bool:
 async def caught_up(
     context: RequestContext, answer: Callable[[], Response | Awaitable[Response | SlicedResponse]]
 ) -> Response | SlicedResponse:
-    """Look for topics of other nodes, and answer then."""
+    """Look for what other nodes have changed, and answer then."""
     await context.services.topics.catch_up()
     answered = answer()
     return await answered if isinstance(answered, Awaitable) else answered

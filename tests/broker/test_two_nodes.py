@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,23 @@ async def test_lists_are_refused_while_one_of_their_partitions_has_no_leader(clu
     services = cluster.node(COORDINATOR).services
     await until(lambda: services.topics.log(STATES[0]) is not None and not services.transactions.is_loading)
     assert await errors() == [(0, loading)] * 2
+
+
+@pytest.mark.parametrize(
+    ("moving", "request_", "version"),
+    [(STATES[0], ListTransactionsRequest(), 0), (OFFSETS[0], ListGroupsRequest(), 4)],
+    ids=["transactions", "groups"],
+)
+async def test_a_node_looks_for_moves_before_it_lists(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, moving: TopicPartition, request_: Any, version: int
+) -> None:
+    async def follow() -> None:
+        cluster.table.place(moving, None)
+
+    monkeypatch.setattr(cluster.node(DATA).services.topics._store, "follow", follow)
+    await cluster.init(ID)
+    listed = await cluster.send(DATA, request_, version)
+    assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 async def test_a_list_is_refused_while_a_partition_arrives(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

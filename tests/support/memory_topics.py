@@ -217,6 +217,10 @@ class MemoryTopics:
     def is_unopened(self, topic_partition: TopicPartition) -> bool:
         return False
 
+    def has_leaders(self, name: str) -> bool:
+        topic = self.metadata.get(name)
+        return topic is None or all(self.placement.leader(each) is not None for each in topic.partitions())
+
     def resign(self, topic_partition: TopicPartition) -> None:
         """The partition is led by another node from now on. Its log stays, for `lead`."""
         for hook in self.on_resigned:
