@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     import random
 
     from fencepost.broker.check_back.service import BrokerCheckBack
+    from fencepost.broker.cluster.engine_figures import EngineFigures
     from fencepost.broker.http.service import HttpService
     from fencepost.broker.network.authentication import ListenerAuthentication
     from fencepost.broker.network.node_sockets import NodeSockets
@@ -122,6 +123,7 @@ class Node:
         peers: Peers | None = None,
         loggers: Loggers | None = None,
         watch: Watch | None = None,
+        engine_figures: Callable[[], EngineFigures] | None = None,
     ) -> None:
         # A copy: settings that are changed while the broker runs change it.
         self.settings = settings = dataclasses.replace(settings, layers=DynamicLayers())
@@ -140,6 +142,7 @@ class Node:
         self._peers = peers
         self._loggers = Loggers() if loggers is None else loggers
         self._watch = watch
+        self._engine_figures = engine_figures
         self._node_sockets = node_sockets
         self._connect = connect if node_sockets is None else node_sockets.connect
         self._services: Services | None = None
@@ -360,6 +363,7 @@ class Node:
             loggers=self._loggers,
             check_back=None if check_back is None else check_back.core,
             commits_may_wait=membership is not None and membership.shared_log is not None,
+            engine_figures=self._engine_figures,
         )
         if settings.authorizer_class_name:
             await self._authorize(services)

@@ -10,13 +10,14 @@ import dataclasses
 import os
 from typing import Any
 
+from fencepost.broker.cluster.engine_figures import EngineFigures
 from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import Endpoints
 from fencepost.broker.cluster.objects.bucket_check import UnusableBucketError, check_bucket
 from fencepost.broker.cluster.objects.flush_objects import FlushUploads
 from fencepost.broker.cluster.objects.location import ObjectLocation, UnusableLocationError, read_location
 from fencepost.broker.cluster.objects.s3 import S3Objects
-from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError
+from fencepost.broker.cluster.objects.store import ObjectStoreError
 from fencepost.broker.cluster.objects.sweep import ObjectSweep
 from fencepost.broker.cluster.postgres.connections import PostgresAddress, parse_address
 from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore
@@ -46,8 +47,8 @@ class ClusterObjects:
 
     cluster_id: str
     _: dataclasses.KW_ONLY
-    of_flushes: ObjectStore
-    in_background: ObjectStore
+    of_flushes: S3Objects
+    in_background: S3Objects
 
 
 async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
@@ -71,14 +72,21 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     # Flushes have requests of their own, so that seals do not hold them up.
     objects = ClusterObjects(cluster_id, of_flushes=S3Objects(location), in_background=S3Objects(location))
     store = PostgresLeaseStore(address, lease_s=lease_s)
+    engines: list[MachineEngine] = []
+
+    def make_engine(member: PostgresMember) -> MachineEngine:
+        engines.append(MachineEngine(settings, member, store, objects))
+        return engines[-1]
+
     member = PostgresMember(
         store,
         settings.node_id,
         renew_interval_s=settings.fencepost_cluster_lease_renewal_ms / 1000,
-        make_engine=lambda member: MachineEngine(settings, member, store, objects),
+        make_engine=make_engine,
     )
     member.placement.settling_s = settings.fencepost_node_settling_ms / 1000
-    return settings, {"store": store, "membership": member, "local_disk": ScratchDisk}
+    parts = {"store": store, "membership": member, "local_disk": ScratchDisk, "engine_figures": engines[0].figures}
+    return settings, parts
 
 
 def _locations(settings: Settings) -> tuple[PostgresAddress, ObjectLocation]:
@@ -137,9 +145,10 @@ class MachineEngine:
             grace_s=settings.fencepost_cluster_garbage_ms / 1000,
         )
         self._uploads = FlushUploads(objects.of_flushes, cluster_id)
-        self.shared_log: SharedLog | None = TailLog(
+        self._tail_log = TailLog(
             self._tail, member, objects=self._uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
         )
+        self.shared_log: SharedLog | None = self._tail_log
         self._sealed: SealedLogs
 
     def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
@@ -190,6 +199,28 @@ class MachineEngine:
             disk.unlock(lock)
         finally:
             disk.close()
+
+    def figures(self) -> EngineFigures:
+        """The figures of this broker, as of now."""
+        flushes, member, sealing = self._tail_log, self._member, self._sealed.sealing
+        bringing = self._sealed.bringing
+        return EngineFigures(
+            flushes={"rows": flushes.flushes_count - flushes.large_count, "objects": flushes.large_count},
+            flushed_bytes={"rows": flushes.flushed_bytes - flushes.large_bytes, "objects": flushes.large_bytes},
+            flushed_rows=flushes.rows_count,
+            unflushed_bytes=flushes.unflushed_bytes,
+            is_waiting=flushes.is_waiting,
+            lease_left_s=member.lease.left_s(),
+            tail_bytes=sealing.tail_bytes,
+            tail_budget_bytes=sealing.limits.tail_budget_bytes,
+            sealed_segments=sealing.sealed_count,
+            sealed_bytes=sealing.sealed_bytes,
+            brought_segments=bringing.brought_count,
+            brought_bytes=bringing.brought_bytes,
+            object_requests=self._objects.of_flushes.requests + self._objects.in_background.requests,
+            take_overs=member.take_overs_count,
+            resignations=member.resignations_count,
+        )
 
     def keep(self) -> None:
         self._sealed.start()

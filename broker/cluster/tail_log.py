@@ -81,7 +81,8 @@ class TailLog:
     """Commits the flushes of one node, for `SharedLog`.
 
     objects:          for flushes larger than `inline_max_bytes`; None: all bytes go into the rows.
-    flushes_count:    flushes that were committed. flushed_bytes: in all of them.
+    flushes_count:    flushes that were committed. flushed_bytes, rows_count: in all of them.
+    large_count, large_bytes: of them, those whose bytes are in objects.
     is_waiting:       whether a flush is being tried again, as the store does not answer.
     """
 
@@ -103,6 +104,9 @@ class TailLog:
         self._sequence = 0
         self.flushes_count = 0
         self.flushed_bytes = 0
+        self.rows_count = 0
+        self.large_count = 0
+        self.large_bytes = 0
         self.is_waiting = False
         self._unflushed_bytes = 0  # sent by clients since the last flush began
         self._flushing_bytes = 0  # sent by clients, and in flushes that are under way
@@ -197,6 +201,9 @@ class TailLog:
         if readable:
             self.flushes_count += 1
             self.flushed_bytes += total_bytes
+            if parts:
+                self.large_count += 1
+                self.large_bytes += total_bytes
         left_out = [one for one in appended if _log_of(one) in failed]
         if left_out:
             self._left_out |= failed
@@ -294,6 +301,7 @@ class TailLog:
                     raise ResignedError("another node leads the partition now")
             else:
                 raise ResignedError(RESIGNED)
+            self.rows_count += len(rows)
             if self.is_waiting:
                 log.info("flush_committed_late", logs=len(rows), waited_s=round(loop.time() - began_s, 1))
             return True

@@ -11,6 +11,7 @@ from fencepost.broker.http.broker_families import (
     REQUEST_FAMILIES,
 )
 from fencepost.broker.http.check_back_families import CHECK_BACK_FAMILIES
+from fencepost.broker.http.engine_families import ENGINE_FAMILIES
 from fencepost.broker.http.family import Family
 from fencepost.broker.http.group_families import GROUP_FAMILIES
 from fencepost.broker.http.security_families import QUOTA_FAMILIES, SECURITY_FAMILIES
@@ -28,6 +29,7 @@ SECTIONS: Final = {
     "Certificates and rights": SECURITY_FAMILIES,
     "Quotas": QUOTA_FAMILIES,
     "Cluster": CLUSTER_FAMILIES,
+    "Engine of several machines": ENGINE_FAMILIES,
     "Disk, event loop and process": MACHINE_FAMILIES,
 }
 """By title, for the page about them."""

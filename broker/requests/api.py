@@ -26,6 +26,7 @@ from fencepost.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     import asyncio
 
+    from fencepost.broker.cluster.engine_figures import EngineFigures
     from fencepost.broker.config import Settings
     from fencepost.broker.group.service import GroupService
     from fencepost.broker.hosting.broker_configs import BrokerConfigs
@@ -92,6 +93,7 @@ class Services:
     check_back: CheckBack | None = None  # for metrics; None without resolvers
     commits_may_wait: bool = False  # on an engine that is away, so that a Produce keeps to its client's time-out
     leader_choices: LeaderChoices | None = None  # None where this node is alone
+    engine_figures: Callable[[], EngineFigures] | None = None  # for metrics; None where the logs' files are its own
 
     @property
     def shares(self) -> ShareService:

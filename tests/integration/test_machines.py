@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+from fencepost.soak.free_port import free_port
+from tests.broker.http.test_metrics import values_of
 from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, until, write
 from tests.support.machines import Machines
 from tests.support.object_server import ObjectServer, object_server
@@ -79,6 +82,32 @@ def test_a_zombie_that_wakes_up_after_its_lease_changes_nothing(machines: Machin
         transactions.stop()
     transactions.check(read(machines.bootstrap))
     assert "partition_went_offline" not in machines.output
+
+
+def test_a_machine_shows_what_its_engine_does(
+    database: PostgresServer, objects: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not checked")
+    port = free_port()
+    settings = SETTINGS | {"fencepost.http.listener": f"127.0.0.1:{port}"}
+    with Machines(database.cluster_url(), objects.make_bucket(), tmp_path, 1, settings=settings) as machines:
+        create(machines.bootstrap, "orders")
+        write(machines.bootstrap, ["a"])
+        producer = Producer({"bootstrap.servers": machines.bootstrap, "message.max.bytes": 2_000_000})
+        producer.produce("orders", b"x" * 900_000, partition=0)
+        assert producer.flush(30) == 0
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            values = values_of(answer.read().decode())
+    shown = {name.removeprefix("fencepost_engine_"): value for name, value in values.items() if "_engine_" in name}
+    assert shown['flushes_total{kind="rows"}'] >= 1
+    assert shown['flushes_total{kind="objects"}'] >= 1
+    assert shown['flushed_bytes_total{kind="objects"}'] > 900_000
+    assert shown['object_requests_total{operation="put",outcome="done"}'] >= 1
+    assert shown["flushed_rows_total"] >= PARTITIONS
+    assert 0 < shown["lease_left_seconds"] < 3
+    assert shown["unflushed_bytes"] == shown["flush_waiting"] == shown["resignations_total"] == 0
+    assert values["fencepost_flush_seconds_count"] >= 2
 
 
 def test_a_database_that_restarts_interrupts_nothing_for_good(machines: Machines, database: PostgresServer) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -61,7 +62,10 @@ _NOT_SERVED = frozenset({"NotImplemented", "MethodNotAllowed"})
 
 
 class S3Objects:
-    """The object store of a location, for one event loop. requests_at_once: more wait."""
+    """The object store of a location, for one event loop. requests_at_once: more wait.
+
+    requests: how many there were, by operation (put, get, list, delete) and outcome (done, missing, failed).
+    """
 
     def __init__(self, location: ObjectLocation, *, requests_at_once: int = REQUESTS_AT_ONCE) -> None:
         """Raises ObjectStoreRefusedError where what is configured cannot be used."""
@@ -69,6 +73,7 @@ class S3Objects:
         self._prefix = f"{location.prefix}/" if location.prefix else ""
         self._requests = asyncio.Semaphore(requests_at_once)
         self._deletes_many = True
+        self.requests: Counter[tuple[str, str]] = Counter()
         self._store = self._open()
 
     def _open(self) -> S3Store:
@@ -194,19 +199,23 @@ class S3Objects:
     @asynccontextmanager
     async def _request(self, action: str, name: str, transferred_bytes: int = 0) -> AsyncIterator[asyncio.Timeout]:
         """One request: waits for its turn, has a time limit, and names its errors."""
+        operation = action.partition(" ")[0]
+        outcome = "failed"
         async with self._requests:
             limit_s = ANSWER_LIMIT_S + transferred_bytes / SLOWEST_BYTES_PER_S
             try:
                 async with asyncio.timeout(limit_s) as limit:
                     yield limit
+                outcome = "done"
             except TimeoutError as error:
                 raise ObjectStoreTroubleError(f"cannot {action} {self._at(name)} within its time limit") from error
-            except FileNotFoundError as error:
-                if _CODE.search(str(error)) is None:
-                    raise ObjectMissingError(f"there is no object {self._at(name)}") from error
-                raise self._error(action, name, error) from error
-            except BaseError as error:
-                raise self._error(action, name, error) from error
+            except (FileNotFoundError, BaseError) as error:
+                failure = self._error(action, name, error)
+                if isinstance(failure, ObjectMissingError):
+                    outcome = "missing"
+                raise failure from error
+            finally:
+                self.requests[operation, outcome] += 1
 
     def _at(self, name: str) -> str:
         return f"s3://{self.location.bucket}/{self._prefix}{name}"
@@ -215,7 +224,7 @@ class S3Objects:
         """Return the error in our terms, with the server's reason."""
         text = str(error)
         status, code, message = (_found(pattern, text) for pattern in (_STATUS, _CODE, _MESSAGE))
-        if code == "NoSuchKey":
+        if code == "NoSuchKey" or (not code and isinstance(error, FileNotFoundError)):
             return ObjectMissingError(f"there is no object {self._at(name)}")
         reason = f"{code}: {message}" if code and message else _first_line(error)
         said = f"cannot {action} {self._at(name)}: {reason}"

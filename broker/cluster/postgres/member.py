@@ -86,6 +86,7 @@ class PostgresMember:
     on_started: called after each start with its fence, before anything is led in this incarnation.
     renew_interval_s: between renewals; a fraction of the store's lease_s.
     make_engine: makes what keeps the logs of this member.
+    take_overs_count: of lost nodes, by this one, since the start. resignations_count: of this one.
     """
 
     def __init__(
@@ -110,6 +111,8 @@ class PostgresMember:
         self._look = asyncio.Event()
         self._takes_over_from_s = 0.0
         self._look_at_s = 0.0
+        self.take_overs_count = 0
+        self.resignations_count = 0
         self._renewing: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._engine = make_engine(self)
@@ -139,6 +142,7 @@ class PostgresMember:
         if self._has_resigned.is_set():
             return
         self._has_resigned.set()
+        self.resignations_count += 1
         self.lease.lost()
         led = len(self.placement.known.table.led_by(self.node_id))
         log.error("node_resigned", node=self.node_id, partitions=led, reason=reason, remedy="it starts again by itself")
@@ -291,5 +295,6 @@ class PostgresMember:
     async def _take_over(self, node_id: NodeId) -> None:
         """Raises StorageError."""
         if await self._store.take_over(node_id):
+            self.take_overs_count += 1
             log.warning("node_taken_over", node=node_id)
             await self.placement.refresh()

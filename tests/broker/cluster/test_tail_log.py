@@ -348,6 +348,20 @@ async def test_four_flushes_are_under_way_at_most_and_the_next_begins_when_one_e
     await until(lambda: world.orders.high_watermark == tail_log.FLUSHES_UNDER_WAY + 3)
 
 
+async def test_flushes_are_counted_by_where_their_bytes_went(tmp_path: Path) -> None:
+    engine = SimulatedEngine()
+    world, _ = node_of(engine, tmp_path, objects=KeptObjects(), inline_max_bytes=1_000)
+    await world.start()
+    world.create()
+    for value in (b"one", LARGE, b"two"):
+        world.append(value)
+        await flushed(world)
+    shared, rows = world.shared, engine.tail(KEY)
+    assert (shared.flushes_count, shared.large_count, shared.rows_count) == (3, 1, 3)
+    assert shared.flushed_bytes == sum(row.length_bytes for row in rows)
+    assert shared.large_bytes == rows[1].length_bytes
+
+
 async def test_a_small_flush_does_not_begin_beside_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = SimulatedEngine()
     world, session, objects = await with_large_flushes(engine, tmp_path, monkeypatch, 1)

@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from fencepost.broker.http.check_back_families import CHECK_BACK_FAMILIES
+from fencepost.broker.http.engine_families import ENGINE_FAMILIES
 from fencepost.broker.http.families import FAMILIES
 from fencepost.broker.http.security_families import QUOTA_FAMILIES
 from tests.broker.http.test_metrics import TIMEOUT_S, Metered, send
@@ -24,10 +25,10 @@ ADDED_BY_PROMETHEUS = {"job", "instance"}
 ONLY_WHERE_USED = {
     family.name: set(family.labels)
     for family in FAMILIES
-    if family in QUOTA_FAMILIES + CHECK_BACK_FAMILIES
+    if family in QUOTA_FAMILIES + CHECK_BACK_FAMILIES + ENGINE_FAMILIES
     or family.name == "fencepost_tls_certificate_expiry_timestamp_seconds"
 }
-"""Families without a sample on a broker without TLS, quotas and resolvers, with their labels."""
+"""Families without a sample on a broker alone without TLS, quotas and resolvers, with their labels."""
 WORDS = {
     *("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"),
     *("sum", "max", "min", "count", "avg"),
@@ -141,7 +142,7 @@ def test_an_expression_asks_for_what_a_scrape_has(where: str, scraped: Mapping[s
     assert groupings_of(expression) <= of_all, expression
 
 
-def test_a_live_scrape_has_a_sample_of_every_family_that_needs_no_quota_certificate_or_resolver(
+def test_a_live_scrape_has_a_sample_of_every_family_that_needs_no_quota_certificate_resolver_or_cluster(
     scraped: Mapping[str, set[str]],
 ) -> None:
     suffixes = ("", "_count", "_bucket")

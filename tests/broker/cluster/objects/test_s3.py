@@ -35,6 +35,26 @@ async def test_an_object_is_read_as_it_was_put_whole_or_in_part(objects: ObjectS
     assert (tmp_path / "y").read_bytes() == b"abc"
 
 
+async def test_requests_are_counted_by_operation_and_outcome(objects: ObjectServer) -> None:
+    store = S3Objects(objects.make_bucket())
+    await store.put("x", b"0123")
+    await store.get("x")
+    await store.get_range("x", 1, 2)
+    with pytest.raises(ObjectMissingError):
+        await store.get("y")
+    await listed(store, "")
+    await store.delete(["x"])
+    objects.refused_status = 503
+    with pytest.raises(ObjectStoreTroubleError):
+        await store.put("z", b"")
+    objects.heal()
+    counts = dict(store.requests)
+    assert counts.pop(("list", "done")) >= 1
+    assert counts.pop(("delete", "done")) >= 1
+    counts.pop(("delete", "failed"), None)  # of a server that cannot delete many at once
+    assert counts == {("put", "done"): 1, ("put", "failed"): 1, ("get", "done"): 2, ("get", "missing"): 1}
+
+
 async def test_names_are_below_the_prefix(objects: ObjectServer) -> None:
     location = objects.make_bucket("a/prefix")
     await S3Objects(location).put("log/x", b"1")

@@ -1,0 +1,40 @@
+"""Figures of the engine that keeps a broker's logs, for metrics: gathered at a scrape, and not before.
+
+The parts count for themselves as they work, and know nothing of metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class EngineFigures(NamedTuple):
+    """Of one broker, since its start or as of now.
+
+    flushes, flushed_bytes: by where the bytes went, `rows` or `objects`. flushed_rows: of both kinds.
+    unflushed_bytes:    what clients have sent that is not committed yet.
+    is_waiting:         whether a flush is being tried again, as PostgreSQL does not answer.
+    lease_left_s:       for how long the broker may still answer as a leader without another renewal.
+    tail_bytes:         of its logs, in PostgreSQL or in objects of flushes alone; as of the last pass of sealing.
+    tail_budget_bytes:  beyond it, segments are sealed.
+    sealed_segments, sealed_bytes:   stored as objects. brought_segments, brought_bytes: brought back for readers.
+    object_requests:    by operation (put, get, list, delete) and outcome (done, missing, failed).
+    take_overs:         brokers whose partitions this one has given new leaders. resignations: of this one.
+    """
+
+    flushes: Mapping[str, int]
+    flushed_bytes: Mapping[str, int]
+    flushed_rows: int
+    unflushed_bytes: int
+    is_waiting: bool
+    lease_left_s: float
+    tail_bytes: int
+    tail_budget_bytes: int
+    sealed_segments: int
+    sealed_bytes: int
+    brought_segments: int
+    brought_bytes: int
+    object_requests: Mapping[tuple[str, str], int]
+    take_overs: int
+    resignations: int
