@@ -32,7 +32,8 @@ from scripts.benchmarks.batches import BatchTemplate
 from scripts.tls_costs import Case, consume, produce
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_processes import BrokerProcesses
-from tests.support.clients_of_processes import SETTINGS, Transactions, create, read, until
+from tests.support.clients_of_processes import SETTINGS, Transactions, create, read
+from tests.support.conditions import until
 from tests.support.produce_frames import produce_frame
 
 GIGABYTE = 1_000_000_000

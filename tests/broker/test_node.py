@@ -10,7 +10,7 @@ import socket
 import stat
 import struct
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, Fetc
 from fencepost.protocol.messages.group_membership import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from fencepost.protocol.schema import decode, encode
+from tests.broker.supervision.planting import until
 from tests.support.captured_events import capture_logs
 from tests.support.secured_broker import STANDARD_AUTHORIZER
 
@@ -94,12 +95,6 @@ async def connected(node: Node) -> AsyncIterator[Client]:
     finally:
         writer.close()
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110  # what it waits for has no event to tell of it
-            await asyncio.sleep(0.001)
 
 
 async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from fencepost.protocol.messages.markers import WriteTxnMarkersRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.messages.transaction_admin import ListTransactionsRequest
 from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest
-from tests.support.cluster import COORDINATOR, DATA, GROUP, NODE_IDS, TOPIC, Cluster, running_cluster, until
+from tests.broker.supervision.planting import until
+from tests.support.cluster import COORDINATOR, DATA, GROUP, NODE_IDS, TOPIC, Cluster, running_cluster
 
 ID = "tx"
 DATA_0, DATA_1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)

@@ -16,6 +16,7 @@ from fencepost.check_back.records import STATE_TOPIC, Command, Entry, command_en
 from fencepost.check_back.service import CheckBack
 from fencepost.check_back.settings import ResolverSettings
 from fencepost.two_phase.tokens import Token
+from tests.broker.supervision.planting import until
 
 SETTINGS = ResolverSettings(
     "orders", ("order-*",), "http", first_ms=0, interval_ms=1, interval_max_ms=5, checks_max=3, timeout_ms=200
@@ -109,12 +110,6 @@ async def running(cluster: Cluster) -> AsyncIterator[CheckBack]:
 
 def _now_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  # many kinds of conditions
-            await asyncio.sleep(0.002)
 
 
 async def test_a_transaction_is_ended_as_its_source_says_and_all_of_it_is_recorded() -> None:

@@ -23,6 +23,7 @@ from fencepost.two_phase import Coordinator, Outcome, Token, confluent_producer,
 from tests.support.answering_source import AnsweringSource
 from tests.support.broker_process import BrokerProcess
 from tests.support.committed_records import committed_records
+from tests.support.conditions import until
 from tests.support.decision_topic import KEY, create_decisions, write_decision
 
 pytestmark = pytest.mark.integration
@@ -76,14 +77,6 @@ def journal(broker: BrokerProcess) -> Journal:
     return read_journal(
         {record.key.decode(): record.value for record in committed_records(broker.bootstrap, STATE_TOPIC)}
     )
-
-
-def until(condition: Callable[[], Any], timeout_s: float = 30) -> Any:
-    give_up_at_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < give_up_at_s
-        time.sleep(0.05)
-    return found
 
 
 @pytest.mark.parametrize(("answer", "left"), [("commit", [b"order-1"]), ("abort", [])])

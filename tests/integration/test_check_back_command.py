@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ from fencepost.check_back.resolvers.record import CLOCK_SKEW_MS
 from fencepost.soak.free_port import free_port
 from fencepost.two_phase import Coordinator, Token, confluent_producer, prepare
 from scripts.apache_kafka import ApacheKafka
+from tests.support import conditions
 from tests.support.answering_source import AnsweringSource
 from tests.support.broker_process import ROOT, BrokerProcess
 from tests.support.committed_records import committed_records
@@ -31,6 +33,7 @@ from tests.support.missing_tools import require_apache_kafka
 from tests.support.secured_broker import STANDARD_AUTHORIZER
 
 pytestmark = pytest.mark.integration
+until = partial(conditions.until, timeout_s=40)
 
 
 @pytest.fixture(scope="module", params=["fencepost", "apache kafka"])
@@ -142,14 +145,6 @@ def audit(bootstrap: str, name: str) -> list[Any]:
     """The records about a test's ids."""
     values = [json.loads(record.value) for record in committed_records(bootstrap, AUDIT_TOPIC)]
     return [value for value in values if value["id"].startswith(name)]
-
-
-def until(condition: Callable[[], Any], timeout_s: float = 40) -> Any:
-    give_up_at_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < give_up_at_s
-        time.sleep(0.1)
-    return found
 
 
 @pytest.mark.parametrize(("answer", "is_left"), [("commit", True), ("abort", False)])

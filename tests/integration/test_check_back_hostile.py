@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from fencepost.check_back.records import AUDIT_TOPIC
 from fencepost.two_phase import Coordinator, Outcome, Token, confluent_producer, prepare
+from tests.support import conditions
 from tests.support.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -38,6 +38,7 @@ WRONG: dict[str, bytes] = {
     % (YES, b"4\r\n    \r\n" * 9000),
     "nothing": b"",
 }
+until = partial(conditions.until, timeout_s=100)
 
 
 class Source:
@@ -132,13 +133,6 @@ def test_no_wrong_answer_decides_and_the_right_ones_do_afterwards(source: Source
         assert {one["who"] for one in audit if one["event"] == "decision"} == {"resolver"}
         assert "Traceback" not in broker.output
         assert "/outcome/" not in broker.output.replace(source.url, "")
-
-
-def until(condition: Any) -> None:
-    give_up_at_s = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < give_up_at_s, "it did not happen within 100 s"
-        time.sleep(0.05)
 
 
 def records(bootstrap: str, topic: str) -> list[bytes]:

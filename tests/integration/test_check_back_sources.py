@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from fencepost.check_back.records import AUDIT_TOPIC
 from fencepost.two_phase import Coordinator, PostgresLog, confluent_producer, prepare, recover, transaction
+from tests.support import conditions
 from tests.support.broker_process import ROOT, BrokerProcess
 from tests.support.postgres import PostgresServer, postgres_server
 
@@ -30,6 +32,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 WRITERS, ORDERS = 3, 12
 BEHAVIOURS = ("dies before", "dies after", "commits", "commits", "is slow")
 LONG_S = 1.5
+until = partial(conditions.until, timeout_s=60)
 
 
 @pytest.fixture(scope="module")
@@ -118,13 +121,6 @@ class Service:
 
     def _wait_until_decided(self, coordinator: Coordinator) -> None:
         until(lambda: not coordinator.in_doubt(self.transactional_id))
-
-
-def until(condition: Any) -> None:
-    give_up_at_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < give_up_at_s, "it did not happen within 60 s"
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from fencepost.broker.cluster.objects.location import ObjectLocation
 from tests.docs.code_blocks import DOCS, blocks
 from tests.docs.test_pages_run import executable
-from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, until, write
+from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, write
+from tests.support.conditions import noted, until
 from tests.support.machines import Machines
 from tests.support.object_server import ObjectServer, object_server
 from tests.support.postgres import PostgresServer, postgres_server
@@ -143,12 +144,9 @@ def test_a_cluster_that_lost_everything_goes_on_from_its_backup(
         assert restored["segments"] > 0
         for machine in machines.machines.values():
             machine.start()
-        try:
+        with noted(lambda: machines.output):
             check_restored(machines, transactions, committed_before)
             check_clients_go_on(machines, zombies, reader)
-        except BaseException as error:
-            error.add_note(machines.output)
-            raise
         assert "partition_went_offline" not in machines.output
     assert operator.check()["problems"] == []
 

@@ -14,16 +14,8 @@ from pathlib import Path
 import pytest
 
 from fencepost.soak.free_port import free_port
-from tests.support.clients_of_processes import (
-    PARTITIONS,
-    SETTINGS,
-    Transactions,
-    create,
-    leaders,
-    read,
-    until,
-    write,
-)
+from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, write
+from tests.support.conditions import until
 from tests.support.postgres import short_directory
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from fencepost.soak.free_port import free_port
 from tests.broker.http.test_metrics import values_of
-from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, until, write
+from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, write
+from tests.support.conditions import noted, until
 from tests.support.machines import Machines
 from tests.support.object_server import ObjectServer, object_server
 from tests.support.postgres import PostgresServer, postgres_server
@@ -47,17 +48,16 @@ def machines(
 def test_transactions_lose_nothing_when_any_machine_is_killed_and_comes_back(machines: Machines) -> None:
     transactions = Transactions(machines.bootstrap, 4)
     try:
-        for node_id in (1, 2, 3):
-            commit_some(transactions)
-            machines[node_id].kill()
-            killed_s = time.monotonic()
-            until(lambda: node_id not in leaders(machines.bootstrap))  # noqa: B023  # called at once
-            assert time.monotonic() - killed_s < 20
-            commit_some(transactions)
-            machines[node_id].start()
-            until(lambda: node_id in leaders(machines.bootstrap))  # noqa: B023  # called at once
-    except AssertionError:
-        raise AssertionError(machines.output) from None
+        with noted(lambda: machines.output):
+            for node_id in (1, 2, 3):
+                commit_some(transactions)
+                machines[node_id].kill()
+                killed_s = time.monotonic()
+                until(lambda: node_id not in leaders(machines.bootstrap))  # noqa: B023  # called at once
+                assert time.monotonic() - killed_s < 20
+                commit_some(transactions)
+                machines[node_id].start()
+                until(lambda: node_id in leaders(machines.bootstrap))  # noqa: B023  # called at once
     finally:
         transactions.stop()
     transactions.check(read(machines.bootstrap))
@@ -68,16 +68,15 @@ def test_a_zombie_that_wakes_up_after_its_lease_changes_nothing(machines: Machin
     # A frozen broker does not close its connections: its clients have to give up first.
     transactions = Transactions(machines.bootstrap, 4, {"socket.timeout.ms": 4_000})
     try:
-        for node_id in (1, 2, 3):
-            commit_some(transactions)
-            machines[node_id].freeze()
-            until(lambda: node_id not in leaders(other_bootstrap(machines, node_id)))  # noqa: B023  # called at once
-            commit_some(transactions)
-            machines[node_id].wake()
-            until(lambda: "node_resigned" in machines[node_id].output)  # noqa: B023  # called at once
-            until(lambda: node_id in leaders(other_bootstrap(machines, node_id)))  # noqa: B023  # called at once
-    except AssertionError:
-        raise AssertionError(machines.output) from None
+        with noted(lambda: machines.output):
+            for node_id in (1, 2, 3):
+                commit_some(transactions)
+                machines[node_id].freeze()
+                until(lambda: node_id not in leaders(other_bootstrap(machines, node_id)))  # noqa: B023  # called at once
+                commit_some(transactions)
+                machines[node_id].wake()
+                until(lambda: "node_resigned" in machines[node_id].output)  # noqa: B023  # called at once
+                until(lambda: node_id in leaders(other_bootstrap(machines, node_id)))  # noqa: B023  # called at once
     finally:
         transactions.stop()
     transactions.check(read(machines.bootstrap))
@@ -113,11 +112,10 @@ def test_a_machine_shows_what_its_engine_does(
 def test_a_database_that_restarts_interrupts_nothing_for_good(machines: Machines, database: PostgresServer) -> None:
     transactions = Transactions(machines.bootstrap, 4)
     try:
-        commit_some(transactions)
-        database.restart()
-        commit_some(transactions)
-    except AssertionError:
-        raise AssertionError(machines.output) from None
+        with noted(lambda: machines.output):
+            commit_some(transactions)
+            database.restart()
+            commit_some(transactions)
     finally:
         transactions.stop()
     transactions.check(read(machines.bootstrap))
@@ -164,20 +162,19 @@ def test_the_next_acknowledgement_comes_soon_after_each_of_twenty_kills(machines
     transactions = Transactions(machines.bootstrap, 4)
     gaps_s = []
     try:
-        for turn in range(20):
-            node_id = turn % 3 + 1
-            commit_some(transactions)
-            machines[node_id].kill()
-            acknowledged_s = time.monotonic()
-            producer = Producer({"bootstrap.servers": other_bootstrap(machines, node_id), "acks": "all"})
-            for partition in range(PARTITIONS):  # of all leaders, the lost one's among them
-                producer.produce("orders", f"after-{turn}", partition=partition)
-            assert producer.flush(60) == 0
-            gaps_s.append(time.monotonic() - acknowledged_s)
-            machines[node_id].start()
-            until(lambda: node_id in leaders(machines.bootstrap), timeout_s=60)  # noqa: B023  # called at once
-    except AssertionError:
-        raise AssertionError(machines.output) from None
+        with noted(lambda: machines.output):
+            for turn in range(20):
+                node_id = turn % 3 + 1
+                commit_some(transactions)
+                machines[node_id].kill()
+                acknowledged_s = time.monotonic()
+                producer = Producer({"bootstrap.servers": other_bootstrap(machines, node_id), "acks": "all"})
+                for partition in range(PARTITIONS):  # of all leaders, the lost one's among them
+                    producer.produce("orders", f"after-{turn}", partition=partition)
+                assert producer.flush(60) == 0
+                gaps_s.append(time.monotonic() - acknowledged_s)
+                machines[node_id].start()
+                until(lambda: node_id in leaders(machines.bootstrap), timeout_s=60)  # noqa: B023  # called at once
     finally:
         transactions.stop()
     found = read(machines.bootstrap)

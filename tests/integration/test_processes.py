@@ -14,18 +14,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.broker_processes import BrokerProcesses
-from tests.support.clients_of_processes import (
-    PARTITIONS,
-    PATIENCE_S,
-    SETTINGS,
-    Transactions,
-    create,
-    leaders,
-    read,
-    retried,
-    until,
-    write,
-)
+from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, retried, write
+from tests.support.conditions import PATIENCE_S, noted, until
 
 pytestmark = pytest.mark.integration
 
@@ -41,16 +31,15 @@ def test_transactions_lose_nothing_when_any_of_the_processes_is_killed(broker: B
     assert set(leaders(broker.bootstrap)) == {1, 2, 3}
     transactions = Transactions(broker.bootstrap, 4)
     try:
-        for node_id in broker.node_ids:
-            before = len(transactions.committed)
-            until(lambda: len(transactions.committed) > before + 50)  # noqa: B023  # called at once
-            killed = broker.kill_node(node_id)
-            before = len(transactions.committed)
-            until(lambda: len(transactions.committed) > before + 50)  # noqa: B023  # called at once
-            broker.wait_for_another(node_id, than=killed)
-            until(lambda: node_id in leaders(broker.bootstrap))  # noqa: B023  # called at once
-    except AssertionError:
-        raise AssertionError(broker.output) from None
+        with noted(lambda: broker.output):
+            for node_id in broker.node_ids:
+                before = len(transactions.committed)
+                until(lambda: len(transactions.committed) > before + 50)  # noqa: B023  # called at once
+                killed = broker.kill_node(node_id)
+                before = len(transactions.committed)
+                until(lambda: len(transactions.committed) > before + 50)  # noqa: B023  # called at once
+                broker.wait_for_another(node_id, than=killed)
+                until(lambda: node_id in leaders(broker.bootstrap))  # noqa: B023  # called at once
     finally:
         transactions.stop()
     transactions.check(read(broker.bootstrap))

@@ -20,7 +20,7 @@ from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Journal, read
 from fencepost.check_back.resolvers.record import CLOCK_SKEW_MS
 from fencepost.two_phase import Token, confluent_producer, prepare
 from tests.integration.test_check_back import settings_for
-from tests.support import clients_of_processes
+from tests.support import conditions
 from tests.support.answering_source import AnsweringSource
 from tests.support.broker_processes import BrokerProcesses
 from tests.support.committed_records import committed_records
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.integration
 IDS = [f"order-{number}" for number in range(12)]
 PARTITIONS = 6
 PATIENCE_S = 60.0
-until = partial(clients_of_processes.until, timeout_s=PATIENCE_S)
+until = partial(conditions.until, timeout_s=PATIENCE_S)
 FEW = {"transaction.state.log.num.partitions": "6", "offsets.topic.num.partitions": "6"}
 
 

@@ -18,8 +18,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from fencepost.soak.kafka_jars import kafka_clients_class_path
 from tests.integration.test_share_groups import SETTINGS as OF_SHARE_GROUPS
-from tests.support import clients_of_processes
+from tests.support import conditions
 from tests.support.broker_processes import BrokerProcesses
+from tests.support.conditions import noted
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +33,7 @@ SETTINGS = {
 }
 PARTITIONS = 12
 PATIENCE_S = 60.0
-until = partial(clients_of_processes.until, timeout_s=PATIENCE_S)
+until = partial(conditions.until, timeout_s=PATIENCE_S)
 T = TypeVar("T")
 
 
@@ -103,12 +104,11 @@ def test_a_share_group_loses_no_record_when_any_of_the_processes_is_killed(broke
     write(broker, "work", range(records))
     program = JavaProgram("SharedWork.java", broker.bootstrap, "work", "workers", "2", str(records))
     try:
-        for node_id in broker.node_ids:
-            until(lambda: program.value("accepted") > node_id * 1_200)  # noqa: B023  # called at once
-            broker.wait_for_another(node_id, than=broker.kill_node(node_id))
-        program.wait()
-    except AssertionError:
-        raise AssertionError("\n".join([*program.lines, broker.output])) from None
+        with noted(lambda: "\n".join([*program.lines, broker.output])):
+            for node_id in broker.node_ids:
+                until(lambda: program.value("accepted") > node_id * 1_200)  # noqa: B023  # called at once
+                broker.wait_for_another(node_id, than=broker.kill_node(node_id))
+            program.wait()
     finally:
         program.end()
     assert program.lines[-1] == f"done: accepted {records}, again 0", "\n".join([*program.lines, broker.output])
@@ -228,22 +228,21 @@ def test_a_group_goes_on_when_its_coordinator_is_killed_in_a_rebalance(
         settings = {**settings, "session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
     members = Members(broker, "group", **settings)
     try:
-        members.add("orders", group_instance_id="first")
-        members.add("orders")
-        until(lambda: len(members.found) > 100)
-        members.add("orders")
-        time.sleep(0.05)  # chance decides which step of the rebalance it hits
-        for _ in range(2):
-            node_id = coordinator_of(broker, "group")
-            killed = broker.kill_node(node_id)
-            before = len(members.found)
-            until(lambda: len(members.found) > min(before + 100, 599))  # noqa: B023  # called at once
-            broker.wait_for_another(node_id, than=killed)
-        write(broker, "orders", range(600, 900))
-        until(lambda: len(members.found) == 900)
-        until(lambda: sum(members.assignments.values()) == PARTITIONS and all(members.assignments.values()))
-    except AssertionError:
-        raise AssertionError(f"{len(members.found)} {members.assignments} {broker.output}") from None
+        with noted(lambda: f"{len(members.found)} {members.assignments} {broker.output}"):
+            members.add("orders", group_instance_id="first")
+            members.add("orders")
+            until(lambda: len(members.found) > 100)
+            members.add("orders")
+            time.sleep(0.05)  # chance decides which step of the rebalance it hits
+            for _ in range(2):
+                node_id = coordinator_of(broker, "group")
+                killed = broker.kill_node(node_id)
+                before = len(members.found)
+                until(lambda: len(members.found) > min(before + 100, 599))  # noqa: B023  # called at once
+                broker.wait_for_another(node_id, than=killed)
+            write(broker, "orders", range(600, 900))
+            until(lambda: len(members.found) == 900)
+            until(lambda: sum(members.assignments.values()) == PARTITIONS and all(members.assignments.values()))
     finally:
         members.stop()
     assert not members.problems

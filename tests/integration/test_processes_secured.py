@@ -18,7 +18,7 @@ from fencepost.protocol.messages.cluster import DescribeClusterRequest
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
 from fencepost.soak.free_port import free_ports
 from tests.differences.connection import Connection, Login
-from tests.support import clients_of_processes
+from tests.support import conditions
 from tests.support.broker_processes import BrokerProcesses
 from tests.support.certificates import Authority
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
 COUNT = 3
 PARTITIONS = 12
 PATIENCE_S = 60.0
-until = partial(clients_of_processes.until, timeout_s=PATIENCE_S)
+until = partial(conditions.until, timeout_s=PATIENCE_S)
 T = TypeVar("T")
 SMALL = {
     "transaction.state.log.num.partitions": "6",

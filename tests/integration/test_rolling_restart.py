@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients_of_processes import SETTINGS, Transactions, create, leaders, read, until
+from tests.support.clients_of_processes import SETTINGS, Transactions, create, leaders, read
+from tests.support.conditions import noted, until
 from tests.support.machines import Machines
 from tests.support.object_server import object_server
 from tests.support.postgres import postgres_server
@@ -29,18 +30,16 @@ def test_a_broker_that_is_stopped_hands_over_all_that_it_leads_under_transaction
         until(lambda: set(leaders(machines.bootstrap)) == {1, 2, 3})
         transactions = Transactions(machines.bootstrap, 4)
         try:
-            for node_id, machine in machines.machines.items():
-                commit_some(transactions)
-                assert machine.terminate() == 0
-                left = re.findall(r"handed_over_to_stop partitions_left=(\d+)", machine.output)
-                assert left == ["0"], machine.output
-                assert node_id not in leaders(others(machines, node_id))
-                commit_some(transactions)
-                machine.start()
-                until(lambda: node_id in leaders(machines.bootstrap), timeout_s=60)  # noqa: B023  # called at once
-        except BaseException as error:
-            error.add_note(machines.output)
-            raise
+            with noted(lambda: machines.output):
+                for node_id, machine in machines.machines.items():
+                    commit_some(transactions)
+                    assert machine.terminate() == 0
+                    left = re.findall(r"handed_over_to_stop partitions_left=(\d+)", machine.output)
+                    assert left == ["0"], machine.output
+                    assert node_id not in leaders(others(machines, node_id))
+                    commit_some(transactions)
+                    machine.start()
+                    until(lambda: node_id in leaders(machines.bootstrap), timeout_s=60)  # noqa: B023  # called at once
         finally:
             transactions.stop()
         transactions.check(read(machines.bootstrap))

@@ -11,6 +11,8 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.conditions import PATIENCE_S, until
+
 PARTITIONS = 30
 """As many as make it certain that each of three nodes leads some."""
 SETTINGS = {
@@ -18,18 +20,8 @@ SETTINGS = {
     "offsets.topic.num.partitions": "6",
     "fencepost.node.settling.ms": "0",
 }
-PATIENCE_S = 30.0
 NO_LEADER = -1
 T = TypeVar("T")
-
-
-def until(condition: Callable[[], T], *, timeout_s: float = PATIENCE_S) -> T:
-    """Wait for a condition to be true; return what it returned then."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
 
 
 def retried(request: Callable[[], T]) -> T:

@@ -38,6 +38,7 @@ from fencepost.protocol.messages.transactions import (
     InitProducerIdRequest,
 )
 from fencepost.protocol.record_batch import iterate_batches, read_records
+from tests.broker.supervision.planting import until
 from tests.support.handler_context import batch
 
 COORDINATOR = 1
@@ -358,9 +359,3 @@ async def running_cluster(directory: Path) -> AsyncIterator[Cluster]:
         await cluster.client.close()
         for node_id in list(cluster.nodes):
             await cluster.stop(node_id)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():  # noqa: ASYNC110  # what it waits for has no event to tell of it
-            await asyncio.sleep(0.001)

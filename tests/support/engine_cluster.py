@@ -18,7 +18,8 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.node import Node
 from fencepost.broker.storage.disk import Disk
-from tests.support.cluster import NODE_IDS, Cluster, WatchedPeers, until
+from tests.broker.supervision.planting import until
+from tests.support.cluster import NODE_IDS, Cluster, WatchedPeers
 from tests.support.simulated_engine import EngineSession, SimulatedEngine
 
 if TYPE_CHECKING:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 from fencepost.broker.config import Settings
@@ -24,6 +22,7 @@ from fencepost.protocol.messages.share_state import (
     WriteShareGroupStateResponse,
 )
 from fencepost.protocol.stored.share_group_state import StateBatch
+from tests.broker.supervision.planting import until
 from tests.support.fake_peers import FakePeers, SentRequest
 from tests.support.share_broker import ManualClock
 
@@ -80,12 +79,6 @@ class RemoteState:
         await self.coordinator.close()
         await self.topics.close()
         await self.logs.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110  # many kinds of conditions
-            await asyncio.sleep(0.001)
 
 
 def written(error: ErrorCode = ErrorCode.NONE, *numbers: int) -> WriteShareGroupStateResponse:

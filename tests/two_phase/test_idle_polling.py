@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import gc
-import time
 import weakref
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from fencepost.two_phase import confluent_producer
 from fencepost.two_phase.idle_polling import IdlePolling
+from tests.support import conditions
 
 NOBODY = "127.0.0.1:1"
 PATIENCE_S = 60
-
-
-def until(condition: Callable[[], bool]) -> None:
-    give_up_at_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_at_s
-        time.sleep(0.01)
+until = partial(conditions.until, timeout_s=PATIENCE_S)
 
 
 def producer_that_counts(seen: list[str], name: str = "orders-1") -> Any:

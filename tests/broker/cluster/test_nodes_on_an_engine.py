@@ -20,7 +20,8 @@ from fencepost.protocol.messages.group_offsets import OffsetFetchRequest, Offset
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support.cluster import COORDINATOR, DATA, TOPIC, until
+from tests.broker.supervision.planting import until
+from tests.support.cluster import COORDINATOR, DATA, TOPIC
 from tests.support.engine_cluster import EngineCluster, running_engine_cluster
 from tests.support.handler_context import NOW_MS, batch
 from tests.support.simulated_engine import EngineFaults, SimulatedEngine

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from fencepost import Broker
 from fencepost.broker.kernel.topic_partition import TopicPartition as TopicPartitionName
 from fencepost.broker.storage.disk import StorageError
 from fencepost.soak.free_port import free_port
+from tests.support import conditions
 from tests.support.admin_client import create
 from tests.support.http_node import http_node
 
 TIMEOUT_S = 20
+until = partial(conditions.until, timeout_s=TIMEOUT_S)
 
 
 class Metered:
@@ -72,13 +75,6 @@ def send(producer: Producer, topic: str, count: int) -> None:
     for number in range(count):
         producer.produce(topic, str(number).encode(), partition=0)
     assert not producer.flush(TIMEOUT_S)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 @pytest.fixture

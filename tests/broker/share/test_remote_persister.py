@@ -29,6 +29,7 @@ from fencepost.protocol.messages.share_state import (
     WriteShareGroupStateResponse,
 )
 from fencepost.protocol.stored.share_group_state import StateBatch
+from tests.broker.supervision.planting import until
 from tests.support.fake_peers import SentRequest, turns
 from tests.support.remote_share_state import (
     AT,
@@ -40,7 +41,6 @@ from tests.support.remote_share_state import (
     THIRD,
     TOPIC_ID,
     RemoteState,
-    until,
     written,
 )
 
