@@ -42,7 +42,7 @@ from scripts.benchmarks.client_process import client
 from scripts.process_costs import GIGABYTE, LED, Probe, create_topic, leaders, longest_gap, split
 from scripts.tls_costs import Case, cpu_s, produce
 from tests.support.broker_process import BrokerProcess
-from tests.support.clients_of_processes import until
+from tests.support.conditions import until
 from tests.support.machines import Machine, Machines
 
 SETTINGS = {"transaction.state.log.num.partitions": "6", "offsets.topic.num.partitions": "6"}

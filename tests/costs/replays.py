@@ -15,6 +15,7 @@ from typing import Any, cast
 from fencepost.broker.config import Endpoint, Listener, Settings
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.node import Node
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import request_frame
 from fencepost.protocol.headers import response_header_version
 from fencepost.protocol.messages import RESPONSES
@@ -272,6 +273,36 @@ async def produce(client: Client) -> Counts:
 
     async def once(counts: Counts | None) -> None:
         require_success(await client.call(request, 12, counts))
+
+    return await repeated(once)
+
+
+async def produce_refused(client: Client) -> Counts:
+    """A batch to a partition that is not there."""
+    request = produce_request({PARTITIONS_COUNT: batch()})
+
+    async def once(counts: Counts | None) -> None:
+        reply = await client.call(request, 12, counts)
+        (refused,) = reply.responses[0].partition_responses
+        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, refused
+
+    return await repeated(once)
+
+
+async def metadata(client: Client) -> Counts:
+    """A topic, as a client asks every few minutes, and after each error."""
+    return await described(client, MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]))
+
+
+async def metadata_of_all_topics(client: Client) -> Counts:
+    """As an administrator asks, or a consumer of a pattern."""
+    return await described(client, MetadataRequest(topics=None))
+
+
+async def described(client: Client, request: MetadataRequest) -> Counts:
+    async def once(counts: Counts | None) -> None:
+        reply = await client.call(request, 12, counts)
+        assert [len(topic.partitions) for topic in reply.topics] == [PARTITIONS_COUNT]
 
     return await repeated(once)
 
@@ -592,6 +623,7 @@ def require_success(reply: Any) -> None:
 
 REPLAYS: dict[str, Replay] = {
     "produce": produce,
+    "produce, refused": produce_refused,
     "produce, 16 that arrive together": produce_together,
     "produce, idempotent": produce_idempotent,
     "produce, with a quota of another client": produce_with_a_quota_of_another,
@@ -609,4 +641,6 @@ REPLAYS: dict[str, Replay] = {
     "produce to 3 partitions in a transaction of version 2": produce_in_transaction_of_version_2,
     "end_txn of version 2, 3 partitions": end_txn_of_version_2,
     "offset_commit": offset_commit,
+    "metadata of a topic": metadata,
+    "metadata of all topics": metadata_of_all_topics,
 }

@@ -20,7 +20,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.clients_of_processes import SETTINGS, Transactions, create, leaders, read, until
+from tests.support.clients_of_processes import SETTINGS, Transactions, create, leaders, read
+from tests.support.conditions import until
 from tests.support.killed_at_point import POINTS
 from tests.support.machines import Machine, Machines
 from tests.support.object_server import ObjectServer, object_server

@@ -16,7 +16,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from fencepost.soak.kafka_jars import kafka_clients_class_path
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
+from fencepost.soak.kafka_jars import KAFKA_CLIENTS_VERSION, kafka_class_path, kafka_clients_class_path
+from tests.differences.connection import Connection
 from tests.integration.test_share_groups import SETTINGS as OF_SHARE_GROUPS
 from tests.support import conditions
 from tests.support.broker_processes import BrokerProcesses
@@ -66,8 +69,8 @@ def set_group_config_at(bootstrap: str, group: str, **values: str) -> None:
 class JavaProgram:
     """A Java program beside the test. lines: what it has printed so far."""
 
-    def __init__(self, name: str, *arguments: str) -> None:
-        command = ["java", "-cp", kafka_clients_class_path(), str(JAVA / name), *arguments]
+    def __init__(self, name: str, *arguments: str, class_path: str | None = None) -> None:
+        command = ["java", "-cp", class_path or kafka_clients_class_path(), str(JAVA / name), *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
@@ -115,6 +118,81 @@ def test_a_share_group_loses_no_record_when_any_of_the_processes_is_killed(broke
     assert not [line for line in program.lines if line.startswith("failure")], program.lines
     assert broker.terminate() == 0
     assert "Traceback" not in broker.output, broker.output
+
+
+@pytest.mark.timeout(400)
+def test_a_streams_application_counts_exactly_once_when_its_coordinators_process_is_killed(
+    broker: BrokerProcesses, tmp_path: Path
+) -> None:
+    """Its group, its transactions, its changelog and its topics are spread over all processes."""
+    for topic in ("work", "counts"):
+        create(broker, topic, 3)
+    values, rounds = 40, 5
+    write_words(broker, values)
+    program = JavaProgram(
+        "StreamsCounts.java",
+        broker.bootstrap,
+        "counters",
+        "work",
+        "counts",
+        str(tmp_path / "state"),
+        class_path=kafka_class_path("kafka-streams", KAFKA_CLIENTS_VERSION),
+    )
+    reader = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    reader.assign([TopicPartition("counts", number, 0) for number in range(3)])
+    counts: list[tuple[str, int]] = []
+
+    def has_counted(number: int) -> bool:
+        counts.extend((one.key().decode(), int(one.value())) for one in reader.consume(100, 0.2) if not one.error())
+        return len(counts) >= values * number
+
+    try:
+        with noted(lambda: "\n".join([f"{len(counts)} counts", *program.lines, broker.output])):
+            until(lambda: has_counted(1), timeout_s=120)
+            for number in range(2, rounds + 1):
+                node_id = coordinators_node(broker, "counters")
+                killed = broker.kill_node(node_id)
+                write_words(broker, values)
+                until(lambda: has_counted(number), timeout_s=120)  # noqa: B023  # called at once
+                broker.wait_for_another(node_id, than=killed)
+            has_counted(rounds)
+    finally:
+        program.end()
+        reader.close()
+    wanted = [(f"word-{word}", count) for word in range(values) for count in range(1, rounds + 1)]
+    assert sorted(counts) == sorted(wanted)
+    assert "Traceback" not in broker.output, broker.output
+
+
+def write_words(broker: BrokerProcesses, count: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    for word in range(count):
+        producer.produce("work", f"word-{word}")
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def coordinators_node(broker: BrokerProcesses, group: str) -> int:
+    """The node that coordinates a group of any kind."""
+    found = until(lambda: [node for node in map(partial(_coordinator, broker, group), broker.node_ids) if node])
+    return found[0]
+
+
+def _coordinator(broker: BrokerProcesses, group: str, asked: int) -> int:
+    """What a node says; 0 while it does not."""
+    try:
+        with Connection(broker.host, broker.port + asked - 1) as connection:
+            connection.send(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
+            (found,) = connection.receive(ApiKey.FIND_COORDINATOR, 4).coordinators
+    except OSError:
+        return 0
+    return int(found.node_id) if found.error_code == 0 else 0
 
 
 class Members:
