@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.clients_of_processes import SETTINGS, Transactions, create, leaders, read
-from tests.support.conditions import until
+from tests.support.conditions import noted, until
 from tests.support.killed_at_point import POINTS
 from tests.support.machines import Machine, Machines
 from tests.support.object_server import ObjectServer, object_server
@@ -240,26 +240,25 @@ def check_point(cluster: Cluster, point: str) -> None:
     create_bulk(cluster.bootstrap, topic)
     bulk = Bulk(cluster.bootstrap, topic=topic)
     try:
-        commit_some(transactions)
-        if trigger is read_what_is_away:
-            sealed = output_count(cluster, "segment_sealed")
-            until(lambda: output_count(cluster, "segment_sealed") > sealed + 3, timeout_s=IN_TIME_S)
-            lose_one(cluster, topic)
-            until(lambda: 1 not in leaders(cluster.alive()), timeout_s=IN_TIME_S)
-        expected = len(cluster.dead()) + (2 if trigger is lose_one else 1)
-        cluster.order(point, PASSED.get(point, 0))
-        trigger(cluster, topic)
-        until(lambda: len(cluster.dead()) == expected, timeout_s=IN_TIME_S)
-        dead = {machine.settings["node.id"] for machine in cluster.dead()}
-        until(lambda: not dead & set(map(str, leaders(cluster.alive()))), timeout_s=IN_TIME_S)
-        commit_some(transactions)
-        for machine in cluster.dead():
-            machine.kill()  # what it wrote is in its log by then
-            machine.start()
-        until(lambda: set(leaders(cluster.bootstrap)) == {1, 2, 3}, timeout_s=IN_TIME_S)
-        commit_some(transactions)
-    except AssertionError:
-        raise AssertionError(cluster.machines.output[-20_000:]) from None
+        with noted(lambda: cluster.machines.output[-20_000:]):
+            commit_some(transactions)
+            if trigger is read_what_is_away:
+                sealed = output_count(cluster, "segment_sealed")
+                until(lambda: output_count(cluster, "segment_sealed") > sealed + 3, timeout_s=IN_TIME_S)
+                lose_one(cluster, topic)
+                until(lambda: 1 not in leaders(cluster.alive()), timeout_s=IN_TIME_S)
+            expected = len(cluster.dead()) + (2 if trigger is lose_one else 1)
+            cluster.order(point, PASSED.get(point, 0))
+            trigger(cluster, topic)
+            until(lambda: len(cluster.dead()) == expected, timeout_s=IN_TIME_S)
+            dead = {machine.settings["node.id"] for machine in cluster.dead()}
+            until(lambda: not dead & set(map(str, leaders(cluster.alive()))), timeout_s=IN_TIME_S)
+            commit_some(transactions)
+            for machine in cluster.dead():
+                machine.kill()  # what it wrote is in its log by then
+                machine.start()
+            until(lambda: set(leaders(cluster.bootstrap)) == {1, 2, 3}, timeout_s=IN_TIME_S)
+            commit_some(transactions)
     finally:
         transactions.stop()
         bulk.stop()
