@@ -13,6 +13,7 @@ from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.log.time_search import Need, Search, searched_at_once
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api
+from fencepost.broker.requests.caught_up import caught_up, may_have_missed
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
@@ -89,6 +90,17 @@ def handle_list_offsets(
         return list_offsets_failed(request, ErrorCode.INVALID_REQUEST, version)
     if request.replica_id != CONSUMER_REPLICA_ID:
         isolation = Isolation.LOG_END
+    services = context.services
+    # A client may have heard of a topic, and of this node as a leader, from the node that has created it.
+    if may_have_missed(services, (services.topics.metadata.get(topic.name) for topic in request.topics)):
+        return caught_up(context, lambda: _list(context, request, isolation))
+    return _list(context, request, isolation)
+
+
+def _list(
+    context: RequestContext, request: ListOffsetsRequest, isolation: Isolation
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse | SlicedResponse]:
+    version = context.api_version
     counts = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )

@@ -34,7 +34,7 @@ class Machine(BrokerProcess):
     ) -> None:
         super().__init__(
             directory / f"machine-{node_id}",
-            settings={"node.id": str(node_id), **settings},
+            settings={**settings, "node.id": str(node_id)},
             arguments=stores,
             program=program,
         )
@@ -48,7 +48,7 @@ class Machine(BrokerProcess):
 
 
 class Machines:
-    """The brokers of one cluster, by node id from 1.
+    """The brokers of one cluster, by node id: from 1, or from `node.id` of the settings.
 
     login_at: how an administrator connects to one of them with librdkafka; None where everybody may.
     stores:  the options that name their PostgreSQL and their bucket.

@@ -35,6 +35,7 @@ from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicRequest
 from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.cluster.members import NAMES, Members, ask, orders_on_two
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
@@ -222,6 +223,20 @@ async def test_a_node_describes_a_topic_as_soon_as_another_has_created_it(
         assert [(result.error_code, result.resource_name) for result in reply.results] == [(ErrorCode.NONE, "orders")]
     else:
         assert [(topic.name, len(topic.partitions)) for topic in reply.topics] == [("orders", len(NAMES))]
+
+
+async def test_a_leader_knows_its_partition_as_soon_as_another_node_has_created_the_topic(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_sqlite, "POLL_INTERVAL_S", 60.0)
+    one = await members.start(1)
+    await members.start(2)
+    await one.services.topics.create("orders", len(NAMES), {})
+    partitions = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(len(NAMES))]
+    asked = ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=partitions)])
+    (topic,) = (await members.ask(2, asked, 7)).topics
+    errors = {partition.error_code for partition in topic.partitions}
+    assert errors <= {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 
 async def test_every_node_names_the_same_leaders_on_the_listener_that_is_asked(members: Members) -> None:
