@@ -88,7 +88,7 @@ def test_a_topics_own_config_is_stronger_than_the_brokers() -> None:
 
 def test_the_brokers_own_topics_may_have_small_segments_in_tests() -> None:
     settings = Settings(offsets_topic_segment_bytes=700)
-    for name, segment_bytes in ((CONSUMER_OFFSETS_TOPIC, 700), (TRANSACTION_STATE_TOPIC, 104_857_600)):
+    for name, segment_bytes in ((CONSUMER_OFFSETS_TOPIC, 700), (TRANSACTION_STATE_TOPIC, 4_194_304)):
         configs = internal_topic(name, settings).configs
         assert check_topic_configs(configs, settings) is None
         assert log_config(configs, settings).segment_bytes == segment_bytes

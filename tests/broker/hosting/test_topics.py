@@ -338,7 +338,7 @@ async def test_internal_topics_come_with_their_configs_once(hosted: Hosted) -> N
     transactions = await topics.ensure_internal(TRANSACTION_STATE_TOPIC)
     assert transactions.configs["cleanup.policy"] == "compact"
     assert transactions.configs["compression.type"] == "uncompressed"
-    assert transactions.configs["segment.bytes"] == "104857600"
+    assert transactions.configs["segment.bytes"] == "4194304"
     with pytest.raises(ValueError, match="not an internal topic"):
         await topics.ensure_internal("orders")
 
