@@ -19,11 +19,15 @@ from fencepost.soak.plan import TRANSACTION_TIMEOUT_MS, Partition, group_id
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 SETTLE_TIMEOUT_S = TRANSACTION_TIMEOUT_MS / 1000 + 20
 COMMAND_TIMEOUT_S = 60.0
-QUERY_TIMEOUT_S = 15.0
+QUERY_TIMEOUT_S = 30.0
 RETRY_PAUSE_S = 0.1
 READ_TIMEOUT_S = 30.0  # without a single record
 # What librdkafka says of a partition whose leader is another node than it knows, or is not known yet.
-LED_ELSEWHERE = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
+LED_ELSEWHERE = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+)
 RECORDS_PER_LINE = 5_000  # of the final read in the history
 
 
@@ -48,7 +52,8 @@ def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
     deadline_s = time.monotonic() + QUERY_TIMEOUT_S
     while True:
         try:
-            end_offset: int = consumer.get_watermark_offsets(partition, QUERY_TIMEOUT_S)[1]
+            # Shorter: a query that began before all were led goes on for its whole time.
+            end_offset: int = consumer.get_watermark_offsets(partition, QUERY_TIMEOUT_S / 5)[1]
         except KafkaException as error:
             if not error.args[0].retriable() and error.args[0].code() not in LED_ELSEWHERE:
                 raise

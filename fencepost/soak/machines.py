@@ -8,17 +8,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from fencepost.broker.cli.trial_services import USER, Service, postgres_programs, trial_objects, trial_postgres
 from fencepost.soak.broker import Broker
 from fencepost.soak.free_port import free_port
+from fencepost.soak.process_family import freeze_family, thaw
 
 COMMAND_TIMEOUT_S = 60.0
 ALL_ALIVE_TIMEOUT_S = 60.0
@@ -48,7 +48,7 @@ class Machines:
             for number in range(1, count + 1)
         }
         self._stores = contextlib.ExitStack()
-        self._stopped_processes: dict[Service, list[int]] = {}
+        self._frozen: dict[Service, list[int]] = {}
         self._outages: dict[Service, float] = {}  # when they began; of those that are under way
         self._outage_ended_at_s = 0.0
 
@@ -110,7 +110,7 @@ class Machines:
     def close(self) -> None:
         """End the brokers and the stores."""
         self.kill()
-        for service in list(self._stopped_processes):
+        for service in list(self._frozen):
             self.thaw(service)
         self._stores.close()
 
@@ -119,16 +119,10 @@ class Machines:
     def freeze(self, service: Service) -> None:
         """Send SIGSTOP to all processes of a store."""
         self.outage_begins(service)
-        stopped = self._stopped_processes[service] = []
-        for process_id in _family(service.process.pid):  # the parent first, so that there are no more
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process_id, signal.SIGSTOP)
-                stopped.append(process_id)
+        self._frozen[service] = freeze_family(service.process.pid)
 
     def thaw(self, service: Service) -> None:
-        for process_id in self._stopped_processes.pop(service):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process_id, signal.SIGCONT)
+        thaw(self._frozen.pop(service))
         self.outage_ends(service)
 
     def outage_begins(self, service: Service) -> None:
@@ -174,14 +168,3 @@ class Machines:
         command = [sys.executable, "-m", "fencepost", "cluster", "nodes", "--json", "-b", self.bootstrap_servers]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
         return {int(row["node"]): str(row["state"]) for row in json.loads(done.stdout)} if done.returncode == 0 else {}
-
-
-def _family(parent: int) -> Iterable[int]:
-    """A process, and then its children."""
-    yield parent
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                # After the name, which may hold anything in parentheses: the state, and the parent.
-                if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
-                    yield int(entry.name)

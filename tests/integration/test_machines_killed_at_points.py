@@ -277,11 +277,22 @@ def output_count(cluster: Cluster, event: str) -> int:
 
 
 def checked(cluster: Cluster) -> dict[str, int]:
-    """What `fencepost cluster check` says of rows and objects: nothing is missing."""
-    done = cluster.command("check", *cluster.machines.stores, "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, int] = json.loads(done.stdout)
+    """What `fencepost cluster check` says of rows and objects: nothing is missing.
+
+    Garbage is removed at once here, so what a check misses at first may have been replaced while it looked.
+    """
+    done: list[subprocess.CompletedProcess[str]] = []
+
+    def is_whole() -> bool:
+        done.append(cluster.command("check", *cluster.machines.stores, "--json"))
+        return done[-1].returncode == 0
+
+    try:
+        until(is_whole, timeout_s=IN_TIME_S)
+    except AssertionError:
+        raise AssertionError(done[-1].stdout + done[-1].stderr) from None
     assert "partition_went_offline" not in cluster.machines.output
+    found: dict[str, int] = json.loads(done[-1].stdout)
     return found
 
 

@@ -12,6 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from fencepost.soak.process_family import freeze_family, thaw
+
 _numbers = count(1)
 
 
@@ -46,6 +48,15 @@ class PostgresServer:
             assert time.monotonic() < give_up_at_s, "it did not stop"
             time.sleep(0.02)
         self._server.ensure_postgres_running()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let none of its processes go on until the block ends: connections stay, and nobody answers."""
+        frozen = freeze_family(self._server.get_pid())
+        try:
+            yield
+        finally:
+            thaw(frozen)
 
 
 @contextmanager
