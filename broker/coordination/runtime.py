@@ -67,6 +67,9 @@ QuestionResultT = TypeVar("QuestionResultT")
 Progress = TypeVar("Progress")
 MAX_LOAD_WAIT_S = 1.0
 REFUSED_DEADLINE_PAUSE_S = 1.0
+LONGEST_COMMIT_WAIT_S = 10.0
+"""How long a request waits for the engine of a cluster, which may be away. Then it gets COORDINATOR_NOT_AVAILABLE, and
+its records may still be committed, as in Kafka when replicas lag. Clients wait 30 s for an answer, or longer."""
 FIRST_REFUSED_WORK_PAUSE_S = 1.0
 LONGEST_REFUSED_WORK_PAUSE_S = 60.0
 
@@ -309,7 +312,7 @@ class CoordinatorRuntime(Generic[S]):
         answer = question(partition.shard)
         partition_log = partition.log
         if partition_log.high_watermark < partition_log.log_end_offset:
-            await self._durable(partition)
+            await self._durable_in_time(partition)
         return answer
 
     async def _loaded(self, index: int) -> CoordinatorPartition[S]:
@@ -412,10 +415,32 @@ class CoordinatorRuntime(Generic[S]):
             self._take_offline(partition, error)
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
 
+    async def _durable_in_time(
+        self, partition: CoordinatorPartition[S], delivery: asyncio.Future[None] | None = None
+    ) -> None:
+        """Wait, for a request, until a partition is durable, or `delivery` has ended. Raises CoordinatorRefusal.
+
+        Uses no `asyncio.timeout`: it may run in the first step of an eager coroutine.
+        """
+        if not partition.log.is_shared:
+            await (self._durable(partition) if delivery is None else delivery)
+            return
+        try:
+            waiting = partition.log.flushed() if delivery is None else delivery
+            if isinstance(waiting, asyncio.Future):
+                done, _ = await asyncio.wait([waiting], timeout=LONGEST_COMMIT_WAIT_S)
+                if not done:
+                    waiting.cancel()
+                    raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            await waiting
+        except StorageError as error:
+            self._take_offline(partition, error)
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from error
+
     def _delivery(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> Awaitable[None]:
         """An awaitable that ends when a decision is durable and its parked requests have their replies."""
         if not decision.parked_replies:
-            return self._durable(partition)
+            return self._durable_in_time(partition)
         # Parked requests get these replies even if the connection of the deciding request closes.
         # A failed write refuses the parked requests. The deciding request gets the same error from the task.
         task = ANSWER_PARKED.start(
@@ -426,7 +451,7 @@ class CoordinatorRuntime(Generic[S]):
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return asyncio.shield(task)
+        return self._durable_in_time(partition, asyncio.shield(task))
 
     async def _answer_when_durable(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
         await self._durable(partition)

@@ -782,6 +782,11 @@ class PartitionLog:
 
     # Durability
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the engine of a cluster makes the log durable, which may be away; else a sync does, which ends."""
+        return self.durability.taken is not None
+
     def flushed(self, offset: int | None = None) -> Awaitable[None]:
         """Return when the log is durable up to `offset` (exclusive), by default all that has been appended.
 

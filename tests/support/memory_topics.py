@@ -78,6 +78,7 @@ class MemoryLog:
     offline_reason: str | None = None
     disk_failed: bool = False
     is_deleted: bool = False
+    is_shared: bool = False
     verification: object | None = None
     guards: list[object | None] = field(default_factory=list)
 

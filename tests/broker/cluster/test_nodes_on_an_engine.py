@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.cluster import tail_log
+from fencepost.broker.coordination import runtime
 from fencepost.broker.hosting.peers import PeerUnreachable
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import log_directory
@@ -110,6 +111,22 @@ async def test_a_produce_waits_as_long_as_its_client_allows_and_the_records_stay
     cluster.engine.end_fail_over()
     assert error_of(await patient) is ErrorCode.NONE
     assert await cluster.values(DATA_0, 2) == [b"late", b"patient"]
+
+
+async def test_a_coordinator_does_not_let_its_clients_wait_for_an_engine_that_stays_away(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is undone: the client's retry finds what it had asked for."""
+    monkeypatch.setattr(runtime, "LONGEST_COMMIT_WAIT_S", 0.05)
+    producer = await cluster.init(ID)
+    assert await cluster.produce(ID, producer, DATA_0, b"one", version=12) == 0
+    cluster.engine.begin_fail_over()
+    ended = await cluster.end(ID, producer, committed=True, version=5)
+    assert ended.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    cluster.engine.end_fail_over()
+    await until(lambda: cluster.state(ID) == "COMPLETE_COMMIT")
+    assert (await cluster.end(ID, producer, committed=True, version=5)).error_code == 0
+    assert await cluster.values(DATA_0, 1) == [b"one"]
 
 
 async def test_a_stop_does_not_wait_for_an_engine_that_stays_away(
