@@ -38,7 +38,8 @@ from fencepost.protocol.messages.transactions import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from tests.support.clients_of_processes import SETTINGS, until
+from tests.support.clients_of_processes import SETTINGS
+from tests.support.conditions import until
 from tests.support.machines import Machine, Machines
 from tests.support.object_server import object_server
 from tests.support.postgres import PostgresServer, postgres_server
