@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from fencepost.broker.cluster.large_flushes import OBJECT_BYTES, FlushPart, divide, row_of
+from fencepost.broker.cluster.large_flushes import FlushPart, divide, row_of
 from fencepost.broker.cluster.tail_store import (
     NO_OBJECTS,
     ConflictError,
@@ -50,9 +50,9 @@ take-over."""
 UPLOADS_SIDE_BY_SIDE: Final = 4
 """Of all flushes that are under way, in their order."""
 FLUSHES_UNDER_WAY: Final = 4
-ANOTHER_FROM_BYTES: Final = OBJECT_BYTES
-"""What clients have sent while flushes are under way, and another one begins with: less would make more objects for the
-same bytes, and what becomes rows would only wait for its turn."""
+ANOTHER_FROM_BYTES: Final = 1024 * 1024
+"""What clients have sent while flushes are under way, and another one begins with. Less would make more objects for the
+same bytes, and what becomes rows would only wait for its turn; with more, a client that has 5 MB in flight waits."""
 FIRST_PUT_TIMEOUT_S: Final = 10.0
 OBJECT_KEPT_S: Final = 25 * 60.0
 """An object without rows is removed as an orphan, but not sooner; a flush that waits longer stores its bytes again."""
