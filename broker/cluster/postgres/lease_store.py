@@ -25,6 +25,7 @@ from fencepost.broker.cluster.leases import (
     Placed,
     decide_event,
     decide_move,
+    heirs,
 )
 from fencepost.broker.cluster.postgres.connections import Connection, LeaseLostError, PostgresAddress, UnavailableError
 from fencepost.broker.cluster.postgres.lease_rows import (
@@ -207,7 +208,8 @@ class PostgresLeaseStore(PostgresMetadataStore):
     # Other nodes
 
     async def take_over(self, node_id: NodeId) -> bool:
-        """Give what a node led to others, if its lease is over. Returns whether this call did. Raises StorageError."""
+        """Give what a node led to others, if its lease is over and another one's is not. Returns whether this call did.
+        Raises StorageError."""
         return await self._end(node_id, of_this_incarnation=False)
 
     async def _end(self, node_id: NodeId, *, of_this_incarnation: bool) -> bool:
@@ -235,6 +237,9 @@ class PostgresLeaseStore(PostgresMetadataStore):
             for row in await connection.fetch("SELECT node_id FROM nodes WHERE lease_until < clock_timestamp()"):
                 if row["node_id"] != node_id:
                     table.nodes[row["node_id"]] = NodeState.GONE
+            if not of_this_incarnation and not heirs(table, node_id):
+                # The lease of this node may be over by now, too. Without a leader, partitions would wait for a start.
+                return False
             await _raise_fence(connection, node_id, incarnation)
             change = await asyncio.to_thread(decide_event, table, node_id, NodeEvent.LOST)
             assert change is not None, "a node that is there can be lost"

@@ -149,6 +149,20 @@ async def test_nodes_that_were_lost_together_are_given_nothing_of_each_other(thr
     assert {leader for leader, _ in (await one.leaders()).values()} == {1}
 
 
+async def test_a_node_whose_own_lease_is_over_leaves_partitions_with_the_lost_until_it_has_renewed_it(
+    three: list[Node],
+) -> None:
+    one, two, _ = three
+    for node in three:
+        await node.let_lease_end()
+    before = await one.leaders()
+    assert not await one.store.take_over(2)
+    assert await one.leaders() == before
+    assert two.node_id in (await one.store.renew(1)).lost, "it is tried again"
+    assert await one.store.take_over(2)
+    assert {leader for leader, _ in (await one.leaders()).values()} == {1, 3}
+
+
 async def test_a_flush_under_way_is_waited_for_and_a_later_one_refused(three: list[Node]) -> None:
     one, two, _ = three
     topic_id = UUID(bytes=ORDERS.topic_id)
