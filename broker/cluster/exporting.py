@@ -29,6 +29,7 @@ from fencepost.broker.log.segment_files import file_name
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
 
 SEGMENTS_AT_ONCE: Final = 4
 _TAIL: Final = """
@@ -105,7 +106,7 @@ async def export_topics(
 
 class _Exporter:
     def __init__(self, store: ObjectStore, cluster_id: str, directory: str) -> None:
-        self._segments = SegmentObjects(store, cluster_id)
+        self._segments = SegmentObjects(store, cluster_id, LocalDisk())
         self._flushes = FlushUploads(store, cluster_id)
         self._directory = directory
         self._turns = asyncio.Semaphore(SEGMENTS_AT_ONCE)

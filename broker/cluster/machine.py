@@ -6,9 +6,13 @@ directory is scratch.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from typing import Any
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
 
 from fencepost.broker.cluster.engine_figures import EngineFigures
 from fencepost.broker.cluster.lease_placement import LeasePlacement
@@ -17,7 +21,7 @@ from fencepost.broker.cluster.objects.bucket_check import UnusableBucketError, c
 from fencepost.broker.cluster.objects.flush_objects import FlushUploads
 from fencepost.broker.cluster.objects.location import ObjectLocation, UnusableLocationError, read_location
 from fencepost.broker.cluster.objects.s3 import S3Objects
-from fencepost.broker.cluster.objects.store import ObjectStoreError
+from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError
 from fencepost.broker.cluster.objects.sweep import ObjectSweep
 from fencepost.broker.cluster.postgres.connections import PostgresAddress, parse_address
 from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore
@@ -28,7 +32,9 @@ from fencepost.broker.cluster.restoring import Restoring
 from fencepost.broker.cluster.scratch import ScratchDisk, empty_scratch
 from fencepost.broker.cluster.seal_plan import SealLimits
 from fencepost.broker.cluster.sealed_logs import SealedLogs
+from fencepost.broker.cluster.sealed_rows import GarbageTable, SealedTable
 from fencepost.broker.cluster.tail_log import TailLog
+from fencepost.broker.cluster.tail_store import TailStore
 from fencepost.broker.config import Settings, parse_listeners
 from fencepost.broker.config.password import Password
 from fencepost.broker.kernel.clock import Clock
@@ -41,14 +47,29 @@ from fencepost.broker.storage.disk import Disk, StorageError
 log = get_logger(__name__)
 
 
+class CountedObjects(ObjectStore, Protocol):
+    """An object store that counts requests: by operation and outcome, see `S3Objects`."""
+
+    requests: Counter[tuple[str, str]]
+
+
 @dataclasses.dataclass(frozen=True)
 class ClusterObjects:
     """The object store of a cluster, for two purposes."""
 
     cluster_id: str
     _: dataclasses.KW_ONLY
-    of_flushes: S3Objects
-    in_background: S3Objects
+    of_flushes: CountedObjects
+    in_background: CountedObjects
+
+
+class LogRows(NamedTuple):
+    """The rows of logs in the database, as one broker reaches them. close: its connections, after all logs."""
+
+    tail: TailStore
+    sealed: SealedTable
+    garbage: GarbageTable
+    close: Callable[[], Awaitable[None]]
 
 
 async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
@@ -75,7 +96,7 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     engines: list[MachineEngine] = []
 
     def make_engine(member: PostgresMember) -> MachineEngine:
-        engines.append(MachineEngine(settings, member, store, objects))
+        engines.append(MachineEngine(settings, member, _rows(store, cluster_id), objects))
         return engines[-1]
 
     member = PostgresMember(
@@ -124,29 +145,56 @@ def _known_endpoints(settings: Settings) -> Endpoints:
     return endpoints if all(port for _, port in endpoints.values()) else {}
 
 
+def _rows(store: PostgresLeaseStore, cluster_id: str) -> LogRows:
+    """Those in PostgreSQL, each kind over a connection of its own, named as the store's incarnation is."""
+    tail = PostgresTail(store.address, lambda: store.session_name("commit"))
+    sealed = PostgresSealed(store.address, cluster_id, lambda: store.session_name("sealed"))
+    garbage = PostgresGarbage(store.address, cluster_id, lambda: store.session_name("sweep"))
+
+    async def close() -> None:
+        for rows in (tail, sealed, garbage):
+            await rows.close()
+
+    return LogRows(tail, sealed, garbage, close)
+
+
+def _open_scratch() -> contextlib.AbstractContextManager[Disk]:
+    return contextlib.closing(ScratchDisk())
+
+
 class MachineEngine:
-    """What keeps the logs of one broker, for `PostgresMember`: flushes as rows and objects, and sealed segments."""
+    """What keeps the logs of one broker, for `PostgresMember`: flushes as rows and objects, and sealed segments.
+
+    open_scratch: the disk with the scratch directory. monotonic_s: a clock that nobody sets, in seconds.
+    """
 
     def __init__(
-        self, settings: Settings, member: PostgresMember, store: PostgresLeaseStore, objects: ClusterObjects
+        self,
+        settings: Settings,
+        member: PostgresMember,
+        rows: LogRows,
+        objects: ClusterObjects,
+        *,
+        open_scratch: Callable[[], contextlib.AbstractContextManager[Disk]] = _open_scratch,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._directory = os.path.abspath(settings.log_dirs)
         self._member = member
         self._objects = objects
         cluster_id = objects.cluster_id
-        self._tail = PostgresTail(store.address, lambda: store.session_name("commit"))
-        self._sealed_rows = PostgresSealed(store.address, cluster_id, lambda: store.session_name("sealed"))
-        self._garbage = PostgresGarbage(store.address, cluster_id, lambda: store.session_name("sweep"))
+        self._rows = rows
+        self._open_scratch = open_scratch
+        self._monotonic_s = monotonic_s
         self._sweep = ObjectSweep(
             objects.in_background,
-            self._garbage,
+            rows.garbage,
             cluster_id,
             grace_s=settings.fencepost_cluster_garbage_ms / 1000,
         )
         self._uploads = FlushUploads(objects.of_flushes, cluster_id)
         self._tail_log = TailLog(
-            self._tail, member, objects=self._uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
+            rows.tail, member, objects=self._uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
         )
         self.shared_log: SharedLog | None = self._tail_log
         self._sealed: SealedLogs
@@ -154,7 +202,7 @@ class MachineEngine:
     def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
         self._sealed = SealedLogs(
             self._objects.in_background,
-            self._sealed_rows,
+            self._rows.sealed,
             cluster_id=self._objects.cluster_id,
             disk=disk,
             clock=clock,
@@ -162,6 +210,7 @@ class MachineEngine:
             leader_epoch_of=self._leader_epoch_of,
             limits=SealLimits(tail_budget_bytes=self._settings.fencepost_cluster_tail_max_bytes),
             scratch_bytes=self._settings.fencepost_cluster_scratch_max_bytes,
+            monotonic_s=self._monotonic_s,
         )
         logs = LogDirectory(
             path, disk=disk, clock=clock, files_move=True, shared_log=self.shared_log, sealed_store=self._sealed
@@ -177,7 +226,7 @@ class MachineEngine:
         return Restoring(
             self._directory,
             disk,
-            store=self._tail,
+            store=self._rows.tail,
             sealed=self._sealed,
             tenure=self._member,
             topic_id_of=lambda name: _topic_id(self._member.placement, name),
@@ -186,9 +235,8 @@ class MachineEngine:
 
     async def begin(self) -> None:
         """Empty the scratch directory: nothing in it is believed. Raises StorageError."""
-        disk = ScratchDisk()
         lock = f"{self._directory}/{LOCK_FILE}"
-        try:
+        with self._open_scratch() as disk:
             disk.make_directory(self._directory)
             if not disk.lock(lock):
                 raise StorageError(
@@ -197,8 +245,6 @@ class MachineEngine:
                 )
             empty_scratch(disk, self._directory, self._objects.cluster_id)
             disk.unlock(lock)
-        finally:
-            disk.close()
 
     def figures(self) -> EngineFigures:
         """The figures of this broker, as of now."""
@@ -231,8 +277,7 @@ class MachineEngine:
         await self._sealed.close()
 
     async def close(self) -> None:
-        for rows in (self._tail, self._sealed_rows, self._garbage):
-            await rows.close()
+        await self._rows.close()
 
 
 def _topic_id(placement: LeasePlacement, name: TopicPartition) -> bytes | None:

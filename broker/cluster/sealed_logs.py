@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from fencepost.broker.cluster.bringing import SCRATCH_BYTES, Bringing, SealedRestore
@@ -26,6 +27,7 @@ class SealedLogs:
 
     leader_epoch_of: the epoch in which this node leads a partition, by the placement; None if it does not.
     limits:          when segments are rolled and sealed. scratch_bytes: see `Bringing`.
+    monotonic_s:     a clock that nobody sets, in seconds.
     """
 
     def __init__(
@@ -40,14 +42,16 @@ class SealedLogs:
         leader_epoch_of: Callable[[TopicPartition], int | None],
         limits: SealLimits = SealLimits(),  # noqa: B008  # it is immutable
         scratch_bytes: int = SCRATCH_BYTES,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._objects = SegmentObjects(store, cluster_id)
+        self._objects = SegmentObjects(store, cluster_id, disk)
         self._table = table
         self._clock = clock
         self._tenure = tenure
         self._leader_epoch_of = leader_epoch_of
         self._limits = limits
         self._scratch_bytes = scratch_bytes
+        self._monotonic_s = monotonic_s
         self._restore = SealedRestore(self._objects, table, disk)
         self.bringing: Bringing
         self.sealing: Sealing
@@ -58,7 +62,13 @@ class SealedLogs:
         kept = KeptLogs(logs, self._table, self._tenure, self._leader_epoch_of)
         self.bringing = Bringing(logs, kept, self._objects, self._table, scratch_bytes=self._scratch_bytes)
         self.sealing = Sealing(
-            kept, self._objects, self._table, self._clock, limits=self._limits, after_each_pass=self.bringing.make_room
+            kept,
+            self._objects,
+            self._table,
+            self._clock,
+            limits=self._limits,
+            monotonic_s=self._monotonic_s,
+            after_each_pass=self.bringing.make_room,
         )
         self.merging = Merging(kept, limits=self._limits, scratch_bytes=self._scratch_bytes)
 

@@ -16,7 +16,6 @@ from fencepost.broker.node import Node
 from fencepost.broker.transaction.producer_ids import BLOCK_KEY
 from tests.simulation.disk import Operation, SimulatedDisk
 from tests.simulation.loop import Crash, Process, SimulatedClock
-from tests.simulation.shared_database import SimulatedLeaseStore
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -94,7 +93,7 @@ class SimulatedBroker:
     store:     for the nodes of a cluster a handle each, `for_another_node`; one of its own, unless given.
     placement: makes what the node knows of the cluster, anew for each start.
     disk:      of a machine that it shares with others; one of its own, unless given. data_directory: on that disk.
-    shares:    makes, for a process of several, its store and its membership, anew for each start.
+    shares:    makes, for one of several, its store and its membership, anew for each start.
     before, after: see `SimulatedDisk`; they stay over restarts.
     fence:     called before each operation; raises StorageError for what this node may not change.
     crash_count, start_count: what has happened so far.
@@ -111,7 +110,7 @@ class SimulatedBroker:
         placement: Callable[[], Placement] | None = None,
         disk: SimulatedDisk | None = None,
         data_directory: str = DATA_DIRECTORY,
-        shares: Callable[[SimulatedDisk], tuple[SimulatedLeaseStore, Membership]] | None = None,
+        shares: Callable[[SimulatedDisk], tuple[Any, Membership]] | None = None,
         clock_skew_ms: int = 0,
     ) -> None:
         self.node_id = node_id
@@ -178,7 +177,7 @@ class SimulatedBroker:
             options = self._cluster_options()
             self.store.disk = self.disk
             node = Node(
-                _settings(self),
+                broker_settings(self),
                 clock=self.clock,
                 disk=self.disk,
                 store=self.store,
@@ -271,7 +270,8 @@ class SimulatedBroker:
             self.after(operation)
 
 
-def _settings(broker: SimulatedBroker) -> Settings:
+def broker_settings(broker: SimulatedBroker) -> Settings:
+    """The settings with which a broker starts."""
     settings = {
         "listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
         **broker.settings,

@@ -23,6 +23,7 @@ from tests.simulation.crossing import Crossings
 from tests.simulation.trace import Exchange
 
 if TYPE_CHECKING:
+    from tests.simulation.engine_cluster import EngineCluster
     from tests.simulation.process_cluster import ProcessCluster
     from tests.simulation.world import World
 
@@ -43,7 +44,7 @@ class BetweenBrokers(ABC):
     def __init__(
         self,
         world: World,
-        cluster: BrokerCluster | ProcessCluster,
+        cluster: BrokerCluster | ProcessCluster | EngineCluster,
         crossings: Crossings,
         chance: random.Random,
         *,

@@ -78,6 +78,34 @@ class Crossings:
                 observe(request)
 
 
+def follow_replies(world: World, replied: Callable[[int, int], None]) -> None:
+    """Call with the node and the API of each answer that leaves a broker, whether or not it arrives."""
+    nodes = {broker.host: broker.node_id for broker in world.brokers.values()}
+    under_way: dict[_Connection, dict[int, int]] = {}
+    answers: dict[_Connection, bytearray] = {}
+
+    def sent(connection: _Connection, content: bytes) -> None:
+        position = 0
+        while (frame := find_frame(content, position, len(content), MAXIMUM_FRAME_BYTES)) is not None:
+            start, position = frame
+            api_key, _, correlation_id = read_request_start(content[start:position])
+            under_way.setdefault(connection, {})[correlation_id] = api_key
+
+    def answered(connection: _Connection, content: bytes) -> None:
+        asked = under_way.get(connection, {})
+        sending = answers.setdefault(connection, bytearray())
+        sending += content
+        while (frame := find_frame(sending, 0, len(sending), MAXIMUM_FRAME_BYTES)) is not None:
+            start, end = frame
+            api_key = asked.pop(int.from_bytes(sending[start : start + 4], "big"), None)
+            del sending[:end]
+            if api_key is not None:
+                replied(nodes[connection.route[1]], api_key)
+
+    world.network.on_sent.append(sent)
+    world.network.on_answered.append(answered)
+
+
 def _requests(content: bytes) -> Iterator[tuple[int, Any, int]]:
     """The whole requests in what was sent at once: correlation id, message and version."""
     position = 0

@@ -22,6 +22,7 @@ from tests.simulation.nemesis import Fault
 from tests.simulation.situations import (
     A_COMMIT_IS_IN_DOUBT,
     A_DUPLICATE_IS_ACKNOWLEDGED,
+    A_FLUSH_IS_REFUSED,
     A_GROUP_MOVES_ON_IN_A_TRANSACTION,
     A_KEPT_TRANSACTION_IS_ENDED,
     A_KEPT_TRANSACTION_IS_LOADED,
@@ -66,6 +67,19 @@ _LOGGED: Final = {
     "topic_deleted": "a topic is deleted",
     "unclean_stop_found": "a broker finds an unclean stop",
     "transaction_kept": "a session keeps the transaction of the one before",
+    "node_taken_over": "a broker takes over from one whose lease is over",
+    "node_resigned": "a broker resigns, as another one has taken over",
+    "lease_not_renewed": "a lease cannot be renewed",
+    "flush_waits": "a flush waits for the database",
+    "flush_committed_late": "a flush without an answer is made good",
+    "flush_not_stored": "the object of a large flush cannot be stored",
+    "logs_restored": "logs are restored from an engine",
+    "restoring_waits": "restoring waits for the engine",
+    "segment_sealed": "a segment is sealed",
+    "segment_not_sealed": "a segment cannot be sealed",
+    "segment_waits": "a segment that is wanted cannot be brought yet",
+    "objects_removed": "objects that no row names are removed",
+    "partitions_handed_over": "partitions are handed over",
 }
 
 # Not all replies that a producer can get: the scenarios have those that correct clients never get.
@@ -115,6 +129,7 @@ SITUATIONS: Final = (
     THE_END_OF_A_KEPT_TRANSACTION_IS_REPEATED,
     AN_OLD_PAIR_IS_REFUSED,
     *CLUSTER_SITUATIONS,
+    A_FLUSH_IS_REFUSED,
 )
 
 _LATER_SEGMENT: Final = re.compile(r".*/(?!0{20})\d{20}\.(log|txnindex)")

@@ -14,6 +14,7 @@ from tests.simulation.broker import SimulatedBroker
 from tests.simulation.clients.actor import Actor
 from tests.simulation.cluster_faults import REPEAT_PROBABILITY, ClusterFaults
 from tests.simulation.disk import Operation, die
+from tests.simulation.engine_faults import EngineFaults
 from tests.simulation.process_faults import ProcessFaults
 from tests.simulation.situations import OTHERS_TAKE_OVER, SOMETHING_UNFORESEEN_IS_RAISED
 from tests.simulation.unforeseen import PENDING, Moment, Strike, Unforeseen, strike_disk
@@ -57,6 +58,15 @@ class Fault(Enum):
     METADATA_REFUSED = "a process cannot read or change the metadata for a while"
     DOCUMENT = "a document changes, of which all processes have to hear"
     PARENT = "the parent is killed, and all its processes with it"
+    FREEZE = "a broker is stopped for longer than its lease, and goes on"
+    CUT_OFF = "a broker does not reach the engine for a while"
+    FAIL_OVER = "the engine's database fails over"
+    SILENCE = "the engine's database answers nobody for a while"
+    LOST_ANSWERS = "answers of the engine's database get lost for a while"
+    SLOW_DATABASE = "the engine's database is slow for a while"
+    TROUBLED_OBJECTS = "the object store is slow and fails for a while"
+    REFUSED_OBJECTS = "the object store refuses everything for a while"
+    ALL_BROKERS = "all brokers of an engine are killed at once"
 
 
 OF_CLUSTERS = frozenset(
@@ -78,6 +88,22 @@ OF_PROCESSES = (Fault.DRAIN, Fault.HANG, Fault.METADATA_REFUSED, Fault.DOCUMENT,
 
 NOT_OF_PROCESSES = frozenset({Fault.DEPOSITION, Fault.DARKNESS})
 """A process is never deposed without its doing, or its end."""
+
+OF_ENGINES = (
+    Fault.FREEZE,
+    Fault.CUT_OFF,
+    Fault.FAIL_OVER,
+    Fault.SILENCE,
+    Fault.LOST_ANSWERS,
+    Fault.SLOW_DATABASE,
+    Fault.TROUBLED_OBJECTS,
+    Fault.REFUSED_OBJECTS,
+    Fault.ALL_BROKERS,
+)
+"""They take an engine."""
+
+NOT_OF_ENGINES = frozenset({Fault.DEPOSITION, Fault.DARKNESS, Fault.BAD_SYNC, Fault.SLOW_DISK})
+"""Scratch is never synced, and a broker that was deposed may not answer."""
 
 OF_VERSION_2 = frozenset({Fault.LATE_REQUESTS, Fault.BROKERS_REPEAT})
 """Transactions of version 1 do not stand them: a late EndTxn or marker is taken for that of the next transaction of the
@@ -102,7 +128,7 @@ class Nemesis:
         *,
         pause_s: float,
         power_loss_probability: float,
-        cluster: ClusterFaults | ProcessFaults | None = None,
+        cluster: ClusterFaults | ProcessFaults | EngineFaults | None = None,
         repeatable: Sequence[Actor] = (),
     ) -> None:
         self._world = world
@@ -144,6 +170,20 @@ class Nemesis:
             }
         if isinstance(cluster, ClusterFaults):
             self._acts |= {Fault.DEPOSITION: cluster.depose, Fault.DARKNESS: cluster.keep_in_the_dark}
+        elif isinstance(cluster, EngineFaults):
+            self._acts |= {
+                Fault.DRAIN: cluster.drain,
+                Fault.DOCUMENT: cluster.change_document,
+                Fault.FREEZE: cluster.freeze,
+                Fault.CUT_OFF: cluster.cut_off,
+                Fault.FAIL_OVER: cluster.fail_over,
+                Fault.SILENCE: cluster.fall_silent,
+                Fault.LOST_ANSWERS: cluster.lose_answers,
+                Fault.SLOW_DATABASE: cluster.slow_down_engine,
+                Fault.TROUBLED_OBJECTS: cluster.trouble_objects,
+                Fault.REFUSED_OBJECTS: cluster.refuse_objects,
+                Fault.ALL_BROKERS: cluster.end_all,
+            }
         elif cluster is not None:
             self._acts |= {
                 Fault.DRAIN: cluster.drain,
@@ -182,7 +222,7 @@ class Nemesis:
             if not broker.process.is_dead:
                 continue
             power_loss = self._chance.random() < self._power_loss_probability
-            if isinstance(self._cluster, ProcessFaults):
+            if isinstance(self._cluster, ProcessFaults | EngineFaults):
                 if await self._cluster.before_start(broker, loses_power=power_loss):
                     self._happened(f"{broker.host} starts again")
                     await self._start(broker, power_loss=False)
@@ -233,7 +273,9 @@ class Nemesis:
             return
         self._happened(f"{broker.host} is stopped")
         try:
-            await broker.stop(hands_over=isinstance(self._cluster, ProcessFaults) and self._chance.random() < 0.5)
+            await broker.stop(
+                hands_over=isinstance(self._cluster, ProcessFaults | EngineFaults) and self._chance.random() < 0.5
+            )
         except (StorageError, Unforeseen) as error:
             self._happened(f"{broker.host} could not stop cleanly: {error}")
             broker.crash()

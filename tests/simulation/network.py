@@ -33,6 +33,7 @@ class SimulatedNetwork:
                         later. Only between hosts in `repeating`: pairs of (from, to).
     on_sent, on_arrived: called with a connection, and what its opener has sent on it, or what has arrived
                         there. on_repeated: with what is delivered once more.
+    on_answered:        called with a connection and what the other side sends on it.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -44,6 +45,7 @@ class SimulatedNetwork:
         self.latest_repeat_s = 5.0
         self.repeating: set[tuple[str, str]] = set()
         self.on_sent: list[Callable[[_Connection, bytes], None]] = []
+        self.on_answered: list[Callable[[_Connection, bytes], None]] = []
         self.on_arrived: list[Callable[[_Connection, bytes], None]] = []
         self.on_repeated: list[Callable[[_Connection, bytes], None]] = []
         self._chance = chance
@@ -296,6 +298,9 @@ class SimulatedTransport(asyncio.Transport):
         network = self._connection.network
         if self._side == 0:
             for observe in network.on_sent:
+                observe(self._connection, content)
+        else:
+            for observe in network.on_answered:
                 observe(self._connection, content)
         if network.is_lost(self._connection):
             self._deliver_later(lambda other: self._connection.cut())

@@ -95,6 +95,10 @@ class ProcessCluster:
             if all(broker.node.services.topics.log(name) is None for broker in running)
         ]
 
+    def documents(self) -> Mapping[str, int]:
+        """The versions of all documents."""
+        return self.database.documents()
+
     def documents_read_by(self, node_id: int) -> Mapping[str, int]:
         """The versions of documents that a process has read or written last."""
         store = self.brokers[node_id].store

@@ -25,7 +25,16 @@ from tests.simulation.clients.applications import (
 from tests.simulation.clients.libraries import VERSION_1_LIBRARIES, VERSION_2_LIBRARIES, Library
 from tests.simulation.clients.tenant import tenant
 from tests.simulation.clients.two_phase import resolver, two_phase_writer
-from tests.simulation.nemesis import NOT_OF_PROCESSES, OF_CLUSTERS, OF_PROCESSES, OF_VERSION_2, Fault
+from tests.simulation.engine_cluster import EngineSettings
+from tests.simulation.nemesis import (
+    NOT_OF_ENGINES,
+    NOT_OF_PROCESSES,
+    OF_CLUSTERS,
+    OF_ENGINES,
+    OF_PROCESSES,
+    OF_VERSION_2,
+    Fault,
+)
 from tests.simulation.principals import TENANT, security_settings
 
 INPUT: Final = "in"
@@ -34,6 +43,8 @@ KEYED: Final = "keyed"
 SHORT_LIVED: Final = "short-lived"
 SCRATCH: Final = "scratch"
 LAST_EPOCH: Final = 32766
+ON_ENGINE_SHARE: Final = 0.6
+"""Of the clusters of several machines."""
 TRANSFORMERS: Final = "transformers"
 READERS: Final = "readers"
 KEEPER: Final = "keeper"
@@ -68,6 +79,8 @@ class Script:
     two_phase: the roles that commit in a database, too; each recovers once more when all is over.
     is_secured: whether there are rights, with a tenant whose rights change.
     is_of_processes: whether the brokers are processes of one, on one machine.
+    engine: settings of the brokers, where an engine keeps their logs; None where it does not.
+    speeds: of their monotonic clocks.
     """
 
     settings: dict[str, str]
@@ -86,6 +99,8 @@ class Script:
     two_phase: list[str] = field(default_factory=list)
     is_secured: bool = False
     is_of_processes: bool = False
+    engine: EngineSettings | None = None
+    speeds: dict[int, float] = field(default_factory=dict)
 
     def recorded_partitions(self) -> list[TopicPartition]:
         return [partition for topic in self.topics if topic.is_recorded for partition in topic.partitions()]
@@ -136,6 +151,8 @@ def write_script(chance: random.Random) -> Script:
         _commit_in_two_phases(script, chance, libraries)
     if node_count > 1 and chance.random() < 0.5:
         _share_a_machine(script, chance)
+    if node_count > 1 and not script.is_of_processes and chance.random() < ON_ENGINE_SHARE:
+        _share_an_engine(script, chance)
     return script
 
 
@@ -144,6 +161,24 @@ def _share_a_machine(script: Script, chance: random.Random) -> None:
     script.is_of_processes = True
     script.faults = [fault for fault in script.faults if fault not in NOT_OF_PROCESSES]
     script.faults += [fault for fault in OF_PROCESSES if chance.random() < 0.5] or [Fault.CRASH]
+
+
+def _share_an_engine(script: Script, chance: random.Random) -> None:
+    """The brokers are on three machines, and an engine keeps their logs."""
+    script.node_count = 3
+    script.epochs = {}
+    lease_ms = chance.choice((1_500, 3_000))
+    script.engine = EngineSettings(
+        lease_ms=lease_ms,
+        lease_renewal_ms=lease_ms // 3,
+        inline_max_bytes=chance.choice((0, 400, 256 * 1024)),
+        tail_max_bytes=chance.choice((1_500, 6_000, 128 * 1024 * 1024)),
+        scratch_max_bytes=chance.choice((0, 2_000, 10 * 1024**3)),
+    )
+    script.speeds = {node_id: chance.choice((0.9, 1.0, 1.0, 1.1)) for node_id in (1, 2, 3)}
+    script.faults = [fault for fault in script.faults if fault not in NOT_OF_ENGINES]
+    also = (*OF_ENGINES, Fault.DRAIN, Fault.DOCUMENT)
+    script.faults += [fault for fault in also if chance.random() < 0.4] or [Fault.CRASH]
 
 
 def _commit_in_two_phases(script: Script, chance: random.Random, libraries: Sequence[Library]) -> None:
@@ -322,7 +357,7 @@ def _faults(chance: random.Random, impossible: Collection[Fault]) -> list[Fault]
         fault
         for fault in Fault
         if fault not in impossible
-        and fault not in (Fault.UNFORESEEN, Fault.MONTH, *OF_PROCESSES)
+        and fault not in (Fault.UNFORESEEN, Fault.MONTH, *OF_PROCESSES, *OF_ENGINES)
         and chance.random() < (0.7 if fault in OF_CLUSTERS or fault in OF_VERSION_2 else 0.4)
     ]
     return chosen or [Fault.CRASH]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import time
 import zlib
 from collections import Counter
@@ -35,6 +36,8 @@ from tests.simulation.clients.group import GroupMember
 from tests.simulation.clients.tenant import ACLS_VERSION, allow_everything, officer
 from tests.simulation.cluster_faults import ClusterFaults
 from tests.simulation.crossing import Crossings
+from tests.simulation.engine_cluster import EngineCluster, small_engines
+from tests.simulation.engine_faults import EngineFaults
 from tests.simulation.events import broker_events
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.invariant import Invariants
@@ -98,6 +101,7 @@ def run_seed(seed: int, *, keeps_trace: bool = False) -> Outcome:
         broker_events(teller.note_event),
         may_happen(),
         principals_by_host(),
+        small_engines(random.Random(f"{seed} engine ids")),
         mock.patch.object(log_opening, "SLICE_S", 0.0),
         # Worlds are short: nodes that have come get their share at once.
         mock.patch.object(lease_placement, "SETTLING_S", 0.5),
@@ -127,7 +131,7 @@ class _Teller:
         self._lookout: Lookout | None = None
         self._is_over = False
         self._brokers: list[SimulatedBroker] = []
-        self._cluster: BrokerCluster | ProcessCluster | None = None
+        self._cluster: BrokerCluster | ProcessCluster | EngineCluster | None = None
 
     def note_event(self, event: str, fields: dict[str, Any]) -> None:
         """Something that a broker has logged."""
@@ -152,11 +156,14 @@ class _Teller:
     async def _run(self, seed: int) -> None:
         world = self._world = World(seed)
         script = write_script(world.chance_of("script"))
+        if script.engine is not None:
+            self._add_brokers(script)
         invariants = Invariants(world)
         crossings = Crossings(world)
         self._lookout = Lookout(world, invariants.evidence, crossings)
         watch = world.loop.create_task(invariants.watch())
-        self._add_brokers(script)
+        if script.engine is None:
+            self._add_brokers(script)
         if isinstance(self._cluster, ProcessCluster):
             await self._cluster.prepared()
         for broker in self._brokers:
@@ -196,6 +203,7 @@ class _Teller:
             actor.start()
         await self._farewell(recovering)
         await self._settle(witness, script, invariants)
+        await self._seal()
         await self._final_read(witness, script, stage)
         watch.cancel()
         invariants.settled()
@@ -211,9 +219,11 @@ class _Teller:
             self._brokers.append(self._world.add_broker(settings=script.settings))
             return
         node_count = script.node_count
-        cluster: BrokerCluster | ProcessCluster
+        cluster: BrokerCluster | ProcessCluster | EngineCluster
         if script.is_of_processes:
             cluster = ProcessCluster(self._world)
+        elif script.engine is not None:
+            cluster = EngineCluster(self._world, script.engine, script.speeds)
         else:
             cluster = BrokerCluster(self._world, lambda name: zlib.crc32(str(name).encode()) % node_count + 1)
         self._cluster = cluster
@@ -221,7 +231,7 @@ class _Teller:
 
     def _cluster_faults(
         self, script: Script, crossings: Crossings, evidence: Evidence
-    ) -> ClusterFaults | ProcessFaults | None:
+    ) -> ClusterFaults | ProcessFaults | EngineFaults | None:
         world, cluster = self._world, self._cluster
         if world is None or cluster is None:
             return None
@@ -234,6 +244,10 @@ class _Teller:
         happened = world.trace.happened
         if isinstance(cluster, ProcessCluster):
             return ProcessFaults(
+                world, cluster, crossings, chance, fixed_topics=fixed_topics, busy=busy, happened=happened
+            )
+        if isinstance(cluster, EngineCluster):
+            return EngineFaults(
                 world, cluster, crossings, chance, fixed_topics=fixed_topics, busy=busy, happened=happened
             )
         return ClusterFaults(
@@ -255,6 +269,8 @@ class _Teller:
         if isinstance(self._cluster, ProcessCluster):
             self._cluster.heal()
             await self._cluster.prepared()
+        if isinstance(self._cluster, EngineCluster):
+            self._cluster.engine.heal()
         for broker in self._brokers:
             broker.before = broker.after = None
             await broker.restart()
@@ -288,6 +304,15 @@ class _Teller:
                 raise Violation(f"liveness: {LONGEST_SETTLING_S:.0f} s after the last fault, {unsettled}")
             await asyncio.sleep(1.0)
 
+    async def _seal(self) -> None:
+        """Wait until an engine has no more in tails than it may; an invariant says so if that takes too long."""
+        assert self._world is not None
+        deadline_s = self._world.loop.time() + LONGEST_SETTLING_S
+        while isinstance(self._cluster, EngineCluster) and self._world.loop.time() < deadline_s:
+            if max(self._cluster.tail_bytes().values()) <= self._cluster.settings.tail_max_bytes:
+                return
+            await asyncio.sleep(1.0)
+
     async def _unsettled(self, witness: Cluster, script: Script) -> str:
         """What is not at rest; empty when all is."""
         try:
@@ -305,10 +330,10 @@ class _Teller:
                     return f"{topic_partition} is stable up to {stable_offset}, but ends at {end_offset}"
         except Disconnected as error:
             return f"the witness gets: {error}"
-        if isinstance(self._cluster, ProcessCluster):
+        if isinstance(self._cluster, ProcessCluster | EngineCluster):
             unserved = self._cluster.unserved()
             if unserved:
-                return f"no process serves {', '.join(map(str, unserved))}"
+                return f"no broker serves {', '.join(map(str, unserved))}"
         return ""
 
     async def _final_read(self, witness: Cluster, script: Script, stage: Stage) -> None:

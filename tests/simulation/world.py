@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.cluster.lease_store import StoredLeases
+from fencepost.broker.cluster.tail_store import PartitionKey
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.client import SimulatedClient
@@ -19,6 +20,7 @@ from tests.simulation.network import SimulatedNetwork
 from tests.simulation.trace import Trace
 
 if TYPE_CHECKING:
+    from tests.simulation.engine_cluster import EngineCluster
     from tests.simulation.process_cluster import ProcessCluster
 
 
@@ -31,8 +33,12 @@ class World:
     reached: the situations that came up, and how often, see `tests.simulation.situations`.
     secured: the clients whose rights change.
     processes: the machine that all brokers share as processes; None where each has its own.
+    engine:   what brokers on several machines share; None where they share none.
     ledgers: the databases of applications that commit in two phases, by name.
     placement_observers: called with a partition and the nodes that it went from and to, once its files are there.
+    leader_observers: called with a partition that gets a leader or a leader epoch in an engine, with that leader, and
+                      with where the log ends that it finds.
+    partition_deletion_observers: called with a partition of an engine whose topic is deleted.
     lease_observers: called with the rows of nodes and partitions before and after a transaction that has changed them.
     disk_observers: called with the broker after each operation on its disk, in the order in which they took effect.
     """
@@ -51,7 +57,10 @@ class World:
         self.secured: set[str] = set()
         self.ledgers: dict[str, Ledger] = {}
         self.processes: ProcessCluster | None = None
+        self.engine: EngineCluster | None = None
         self.placement_observers: list[Callable[[TopicPartition, int, int], None]] = []
+        self.leader_observers: list[Callable[[TopicPartition, int | None, int], None]] = []
+        self.partition_deletion_observers: list[Callable[[PartitionKey], None]] = []
         self.lease_observers: list[Callable[[StoredLeases, StoredLeases], None]] = []
         self.disk_observers: list[Callable[[SimulatedBroker, Operation], None]] = []
 

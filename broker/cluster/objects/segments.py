@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import uuid
 from collections.abc import Sequence
 from typing import Final
@@ -25,18 +24,19 @@ from fencepost.broker.cluster.objects.store import ObjectMissingError, ObjectSto
 from fencepost.broker.cluster.tail_store import PartitionKey, StoreUnavailableError
 from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.log.segment_files import file_name
-from fencepost.broker.storage.disk import StorageError, storage_error
+from fencepost.broker.storage.disk import Disk, StorageError, storage_error
 
 READ_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 """What reading a segment takes."""
 
 
 class SegmentObjects:
-    """The objects of all sealed segments of one cluster."""
+    """The objects of all sealed segments of one cluster. disk: has the files that they are made from and become."""
 
-    def __init__(self, store: ObjectStore, cluster_id: str) -> None:
+    def __init__(self, store: ObjectStore, cluster_id: str, disk: Disk) -> None:
         self._store = store
         self._cluster_id = cluster_id
+        self._disk = disk
 
     def name(self, key: PartitionKey, sealed: SealedSegment) -> SegmentName:
         """The names of a segment's objects."""
@@ -68,7 +68,7 @@ class SegmentObjects:
         Nothing is left there then.
         """
         name = self.name(key, sealed)
-        downloaded = Downloaded()
+        downloaded = Downloaded(self._disk)
         parts = []
         for suffix in suffixes_of(has_aborted=sealed.has_aborted):
             if suffix in suffixes:
@@ -102,7 +102,8 @@ class SegmentObjects:
 class Downloaded:
     """Files that were written beside their places, where no other download of the same segment finds them."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
         self._paths: list[tuple[str, str]] = []
 
     def add(self, path: str) -> str:
@@ -114,16 +115,13 @@ class Downloaded:
     def put_in_place(self) -> None:
         """Move the files to their places, in one step. Raises StorageError."""
         for coming, path in self._paths:
-            try:
-                os.rename(coming, path)
-            except OSError as error:
-                raise storage_error("write", path, error) from error
+            self._disk.rename(coming, path)
 
     def discard(self) -> None:
         """Remove the files."""
         for coming, _ in self._paths:
-            with contextlib.suppress(OSError):
-                os.unlink(coming)
+            with contextlib.suppress(StorageError):
+                self._disk.delete(coming)
 
 
 def _file(sealed: SealedSegment, suffix: str) -> str:

@@ -8,6 +8,7 @@ starts again, as another incarnation with another fence, in the same process.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -85,7 +86,7 @@ class PostgresMember:
     lease:      until when it may answer as a leader.
     on_started: called after each start with its fence, before anything is led in this incarnation.
     renew_interval_s: between renewals; a fraction of the store's lease_s.
-    make_engine: makes what keeps the logs of this member.
+    make_engine: makes what keeps the logs of this member. monotonic_s: a clock that nobody sets, in seconds.
     take_overs_count: of lost nodes, by this one, since the start. resignations_count: of this one.
     """
 
@@ -96,12 +97,13 @@ class PostgresMember:
         *,
         renew_interval_s: float,
         make_engine: Callable[[PostgresMember], Engine],
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.node_id = node_id
         self.fence = 0
         self.placement = LeasePlacement(store, node_id)
         self.drain = Drain(self.placement, partial(store.node_event, node_id))
-        self.lease = LocalLease(store.lease_s)
+        self.lease = LocalLease(store.lease_s, monotonic_s=monotonic_s)
         self.on_started: list[Callable[[], None]] = []
         self._store = store
         self._renew_interval_s = renew_interval_s

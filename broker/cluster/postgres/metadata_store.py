@@ -70,7 +70,7 @@ class PostgresMetadataStore:
             await prepare(connection, self.address)
 
         await self.session.run(ready, repeat_for_s=0)
-        self._counts = await self.session.run(_read_counts)
+        self._counts = await self._read_counts()
         self._following = FOLLOWING.start_retrying(self._follow)
 
     async def close(self) -> None:
@@ -226,7 +226,7 @@ class PostgresMetadataStore:
     async def follow(self) -> None:
         """Look for changes of other nodes now. A NOTIFY comes some moments after the commit that it tells of."""
         async with self._follows:
-            counts = await self.session.run(_read_counts)
+            counts = await self._read_counts()
             changed = {kind for kind, count in counts.items() if self._counts.get(kind) != count}
             if PLACEMENT in changed:
                 await self._placement_changed()
@@ -235,6 +235,9 @@ class PostgresMetadataStore:
                 if kind in changed:
                     for hook in list(hooks):
                         hook()
+
+    async def _read_counts(self) -> dict[str, int]:
+        return await self.session.run(_read_counts)
 
     async def _placement_changed(self) -> None:
         for hook in list(self.on_placement_changed):

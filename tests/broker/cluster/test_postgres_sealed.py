@@ -13,6 +13,7 @@ from fencepost.broker.cluster.postgres.connections import Connection, PostgresAd
 from fencepost.broker.cluster.postgres.schema import prepare
 from fencepost.broker.cluster.postgres.sealed import PostgresGarbage, PostgresSealed
 from fencepost.broker.cluster.postgres.tail import PostgresTail
+from fencepost.broker.cluster.scratch import ScratchDisk
 from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows
 from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow
 from fencepost.broker.log.away_segments import SealedSegment
@@ -90,7 +91,7 @@ def segment(base: int, end: int, *, has_aborted: bool = False) -> SealedSegment:
 
 
 def names(sealed: SealedSegment, key: PartitionKey = KEY) -> Sequence[str]:
-    return SegmentObjects(ModelledObjects(), CLUSTER).names(key, sealed)
+    return SegmentObjects(ModelledObjects(), CLUSTER, ScratchDisk()).names(key, sealed)
 
 
 async def test_a_partition_begins_with_nothing_sealed_and_deleted_ones_are_left_out(rows: Rows) -> None:

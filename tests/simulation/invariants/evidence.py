@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 GIVEN_UP_AFTER_S = 90.0
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
-_DIRECTORY = re.compile(r".*/(?P<topic>[^/]+)-(?P<partition>\d+)")
-_LOG_FILE = re.compile(r"(?P<directory>.*/[^/]+-\d+)/(?P<base_offset>\d{20})\.log")
+DIRECTORY = re.compile(r".*/(?P<topic>[^/]+)-(?P<partition>\d+)")
+LOG_FILE = re.compile(r"(?P<directory>.*/[^/]+-\d+)/(?P<base_offset>\d{20})\.log")
 
 Key = tuple[int, TopicPartition]
 
 
-class _File(NamedTuple):
+class LogFileSeen(NamedTuple):
     """A log file as it was last read. read_bytes: up to the end of the last whole batch."""
 
     content: bytes
@@ -72,7 +72,7 @@ class Evidence:
         self._skews_ms: list[int] = [0, 0]
         self._homes: dict[TopicPartition, int] = {}
         self._moved_s: dict[TopicPartition, float] = {}
-        self._files: dict[tuple[int, str], _File] = {}
+        self._files: dict[tuple[int, str], LogFileSeen] = {}
         self._compacted: dict[str, bool] = {}
         self._unsure: dict[Key, None] = {}
         self._start_counts: dict[int, int] = {}
@@ -198,11 +198,11 @@ class Evidence:
         self._notice_start(broker)
         if operation.kind in ("sync", "metadata", "open", "make_directory"):
             return
-        match = _LOG_FILE.fullmatch(operation.path)
+        match = LOG_FILE.fullmatch(operation.path)
         if operation.kind == "append":
             if match is not None:
                 self._take_answers()
-                key = broker.node_id, _name(match["directory"])
+                key = broker.node_id, name_of(match["directory"])
                 if self.is_led_elsewhere(*key):
                     return
                 if key in self._unsure:
@@ -212,8 +212,8 @@ class Evidence:
             return
         self._removed(broker.node_id, operation.path)
         directory = operation.path.rpartition("/")[0]
-        if _DIRECTORY.fullmatch(directory) is not None and not self.is_led_elsewhere(broker.node_id, _name(directory)):
-            self._unsure[broker.node_id, _name(directory)] = None
+        if DIRECTORY.fullmatch(directory) is not None and not self.is_led_elsewhere(broker.node_id, name_of(directory)):
+            self._unsure[broker.node_id, name_of(directory)] = None
 
     def _moved(self, topic_partition: TopicPartition, source_id: int, target_id: int) -> None:
         """What was one node's log is another's from now on; what is left of it with the first is of no account."""
@@ -237,8 +237,8 @@ class Evidence:
 
     def _removed(self, node_id: int, path: str) -> None:
         """A directory, if that is what it is, was renamed for its deletion, or deleted."""
-        match = _DIRECTORY.fullmatch(path)
-        history = self.histories.pop((node_id, _name(path)), None) if match is not None else None
+        match = DIRECTORY.fullmatch(path)
+        history = self.histories.pop((node_id, name_of(path)), None) if match is not None else None
         if history is not None:
             history.is_deleted = True
             self.deleted.append(history)
@@ -248,27 +248,33 @@ class Evidence:
 
     def _notice_start(self, broker: SimulatedBroker) -> None:
         """A process that has just begun finds what the last one left: before it writes anything, that is the truth."""
-        skew_ms = broker.clock.skew_ms
-        if not self._skews_ms[0] <= skew_ms <= self._skews_ms[1]:
-            self._skews_ms = [min(self._skews_ms[0], skew_ms), max(self._skews_ms[1], skew_ms)]
+        self._note_skew(broker)
         if self._start_counts.get(broker.node_id) == broker.start_count:
             return
-        self._start_counts[broker.node_id] = broker.start_count
-        self._unserved[broker.node_id] = None
-        self._unrecovered.pop(broker.node_id, None)
-        self.served_since_s.pop(broker.node_id, None)
-        self._take_answers()
-        found = [match for path in broker.disk.paths(broker.data_directory) if (match := _LOG_FILE.fullmatch(path))]
+        self._note_start(broker)
+        found = [match for path in broker.disk.paths(broker.data_directory) if (match := LOG_FILE.fullmatch(path))]
         names = dict.fromkeys(
             name
             for match in found
-            if not self.is_led_elsewhere(broker.node_id, name := _name(match["directory"]))
+            if not self.is_led_elsewhere(broker.node_id, name := name_of(match["directory"]))
             and not self._has_come_back(broker, name)
         )
         for key in [key for key in self.histories if key[0] == broker.node_id and key[1] not in names]:
             self._rewind(self.histories[key], 0)
         for topic_partition in names:
             self._read_again((broker.node_id, topic_partition))
+
+    def _note_skew(self, broker: SimulatedBroker) -> None:
+        skew_ms = broker.clock.skew_ms
+        if not self._skews_ms[0] <= skew_ms <= self._skews_ms[1]:
+            self._skews_ms = [min(self._skews_ms[0], skew_ms), max(self._skews_ms[1], skew_ms)]
+
+    def _note_start(self, broker: SimulatedBroker) -> None:
+        self._start_counts[broker.node_id] = broker.start_count
+        self._unserved[broker.node_id] = None
+        self._unrecovered.pop(broker.node_id, None)
+        self.served_since_s.pop(broker.node_id, None)
+        self._take_answers()
 
     def _has_come_back(self, broker: SimulatedBroker, topic_partition: TopicPartition) -> bool:
         """Whether a power loss brought back the directory of a deleted topic, which the start removes again."""
@@ -283,10 +289,10 @@ class Evidence:
 
     def _take_appended(self, broker: SimulatedBroker, key: Key, path: str) -> None:
         content = broker.disk.content(path)
-        known = self._files.get((broker.node_id, path), _File(b"", 0, []))
+        known = self._files.get((broker.node_id, path), LogFileSeen(b"", 0, []))
         self.order += 1
         fresh, read_bytes = read_segment(content, known.read_bytes, order=self.order, at_s=self.now_s)
-        self._files[broker.node_id, path] = _File(content, read_bytes, known.batches + fresh)
+        self._files[broker.node_id, path] = LogFileSeen(content, read_bytes, known.batches + fresh)
         for batch in fresh:
             self._append(self._history(key), batch)
 
@@ -299,13 +305,12 @@ class Evidence:
         present: list[StoredBatch] = []
         end_offset = 0
         self.order += 1
-        for path in self._segments(broker, key):
-            content = broker.disk.content(path)
+        for path, content in self._segments(broker, key):
             known = self._files.get((node_id, path))
             if known is None or known.content != content:
                 batches, read_bytes = read_segment(content, 0, order=self.order, at_s=self.now_s)
-                known = self._files[node_id, path] = _File(content, read_bytes, batches)
-            match = _LOG_FILE.fullmatch(path)
+                known = self._files[node_id, path] = LogFileSeen(content, read_bytes, batches)
+            match = LOG_FILE.fullmatch(path)
             assert match is not None
             present += known.batches
             end_offset = max(end_offset, int(match["base_offset"]), *(batch.last_offset + 1 for batch in known.batches))
@@ -383,14 +388,25 @@ class Evidence:
             history = self.histories[key] = PartitionHistory(topic_partition, node_id)
         return history
 
-    def _segments(self, broker: SimulatedBroker, key: Key) -> list[str]:
+    def _segments(self, broker: SimulatedBroker, key: Key) -> list[tuple[str, bytes]]:
+        """The log files of a partition, in order, with their content."""
         return [
-            path
+            (path, broker.disk.content(path))
             for path in broker.disk.paths(broker.data_directory)
-            if (match := _LOG_FILE.fullmatch(path)) and _name(match["directory"]) == key[1]
+            if (match := LOG_FILE.fullmatch(path)) and name_of(match["directory"]) == key[1]
         ]
 
+    def files_of(self, history: PartitionHistory) -> dict[str, bytes]:
+        """All files that belong to a history now, by their names."""
+        broker = self.world.brokers[history.node_id]
+        directory = f"/{history.topic_partition}/"
+        return {
+            path.rpartition("/")[2]: broker.disk.content(path)
+            for path in broker.disk.paths(broker.data_directory)
+            if directory in path
+        }
 
-def _name(directory: str) -> TopicPartition:
+
+def name_of(directory: str) -> TopicPartition:
     topic, _, partition = directory.rpartition("/")[2].rpartition("-")
     return TopicPartition(topic, int(partition))

@@ -13,14 +13,16 @@ How a world is checked:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from tests.simulation.crossing import follow_replies
 from tests.simulation.invariants.evidence import Evidence
 
 if TYPE_CHECKING:
     from fencepost.broker.cluster.lease_store import StoredLeases
+    from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow
     from tests.simulation.broker import SimulatedBroker
     from tests.simulation.disk import Operation
     from tests.simulation.invariants.history import PartitionHistory
@@ -94,6 +96,18 @@ class Invariant:
         """A process has changed something on the disk that it shares with others."""
         return ()
 
+    def flushed(self, flush: FlushId, rows: Sequence[TailRow]) -> Iterable[Violation]:
+        """A flush is committed in the engine."""
+        return ()
+
+    def committed(self, touched: Collection[PartitionKey]) -> Iterable[Violation]:
+        """A transaction of the engine is over, which has changed rows of these partitions."""
+        return ()
+
+    def replied(self, node_id: int, api_key: int) -> Iterable[Violation]:
+        """An answer leaves a broker."""
+        return ()
+
     def settled(self) -> Iterable[Violation]:
         """The end: all brokers are up, no fault is left, and there was time enough for everything that retries."""
         return ()
@@ -106,10 +120,11 @@ class Invariants:
     """All checkers over one world. violations: what was found so far; no more than enough of them."""
 
     def __init__(self, world: World, checkers: Sequence[type[Invariant]] | None = None) -> None:
+        from tests.simulation.invariants.engine_evidence import EngineEvidence
         from tests.simulation.invariants.registry import INVARIANTS
 
         self.violations: list[Violation] = []
-        self.evidence = Evidence(world)
+        self.evidence = Evidence(world) if world.engine is None else EngineEvidence(world, world.engine)
         chosen = INVARIANTS if checkers is None else checkers
         self.checkers = [checker(self.evidence) for checker in chosen]
         self._appended = self._overriding("appended")
@@ -120,6 +135,12 @@ class Invariants:
         self._settled = self._overriding("settled")
         self._leased = self._overriding("leased")
         self._changed = self._overriding("changed")
+        if world.engine is not None:
+            engine = world.engine.engine
+            flushed, committed, replied = map(self._overriding, ("flushed", "committed", "replied"))
+            engine.on_flushed.append(lambda *about: self._ask(flushed, *about))
+            engine.on_committed.append(lambda: self._ask(committed, frozenset(engine.rows.touched)))
+            follow_replies(world, lambda *about: self._ask(replied, *about))
         world.lease_observers.append(lambda *about: self._ask(self._leased, *about))
         world.disk_observers.append(self._disk_changed)
         self.evidence.on_appended.append(lambda *about: self._ask(self._appended, *about))

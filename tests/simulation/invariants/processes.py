@@ -1,4 +1,5 @@
-"""Invariants 32 to 38: what holds between the processes of one broker, which share a disk and the metadata.
+"""Invariants 32 to 38: what holds between the processes of one broker, which share a disk and the metadata. Some of
+them hold between brokers on an engine, too.
 
 They read the rows of nodes and partitions after each transaction, each operation on the disk in its order, and which
 files a process has open. They know nothing of what a process believes.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.cluster.lease_store import StoredLeases
 from fencepost.broker.cluster.leases import NodeState, PartitionLease
@@ -21,6 +22,10 @@ from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory
 from tests.simulation.invariants.invariant import Invariant, Violation
 from tests.simulation.invariants.stored_log import StoredBatch, read_segment
+
+if TYPE_CHECKING:
+    from tests.simulation.engine_cluster import EngineCluster
+    from tests.simulation.process_cluster import ProcessCluster
 
 LONGEST_WITHOUT_LEADER_S: Final = 15.0
 """After the last thing that happened to a process. The slowest sync takes 3 seconds, and opening takes several."""
@@ -35,6 +40,28 @@ FOLLOWED: Final = frozenset({FEATURES_KEY, BROKER_CONFIGS_KEY})
 _PARTITION: Final = re.compile(r"/data/node\.\d+/(?P<topic>[^/]+)-(?P<partition>\d+)")
 _SEGMENT: Final = re.compile(r".*/(?P<base_offset>\d{20})\.log")
 _LEADER_EPOCH: Final = slice(12, 16)
+
+
+class OfMembers(Invariant):
+    """The brokers, where they are processes of one, or where an engine keeps their logs; otherwise there is nothing to
+    hold.
+    """
+
+    @property
+    def cluster(self) -> ProcessCluster | EngineCluster | None:
+        world = self.evidence.world
+        return world.engine if world.processes is None else world.processes
+
+    @property
+    def brokers(self) -> Mapping[int, SimulatedBroker]:
+        return {} if self.cluster is None else self.evidence.world.brokers
+
+    def refused(self) -> frozenset[str]:
+        """What keeps brokers from the rows now; empty when nothing does."""
+        world = self.evidence.world
+        if world.processes is not None:
+            return frozenset(world.processes.database.refused)
+        return frozenset() if world.engine is None else world.engine.engine.troubles.all()
 
 
 class OfProcesses(Invariant):
@@ -84,7 +111,7 @@ class ClosedWhereItIsNotLed(OfProcesses):
             yield self.violation(f"{history} is open in nodes {opened_by}", batch)
 
 
-class OneWriterPerEpoch(OfProcesses):
+class OneWriterPerEpoch(OfMembers):
     """33. The leader epoch of a partition rises with each change of its leader and each start of its process, so that
     each process writes in epochs of its own; it never falls.
     """
@@ -146,7 +173,7 @@ class NeverBegunAnew(OfProcesses):
         return any(broker.disk.exists_now(directory) for directory in self.directories(name))
 
 
-class LedAgain(OfProcesses):
+class LedAgain(OfMembers):
     """35. A partition has a leader while any node is alive. Soon after anything happened to a process, each partition
     is served by one that lives, unless its leader hangs.
     """
@@ -165,30 +192,31 @@ class LedAgain(OfProcesses):
                     yield self.violation(f"{name} has no leader, and nodes are alive", after.table.nodes)
 
     def observe(self) -> Iterable[Violation]:
-        processes = self.evidence.world.processes
-        if processes is None:
+        cluster = self.cluster
+        if cluster is None:
             return
+        refused = self.refused()
         state = (
             [
                 (broker.process, broker.is_running, broker.process.is_paused, broker.before, broker.sync_latency_s)
                 for broker in self.brokers.values()
             ],
-            set(processes.database.refused),
+            refused,
         )
         if state != self._state:
             self._state, self._since_s = state, self.evidence.now_s
         disturbed = [broker for broker in self.brokers.values() if broker.before is not None]
-        if disturbed or processes.database.refused or not any(broker.is_running for broker in self.brokers.values()):
+        if disturbed or refused or not any(broker.is_running for broker in self.brokers.values()):
             return
         if self.evidence.now_s - self._since_s > LONGEST_WITHOUT_LEADER_S:
             hanging = {node_id for node_id, broker in self.brokers.items() if broker.process.is_paused}
-            for name in processes.unserved():
-                if processes.leader_id(name) not in hanging:
-                    yield self.violation(f"{name} is served by no process", processes.leader_id(name))
+            for name in cluster.unserved():
+                if cluster.leader_id(name) not in hanging:
+                    yield self.violation(f"{name} is served by no broker", cluster.leader_id(name))
             self._since_s = self.evidence.now_s
 
 
-class DocumentsAreHeardOf(OfProcesses):
+class DocumentsAreHeardOf(OfMembers):
     """36. Each process has read a document again soon after another one has changed it."""
 
     number = 36
@@ -199,12 +227,13 @@ class DocumentsAreHeardOf(OfProcesses):
         self._since_s: dict[int, float] = {}
 
     def observe(self) -> Iterable[Violation]:
-        processes = self.evidence.world.processes
-        if processes is None:
+        cluster = self.cluster
+        if cluster is None:
             return
-        documents = {key: version for key, version in processes.database.documents().items() if key in FOLLOWED}
+        refused = self.refused()
+        documents = {key: version for key, version in cluster.documents().items() if key in FOLLOWED}
         for node_id, broker in self.brokers.items():
-            is_refused = broker.host in processes.database.refused
+            is_refused = bool(refused if self.evidence.world.engine is not None else broker.host in refused)
             is_disturbed = not broker.is_running or broker.process.is_paused or is_refused or broker.before is not None
             state = broker.process, is_disturbed, documents
             if state != self._states.get(node_id):
@@ -212,8 +241,8 @@ class DocumentsAreHeardOf(OfProcesses):
                 self._since_s[node_id] = max(self._since_s.get(node_id, 0.0), self.evidence.now_s)
             if is_disturbed:
                 self._since_s[node_id] = self.evidence.now_s + LONGEST_REPEAT_S
-            if not is_disturbed and self.evidence.now_s - self._since_s[node_id] > LONGEST_UNHEARD_S:
-                read = processes.documents_read_by(node_id)
+            if not is_disturbed and self.evidence.now_s - self._since_s[node_id] > self._longest_unheard_s():
+                read = cluster.documents_read_by(node_id)
                 for key, version in documents.items():
                     if read.get(key) != version:
                         yield self.violation(
@@ -221,8 +250,13 @@ class DocumentsAreHeardOf(OfProcesses):
                         )
                 self._since_s[node_id] = self.evidence.now_s
 
+    def _longest_unheard_s(self) -> float:
+        """Without news a broker on an engine hears of a change by the renewal of its lease."""
+        engine = self.evidence.world.engine
+        return LONGEST_UNHEARD_S + (0.0 if engine is None else 2 * engine.settings.lease_renewal_ms / 1000)
 
-class NothingMovesWithoutCause(OfProcesses):
+
+class NothingMovesWithoutCause(OfMembers):
     """37. A partition goes to a node that is alive, to the one that an operator chose if it can, and else to one that
     follows from the nodes that are alive: what joins or leaves changes nothing between the others.
 
@@ -241,12 +275,22 @@ class NothingMovesWithoutCause(OfProcesses):
             self._expect_late_moves()
         return ()
 
+    def _lapsed(self) -> frozenset[int]:
+        """The nodes on an engine whose leases are over: they are given nothing of what was lost."""
+        engine = self.evidence.world.engine
+        if engine is None:
+            return frozenset()
+        nodes = engine.engine.rows.nodes
+        return frozenset(node_id for node_id, row in nodes.items() if row.lease_until_s < self.evidence.now_s)
+
     def _expect_late_moves(self) -> None:
         self._unsettled_until_s = self.evidence.now_s + LATEST_MOVE_S
 
     def leased(self, before: StoredLeases, after: StoredLeases) -> Iterable[Violation]:
-        alive = frozenset(after.table.nodes_in(NodeState.ALIVE))
         is_planned = before.table.nodes == after.table.nodes
+        alive = frozenset(after.table.nodes_in(NodeState.ALIVE))
+        if not is_planned:
+            alive -= self._lapsed()
         for name, lease in after.table.partitions.items():
             was = before.table.partitions.get(name)
             if not is_planned or (was is not None and was.wanted != lease.wanted):
@@ -291,7 +335,7 @@ class LeftOffIsTrue(OfProcesses):
     number = 38
 
     def leased(self, before: StoredLeases, after: StoredLeases) -> Iterable[Violation]:
-        for name, left_off in after.left_off.items():
+        for name, left_off in after.left_off.items() if self.brokers else ():
             lease, was = after.table.partitions[name], before.table.partitions.get(name)
             if left_off == before.left_off.get(name) and was is not None and lease.leader == was.leader:
                 continue

@@ -10,6 +10,19 @@ from tests.simulation.invariants.coordinators import (
     RepeatsChangeNothing,
     ReplayedCoordinators,
 )
+from tests.simulation.invariants.engine import (
+    AcknowledgedIsCommitted,
+    AnswersNeedTheLease,
+    BoundedTails,
+    CoveredLogs,
+    FencedFlushes,
+    GarbageIsUnnamed,
+    NamedObjectsExist,
+    OneRowPerPartition,
+    RestoredAsItWas,
+    RisingRowEpochs,
+    VisibleIsCommitted,
+)
 from tests.simulation.invariants.groups import CommittedOffsets
 from tests.simulation.invariants.invariant import Invariant
 from tests.simulation.invariants.open_transactions import NoHangingTransactions, OneOpenTransaction
@@ -79,4 +92,15 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     DocumentsAreHeardOf,
     NothingMovesWithoutCause,
     LeftOffIsTrue,
+    FencedFlushes,
+    CoveredLogs,
+    AcknowledgedIsCommitted,
+    VisibleIsCommitted,
+    RisingRowEpochs,
+    NamedObjectsExist,
+    GarbageIsUnnamed,
+    RestoredAsItWas,
+    AnswersNeedTheLease,
+    OneRowPerPartition,
+    BoundedTails,
 )

@@ -1,0 +1,152 @@
+"""Bugs to plant in how brokers on an engine flush, seal, restore and hold their leases. Checkers must find them.
+
+Some are in what stands in for SQL: the product has that decision in a statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+from fencepost.broker.cluster import leases, seal_plan
+from fencepost.broker.cluster.leases import LeaseTable, Placed
+from fencepost.broker.cluster.local_lease import LocalLease
+from fencepost.broker.cluster.objects.segments import SegmentObjects
+from fencepost.broker.cluster.objects.store import ObjectStoreError
+from fencepost.broker.cluster.objects.sweep import ObjectSweep
+from fencepost.broker.cluster.sealed_rows import Leadership
+from fencepost.broker.cluster.tail_log import TailLog
+from fencepost.broker.cluster.tail_store import NO_OBJECTS, FlushId, PartitionKey, StoreUnavailableError, TailRow
+from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.away_segments import SealedSegment
+from tests.simulation import engine, engine_rows
+from tests.simulation.engine_rows import EngineRows
+
+_LATER = Place("planted flush", Policy.REPORT)
+
+
+# Flushes
+
+
+def a_flush_looks_at_its_fence_when_it_arrives() -> AbstractContextManager[Any]:
+    return patch.object(engine, "USUAL_GUARD", engine.Guard.PLAIN_READ)
+
+
+def a_flush_without_an_answer_counts_as_committed() -> AbstractContextManager[Any]:
+    original = TailLog._commit
+
+    async def commit(
+        self: TailLog, fence: int, rows: Sequence[TailRow], sizes: Mapping[UUID, int] = NO_OBJECTS, *rest: Any
+    ) -> bool:
+        self._sequence += 1
+        try:
+            if await self._store.commit(FlushId(self._tenure.node_id, fence, self._sequence), rows, object_sizes=sizes):
+                return True
+        except StoreUnavailableError:
+            return True
+        return await original(self, fence, rows, sizes, *rest)
+
+    return patch.object(TailLog, "_commit", commit)
+
+
+def flushes_count_as_committed_when_they_are_sent() -> AbstractContextManager[Any]:
+    original = TailLog._commit
+
+    async def commit(
+        self: TailLog, fence: int, rows: Sequence[TailRow], sizes: Mapping[UUID, int] = NO_OBJECTS, *rest: Any
+    ) -> bool:
+        _LATER.start(original(self, fence, rows, sizes, *rest), expected=(OSError,))
+        await asyncio.sleep(0)
+        return True
+
+    return patch.object(TailLog, "_commit", commit)
+
+
+# Sealing
+
+
+def a_seal_removes_one_row_too_many() -> AbstractContextManager[Any]:
+    original = EngineRows.replace
+
+    def replace(
+        self: EngineRows, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, **about: Any
+    ) -> SealedSegment | None:
+        stored = original(self, key, leadership, sealed, **about)
+        if stored is not None:
+            self.tails[key].pop(stored.end_offset, None)
+        return stored
+
+    return patch.object(EngineRows, "replace", replace)
+
+
+def a_sealed_segment_has_the_epoch_of_who_seals_it() -> AbstractContextManager[Any]:
+    original = EngineRows.replace
+
+    def replace(
+        self: EngineRows, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, **about: Any
+    ) -> SealedSegment | None:
+        stored = original(self, key, leadership, sealed, **about)
+        if stored is not None:
+            stored = self.segments[key][stored.base_offset] = stored._replace(leader_epoch=leadership.leader_epoch)
+        return stored
+
+    return patch.object(EngineRows, "replace", replace)
+
+
+def an_upload_that_failed_counts() -> AbstractContextManager[Any]:
+    original = SegmentObjects.upload
+
+    async def upload(self: SegmentObjects, *about: Any) -> None:
+        try:
+            await original(self, *about)
+        except ObjectStoreError:
+            pass
+
+    return patch.object(SegmentObjects, "upload", upload)
+
+
+def nothing_is_rolled_for_the_budget() -> AbstractContextManager[Any]:
+    return patch.object(seal_plan, "_rolls", lambda *_: [])
+
+
+# The sweep
+
+
+@contextmanager
+def objects_of_flushes_count_as_orphans() -> Iterator[None]:
+    """At once, and though rows name them."""
+    original = EngineRows.add_orphans
+
+    def add_orphans(self: EngineRows, names: Sequence[str], *, now_s: float) -> int:
+        with patch.object(self, "objects", {}):
+            return original(self, names, now_s=now_s)
+
+    async def find_orphans(self: ObjectSweep) -> int:
+        found = 0
+        async for page in self._store.list(f"{self._cluster_id}/"):
+            found += await self._table.add_orphans([one.name for one in page])
+        return found
+
+    with patch.object(ObjectSweep, "find_orphans", find_orphans), patch.object(EngineRows, "add_orphans", add_orphans):
+        yield
+
+
+# Leases
+
+
+def a_lease_lasts_for_ever() -> AbstractContextManager[Any]:
+    return patch.object(LocalLease, "is_held", lambda self: True)
+
+
+def a_topic_lacks_the_row_of_a_partition() -> AbstractContextManager[Any]:
+    original = leases.decide_creation
+
+    def decide_creation(table: LeaseTable, topic_id: bytes, names: Sequence[TopicPartition]) -> list[Placed]:
+        return original(table, topic_id, names)[:2]
+
+    return patch.object(engine_rows, "decide_creation", decide_creation)
