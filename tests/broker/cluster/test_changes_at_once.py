@@ -6,17 +6,23 @@ The nodes do not poll: what one has changed, the other knows only if it looks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 
 import pytest
 
+from fencepost.broker.hosting import catching_up
 from fencepost.broker.metadata import shared_sqlite
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.shared_sqlite import SharedSqliteMetadataStore
+from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -26,6 +32,7 @@ from fencepost.protocol.messages.topics import (
     DeleteTopicState,
 )
 from tests.broker.cluster.members import Members
+from tests.support.longest_step import steps_until_done
 
 TOPIC = 2  # of configs
 NONE, EXISTS, INVALID = ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -134,3 +141,37 @@ async def test_configs_that_two_nodes_set_are_both_in_force(two: Members) -> Non
             topic = two.nodes[node_id].services.topics.metadata.get(name)
             assert topic is not None
             assert topic.configs == wanted
+
+
+async def test_a_store_that_another_process_has_locked_holds_up_only_what_changes_it(
+    two: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked meanwhile is answered from what is known, no later than CatchingUp waits; no step is long."""
+    monkeypatch.setattr(catching_up, "LONGEST_WAIT_S", 0.2)
+    is_creating = asyncio.Event()
+    create_topic = SharedSqliteMetadataStore.create_topic
+
+    async def observed(store: SharedSqliteMetadataStore, topic: TopicMetadata) -> bool:
+        is_creating.set()  # it takes the store's thread in this step
+        return await create_topic(store, topic)
+
+    assert await create(two, 1, "orders", 3) == NONE
+    assert await topics(two) == {"orders": 3}
+    monkeypatch.setattr(SharedSqliteMetadataStore, "create_topic", observed)
+    loop = asyncio.get_running_loop()
+    with contextlib.closing(sqlite3.connect(f"{two.directory}/{FILE_NAME}", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        creating = asyncio.create_task(create(two, 2, "returns"))
+        await is_creating.wait()
+        asked = [asyncio.create_task(two.ask(2, MetadataRequest(topics=None), 9)) for _ in range(20)]
+        began_s = loop.time()
+        known = two.ask(2, MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9)
+        assert [topic.name for topic in (await known).topics] == ["orders"]
+        work = await steps_until_done(asyncio.gather(*asked))
+        assert [[topic.name for topic in one.result().topics] for one in asked] == [["orders"]] * 20
+        assert loop.time() - began_s >= 0.2, "none of them waited for the store, which was not asked then"
+        assert work.longest_s < 0.02
+        assert not creating.done()
+        other.execute("COMMIT")
+    assert await creating == NONE
+    assert await topics(two) == {"orders": 3, "returns": 2}
