@@ -15,7 +15,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -140,9 +140,9 @@ def watched(function: Callable[..., Any], name: str, when: str, order: Order) ->
     return wait
 
 
-def watch(order: Order) -> None:
-    """Watch all points of this process."""
-    for name, (when, module, path) in POINTS.items():
+def watch(order: Order, points: Mapping[str, Point] = POINTS) -> None:
+    """Watch points of this process."""
+    for name, (when, module, path) in points.items():
         owner: Any = importlib.import_module(module)
         *owners, function = path.split(".")
         for each in owners:
