@@ -43,9 +43,10 @@ class AppendedBytes(NamedTuple):
     end_offset: int
     file: LogFile
 
-    def content(self) -> memoryview:
-        """Read the bytes. Raises StorageError."""
-        return self.file.read(self.position, self.length_bytes)
+    def content(self, start: int = 0, most_bytes: int | None = None) -> memoryview:
+        """Read the bytes, or some of them from `start` on; fewer where the file is shorter. Raises StorageError."""
+        left_bytes = self.length_bytes - start
+        return self.file.read(self.position + start, left_bytes if most_bytes is None else min(most_bytes, left_bytes))
 
 
 class SharedLog(Protocol):

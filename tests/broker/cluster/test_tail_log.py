@@ -253,6 +253,58 @@ async def test_a_very_large_flush_is_divided_into_objects_where_batches_end(
     assert files_of(heir) == files_of(world)
 
 
+async def test_what_was_appended_to_one_log_is_read_in_steps_where_it_is_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_log, "READ_AT_ONCE_BYTES", 4_000)
+    monkeypatch.setattr(tail_log, "READ_PER_STEP_BYTES", 1_000)
+    engine, objects = SimulatedEngine(), KeptObjects()
+    world, _ = node_of(engine, tmp_path / "a", objects=objects, inline_max_bytes=1_000)
+    await world.start()
+    world.create()
+    for number in range(60):
+        world.append(b"%02d" % number * 400)
+    file = world.orders.segments.active.batches.log
+    turns, reads = 0, []
+
+    def count_turn() -> None:
+        nonlocal turns
+        turns += 1
+        if world.orders.high_watermark < 60:
+            asyncio.get_running_loop().call_soon(count_turn)
+
+    class Counted:
+        path = file.path
+
+        def read(self, position: int, length_bytes: int) -> memoryview:
+            reads.append((turns, length_bytes))
+            return file.read(position, length_bytes)
+
+    (taken,) = world.orders.take_appended()
+    count_turn()
+    await world.shared.commit([taken._replace(file=cast("LogFile", Counted()))])
+    world.orders.high_watermark = 60
+    assert max(length for _, length in reads) == 1_000
+    assert len({turn for turn, _ in reads}) == len(reads) >= 48, "others run between two reads"
+    heir, _ = node_of(engine, tmp_path / "b", node_id=2, objects=objects)
+    await heir.start()
+    await heir.take_over()
+    assert files_of(heir) == files_of(world)
+
+
+async def test_a_file_that_is_shorter_than_what_was_appended_is_an_error_of_its_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tail_log, "READ_AT_ONCE_BYTES", 1_000)
+    engine = SimulatedEngine()
+    shared = tail_log.TailLog(engine.session(), HeldTenure(1, engine.raise_fence(1)))
+    cut = appended(0, 0)
+    with pytest.raises(StorageError, match="orders-0 is shorter than what was appended") as raised:
+        await shared.commit([cut._replace(length_bytes=cut.length_bytes + 1), appended(1, 0)])
+    assert raised.value.paths == {"orders-0"}
+    assert (offsets_of(engine, 0), offsets_of(engine, 1)) == ([], [0])
+
+
 # Large flushes beside each other
 
 
@@ -466,22 +518,24 @@ async def test_flushes_that_would_be_committed_in_no_order_are_found_out(
 
 
 class BytesInFile:
-    """What of a file was appended; an error where it cannot be read."""
+    """What of a file was appended, from a position on; an error where it cannot be read."""
 
-    def __init__(self, path: str, content: bytes | StorageError) -> None:
+    def __init__(self, path: str, first: int, content: bytes | StorageError) -> None:
         self.path = path
+        self._first = first
         self._content = content
 
     def read(self, position: int, length_bytes: int) -> memoryview:
         if isinstance(self._content, StorageError):
             raise self._content
-        return memoryview(self._content)
+        start = position - self._first
+        return memoryview(self._content)[start : start + length_bytes]
 
 
 def appended(partition: int, offset: int, content: bytes | StorageError = LARGE) -> AppendedBytes:
     """A record of 2,500 bytes that was appended to a partition at an offset."""
-    file = BytesInFile(f"orders-{partition}", content)
     size = len(LARGE)
+    file = BytesInFile(f"orders-{partition}", offset * size, content)
     name = TopicPartition("orders", partition)
     return AppendedBytes(name, TOPIC_ID, 1, 0, offset * size, size, offset, offset + 1, cast("LogFile", file))
 
