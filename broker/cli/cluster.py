@@ -56,7 +56,9 @@ def info(bootstrap: str, as_json: bool) -> None:
     with admin_client(bootstrap) as admin:
         described = admin.describe_cluster()
         features = admin.describe_features()
-    disks = ask_cluster(bootstrap, _disks)
+    gone = {broker["broker_id"] for broker in described["brokers"] if broker.get("is_fenced")}
+    # Clients hear of a node for a while after it is gone.
+    disks = [disk for disk in ask_cluster(bootstrap, _disks) if disk["broker"] not in gone]
     feature_rows = [
         {
             "feature": name,
@@ -68,8 +70,8 @@ def info(bootstrap: str, as_json: bool) -> None:
     brokers = [
         {
             "broker": broker["broker_id"],
-            "state": cluster_leaders.GONE if broker.get("is_fenced") else cluster_leaders.ALIVE,
-            "address": None if broker.get("is_fenced") else cluster_leaders.address(broker["host"], broker["port"]),
+            "state": cluster_leaders.GONE if broker["broker_id"] in gone else cluster_leaders.ALIVE,
+            "address": None if broker["broker_id"] in gone else cluster_leaders.address(broker["host"], broker["port"]),
             "rack": broker.get("rack"),
             "is_controller": broker["broker_id"] == described["controller_id"],
         }
@@ -184,7 +186,8 @@ async def _disks(cluster: Cluster) -> list[dict[str, Any]]:
     from fencepost.protocol.messages.log_dirs import DescribeLogDirsRequest
 
     rows: list[dict[str, Any]] = []
-    for node_id, reply in (await cluster.send_to_all(DescribeLogDirsRequest(topics=None))).items():
+    replies = await cluster.send_to_all(DescribeLogDirsRequest(topics=None))
+    for node_id, reply in sorted(replies.items()):
         if isinstance(reply, ClusterError):
             rows.append({"broker": node_id, "directory": None, "error": str(reply)})
             continue

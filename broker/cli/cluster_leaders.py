@@ -102,9 +102,15 @@ async def read_partitions(
 
 
 async def read_views(cluster: Cluster, topic: str | None = None) -> list[list[PartitionState]]:
-    """What each node says of all partitions: one may know of a change some moments after another, and only the leader
-    knows whether it serves clients already. Raises ClusterError."""
-    alive = (await cluster.view(())).nodes
+    """What each node that is alive says of all partitions: one may know of a change some moments after another, and
+    only the leader knows whether it serves clients already. Raises ClusterError; UnreachableError where one of them has
+    just died."""
+    from fencepost.console.kafka.errors import check
+    from fencepost.protocol.messages.cluster import DescribeClusterRequest
+
+    reply = await cluster.send(DescribeClusterRequest())
+    check(reply.error_code, reply.error_message)
+    alive = [node.broker_id for node in reply.brokers if not node.is_fenced]
     return [await read_partitions(cluster, topic, of_view=node_id) for node_id in alive]
 
 
@@ -165,6 +171,8 @@ def move(bootstrap: str, topic: str, partition: int, target: int | None, *, wait
             ReassignableTopic,
         )
 
+        if target is not None:
+            _check_can_lead(await read_nodes(cluster), target)
         replicas = None if target is None else [target]
         wanted = ReassignableTopic(topic, [ReassignablePartition(partition, replicas)])
         reply = await cluster.send(AlterPartitionReassignmentsRequest(topics=[wanted]))
@@ -183,7 +191,7 @@ def move(bootstrap: str, topic: str, partition: int, target: int | None, *, wait
 
         if wait_s is not None:
             await _until_none(left, wait_s)
-        is_left = bool(await left())
+        is_left = bool(await _words(left))
         if target is None:
             return f"the cluster chooses again who leads {topic}-{partition}"
         return f"{topic}-{partition} is {'moving to' if is_left else 'led by'} {target}"
@@ -228,10 +236,24 @@ def drain(bootstrap: str, node_id: int, *, is_over: bool, wait_s: float | None) 
     return ask_cluster(bootstrap, ask)
 
 
-def _check_can_be_drained(nodes: Mapping[int, Mapping[str, Any]], node_id: int, *, is_over: bool) -> None:
+def _check_can_lead(nodes: Mapping[int, Mapping[str, Any]], node_id: int) -> None:
+    """Raises ClickException."""
+    _check_is_known(nodes, node_id)
+    if nodes[node_id]["state"] == GONE:
+        raise click.ClickException(
+            f"node {node_id} is gone, since {nodes[node_id]['since']}; start it, or name another"
+        )
+
+
+def _check_is_known(nodes: Mapping[int, Mapping[str, Any]], node_id: int) -> None:
     """Raises ClickException."""
     if node_id not in nodes:
         raise click.ClickException(f"there is no node {node_id}; the nodes are {', '.join(map(str, nodes))}")
+
+
+def _check_can_be_drained(nodes: Mapping[int, Mapping[str, Any]], node_id: int, *, is_over: bool) -> None:
+    """Raises ClickException."""
+    _check_is_known(nodes, node_id)
     if nodes[node_id]["state"] == GONE:
         raise click.ClickException(
             f"node {node_id} is gone and leads nothing; a node can be drained, and resumed, while it is there"
@@ -241,11 +263,21 @@ def _check_can_be_drained(nodes: Mapping[int, Mapping[str, Any]], node_id: int, 
         raise click.ClickException(f"no other node is alive that could lead what node {node_id} hands over")
 
 
+async def _words(left: Callable[[], Awaitable[str]]) -> str:
+    """What is left to be done; a node that does not answer may have died just now, and others will lead."""
+    from fencepost.console.kafka.errors import UnreachableError
+
+    try:
+        return await left()
+    except UnreachableError as error:
+        return str(error)
+
+
 async def _until_none(left: Callable[[], Awaitable[str]], wait_s: float) -> None:
     """Wait until nothing is left to be done. Raises ClickException after some seconds, with what is left."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
-    while words := await left():
+    while words := await _words(left):
         if loop.time() > deadline_s:
             raise click.ClickException(f"{words}, {wait_s:g} s later; it goes on, and `fencepost cluster` shows it")
         await asyncio.sleep(LOOK_S)

@@ -226,7 +226,7 @@ class S3Objects:
         status, code, message = (_found(pattern, text) for pattern in (_STATUS, _CODE, _MESSAGE))
         if code == "NoSuchKey" or (not code and isinstance(error, FileNotFoundError)):
             return ObjectMissingError(f"there is no object {self._at(name)}")
-        reason = f"{code}: {message}" if code and message else _first_line(error)
+        reason = (f"{code}: {message}" if code and message else _first_line(error)).rstrip(".")
         said = f"cannot {action} {self._at(name)}: {reason}"
         number = int(status) if status else 0
         if code in _NOT_SERVED:

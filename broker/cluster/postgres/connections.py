@@ -29,6 +29,9 @@ KEEPALIVE_S: Final = 5
 """After this silence PostgreSQL asks whether the other machine is still there, and ends the session after 3 questions
 without an answer."""
 
+CONNECTIONS_COUNT: Final = 5
+"""Of one broker: leases, metadata, flushes, sealed segments, the sweep. A take-over takes one more for its reading."""
+
 _PASSING: Final = (
     "08",  # connection exceptions
     "25006",  # read-only: a standby, perhaps about to be promoted
@@ -40,6 +43,15 @@ _PASSING: Final = (
 )
 """SQLSTATEs, or their beginnings, after which the same statement may succeed."""
 _FULL: Final = "53100"
+_REMEDIES: Final = (
+    ("28", "Check the user and its password, in ~/.pgpass or PGPASSWORD, and the server's pg_hba.conf"),
+    ("3D", "Create the database, or name another in fencepost.cluster.url"),
+    ("42501", "Give the role the right: it has to own the schema, or to have CREATE on the database"),
+    ("53300", f"Raise its max_connections: each broker has {CONNECTIONS_COUNT}, and one more for some moments"),
+)
+"""What an operator does about a SQLSTATE, by its beginning."""
+OLDEST_MAJOR_VERSION: Final = 13
+"""Older ones lack functions that the tables need."""
 _LOST: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 """What asyncpg raises where the connection is lost; the second when it is lost between two messages."""
 
@@ -127,6 +139,7 @@ async def connect(
             },
         )
         try:
+            _require_version(connection.get_server_version(), address)
             # `off` acknowledges what a crash loses, `local` what a fail-over to a synchronous standby loses.
             if await connection.fetchval("SELECT current_setting('synchronous_commit')") in ("off", "local"):
                 await connection.execute("SET synchronous_commit = on")
@@ -152,6 +165,7 @@ def storage_error(error: BaseException, address: PostgresAddress) -> StorageErro
     reason = str(error).strip() or type(error).__name__
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
+        reason += next((f". {remedy}" for beginning, remedy in _REMEDIES if state.startswith(beginning)), "")
         if state.startswith(_FULL):
             return NoRoomError(f"the disk of PostgreSQL at {address.shown} is full: {reason}")
         if state.startswith(_PASSING):
@@ -160,6 +174,15 @@ def storage_error(error: BaseException, address: PostgresAddress) -> StorageErro
     if isinstance(error, _LOST) and not isinstance(error, asyncpg.DataError):
         return UnavailableError(f"PostgreSQL at {address.shown} cannot be reached: {reason}")
     return StorageError(f"PostgreSQL at {address.shown}: {reason}")
+
+
+def _require_version(version: asyncpg.ServerVersion, address: PostgresAddress) -> None:
+    """Raises StorageError."""
+    if version.major < OLDEST_MAJOR_VERSION:
+        raise StorageError(
+            f"PostgreSQL at {address.shown} is version {version.major}.{version.minor}; a cluster needs "
+            f"{OLDEST_MAJOR_VERSION} or later"
+        )
 
 
 def _milliseconds(seconds: float) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from fencepost.broker.cluster.postgres import connections
 from fencepost.broker.cluster.postgres.connections import UnavailableError, connect, parse_address, storage_error
+from fencepost.broker.cluster.postgres.schema import prepare
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 
 HERE = parse_address("postgresql://fencepost:secret@db.example:5433/brokers?sslmode=require")
@@ -65,6 +67,45 @@ def test_errors_that_pass_can_be_distinguished_from_those_that_stay(error: Excep
     assert type(found) is kind
     assert "db.example:5433/brokers" in str(found)
     assert "secret" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (asyncpg.InvalidPasswordError("wrong password"), "~/.pgpass or PGPASSWORD"),
+        (asyncpg.InvalidAuthorizationSpecificationError("no such role"), "Check the user"),
+        (asyncpg.InvalidCatalogNameError("no such database"), "Create the database"),
+        (asyncpg.InsufficientPrivilegeError("permission denied"), "CREATE on the database"),
+        (asyncpg.TooManyConnectionsError("too many clients"), "max_connections: each broker has 5"),
+    ],
+)
+def test_what_an_operator_has_to_do_is_said(error: Exception, remedy: str) -> None:
+    assert f"{error}. " in str(storage_error(error, HERE))
+    assert remedy in str(storage_error(error, HERE))
+
+
+async def test_an_old_postgresql_is_refused(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "OLDEST_MAJOR_VERSION", 99)
+    with pytest.raises(StorageError, match=r"is version [0-9]+\.[0-9]+; a cluster needs 99 or later"):
+        await connect(parse_address(cluster_url), application_name="test")
+
+
+async def test_a_role_that_may_not_create_the_schema_is_named_its_remedy(cluster_url: str) -> None:
+    owner = await connect(parse_address(cluster_url), application_name="test")
+    await owner.execute("DROP ROLE IF EXISTS guest")
+    await owner.execute("CREATE ROLE guest LOGIN PASSWORD 'guest'")
+    try:
+        address = parse_address(cluster_url)
+        connection = await connect(address, application_name="test")
+        try:
+            await connection.execute("SET SESSION AUTHORIZATION guest")
+            with pytest.raises(StorageError, match=r"refuses: permission denied .*\. Give the role the right"):
+                await prepare(connection, address)
+        finally:
+            await connection.close()
+    finally:
+        await owner.execute("DROP ROLE guest")
+        await owner.close()
 
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
