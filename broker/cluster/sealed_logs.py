@@ -10,6 +10,7 @@ from fencepost.broker.cluster.kept_logs import KeptLogs
 from fencepost.broker.cluster.merging import Merging
 from fencepost.broker.cluster.objects.segments import SegmentObjects
 from fencepost.broker.cluster.objects.store import ObjectStore
+from fencepost.broker.cluster.scratch import Leftovers
 from fencepost.broker.cluster.seal_plan import SealLimits
 from fencepost.broker.cluster.sealed_rows import SealedTable
 from fencepost.broker.cluster.sealing import Sealing
@@ -56,6 +57,8 @@ class SealedLogs:
         self.bringing: Bringing
         self.sealing: Sealing
         self.merging: Merging
+        self.leftovers: Leftovers
+        self._disk = disk
 
     def attach(self, logs: LogDirectory) -> None:
         """Take care of the logs of a directory, which was made with this as its store. Called before it is opened."""
@@ -71,14 +74,17 @@ class SealedLogs:
             after_each_pass=self.bringing.make_room,
         )
         self.merging = Merging(kept, limits=self._limits, scratch_bytes=self._scratch_bytes)
+        self.leftovers = Leftovers(logs.path, self._disk, logs, lambda name: self._leader_epoch_of(name) is not None)
 
     def start(self) -> None:
-        """Begin to seal and to merge."""
+        """Begin to seal, to merge, and to remove what is left over."""
         self.sealing.start()
         self.merging.start()
+        self.leftovers.start()
 
     async def close(self) -> None:
         """Stop; called before the log directory is closed."""
+        await self.leftovers.close()
         await self.merging.close()
         await self.sealing.close()
         await self.bringing.close()

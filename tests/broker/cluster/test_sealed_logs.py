@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.cluster import bringing, merging, sealing
+from fencepost.broker.cluster import bringing, merging, scratch, sealing
 from fencepost.broker.cluster.objects import sweep
 from fencepost.broker.cluster.objects.checking import check_cluster
 from fencepost.broker.cluster.objects.segments import SegmentObjects
@@ -20,7 +20,8 @@ from fencepost.broker.log.cleaner import LogCleaning, dirty_range
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.merging import merge_segments
-from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.disk import NoRoomError, StorageError
+from fencepost.broker.storage.local_disk import LocalFile
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.cluster.sealed_world import SealedCluster, SealedWorld, content
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
@@ -385,6 +386,72 @@ async def test_readers_of_a_segment_that_is_lost_get_an_error_and_all_others_go_
     assert len(await content(log)) == 20
 
 
+# Scratch
+
+
+async def test_files_of_a_log_that_went_to_another_node_are_removed_and_those_that_are_led_stay(
+    cluster: SealedCluster, tmp_path: Path
+) -> None:
+    node = await cluster.start()
+    await node.take_over()
+    await node.write(20)
+    await node.seal_all()
+    directory = tmp_path / "node-1" / "orders-0"
+    assert [await node.sealed.leftovers.remove() for _ in range(3)] == [0, 0, 0]
+    other = await cluster.start()
+    await other.take_over()
+    node.resign("it leads no more")
+    assert await node.sealed.leftovers.remove() == 0, "it may come back at once"
+    assert directory.exists()
+    assert await node.sealed.leftovers.remove() == 1
+    node.logs.sweep(node.clock.now_ms())
+    assert not directory.exists()
+    assert not [path for path in directory.parent.iterdir() if path.is_dir()]
+    log = await node.take_over()
+    assert len(await content(log)) == 20
+    assert [await node.sealed.leftovers.remove() for _ in range(2)] == [0, 0]
+
+
+async def test_a_log_that_comes_back_between_two_passes_is_left_alone(cluster: SealedCluster) -> None:
+    node = await cluster.start()
+    await node.take_over()
+    await node.write(20)
+    node.resign("it leads no more")
+    assert await node.sealed.leftovers.remove() == 0
+    log = await node.take_over()
+    assert await node.sealed.leftovers.remove() == 0
+    assert len(await content(log)) == 20
+
+
+async def test_a_full_disk_refuses_what_needs_room_and_loses_nothing_that_was_acknowledged(
+    cluster: SealedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await cluster.start()
+    log = await node.take_over()
+    await node.write(20)
+    await node.seal_all()
+    before = await content(log)
+
+    def full(file: LocalFile, *buffers: bytes) -> None:
+        raise NoRoomError(f"no space is left for {file.path}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFile, "append", full)
+        with pytest.raises(NoRoomError):
+            node.append(b"refused")
+        assert not log.is_offline
+        assert await content(log) == before
+        other = await cluster.start()
+        with pytest.raises(StorageError, match="no space is left"):
+            await other.take_over()
+    third = await cluster.start()
+    taken = await third.take_over()
+    assert await content(taken) == before
+    assert third.append(b"next").base_offset == 20
+    await taken.flushed()
+    await cluster.check()
+
+
 # Merges of small segments
 
 
@@ -515,6 +582,19 @@ async def test_a_log_that_cannot_be_merged_rests(
 
 
 # Unforeseen exceptions
+
+
+@plants(scratch.LEFTOVERS)
+@unforeseen
+async def test_a_removal_of_leftovers_that_fails_is_not_the_last(
+    node: SealedWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "LEFT_INTERVAL_S", 0.005)
+    passes: list[int] = []
+    monkeypatch.setattr(node.sealed.leftovers, "remove", raising(error, times=1, then=lambda: _note(passes)))
+    with logged(scratch.LEFTOVERS):
+        node.sealed.start()
+        await until(lambda: len(passes) > 1)
 
 
 @plants(merging.MERGING)
