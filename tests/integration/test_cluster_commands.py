@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fencepost.broker.cli.commands import fencepost
-from tests.support.clients_of_processes import SETTINGS, create, leaders, until
+from tests.support.clients_of_processes import SETTINGS, create, leaders
+from tests.support.conditions import until
 from tests.support.machines import Machines
 from tests.support.object_server import ObjectServer, object_server
 from tests.support.postgres import PostgresServer, postgres_server
