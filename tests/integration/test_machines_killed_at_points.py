@@ -240,7 +240,7 @@ def check_point(cluster: Cluster, point: str) -> None:
     create_bulk(cluster.bootstrap, topic)
     bulk = Bulk(cluster.bootstrap, topic=topic)
     try:
-        with noted(lambda: cluster.machines.output[-20_000:]):
+        with noted(lambda: cluster.machines.output[-60_000:]):
             commit_some(transactions)
             if trigger is read_what_is_away:
                 sealed = output_count(cluster, "segment_sealed")
@@ -292,6 +292,21 @@ def checked(cluster: Cluster) -> None:
     assert "partition_went_offline" not in cluster.machines.output
 
 
+def is_there(cluster: Cluster, topic: str) -> bool:
+    """Whether a topic exists, once all brokers say the same."""
+    answers: set[bool] = set()
+
+    def do_all_agree() -> bool:
+        answers.clear()
+        for machine in cluster.machines.machines.values():
+            admin = AdminClient({"bootstrap.servers": machine.bootstrap})
+            answers.add(topic in admin.list_topics(timeout=IN_TIME_S).topics)
+        return len(answers) == 1
+
+    until(do_all_agree, timeout_s=IN_TIME_S)
+    return answers.pop()
+
+
 def has_garbage(cluster: Cluster) -> bool:
     return bool(json.loads(cluster.command("check", *cluster.machines.stores, "--json").stdout)["garbage"])
 
@@ -329,9 +344,10 @@ def test_a_topic_is_deleted_whole_or_not_at_all(cluster: Cluster, point: str) ->
     for machine in cluster.dead():
         machine.kill()
         machine.start()
-    if topic in AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).topics:
+    if is_there(cluster, topic):
         bulk.check(cluster.bootstrap)
-        AdminClient({"bootstrap.servers": cluster.bootstrap}).delete_topics([topic])[topic].result(IN_TIME_S)
+        again = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        again.delete_topics([topic])[topic].result(IN_TIME_S)
     until(lambda: not has_garbage(cluster), timeout_s=IN_TIME_S)
     checked(cluster)
     create_bulk(cluster.bootstrap, topic)
