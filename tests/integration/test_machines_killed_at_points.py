@@ -29,6 +29,7 @@ from tests.support.postgres import postgres_server
 
 SMALL = {
     **SETTINGS,
+    "auto.create.topics.enable": "false",  # a producer asks for its topic after that was deleted
     "fencepost.cluster.inline.max.bytes": "2048",
     "fencepost.cluster.tail.max.bytes": str(1024 * 1024),
     "log.segment.bytes": str(1024 * 1024),
