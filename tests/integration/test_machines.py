@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -159,7 +160,9 @@ def test_large_batches_are_there_after_two_of_three_machines_were_killed(
 
 @pytest.mark.long
 def test_the_next_acknowledgement_comes_soon_after_each_of_twenty_kills(machines: Machines) -> None:
-    transactions = Transactions(machines.bootstrap, 4)
+    # Else librdkafka waits up to 10 s before it looks again for what a lost broker led.
+    impatient = {"reconnect.backoff.max.ms": 500}
+    transactions = Transactions(machines.bootstrap, 4, impatient)
     gaps_s = []
     try:
         with noted(lambda: machines.output):
@@ -168,7 +171,7 @@ def test_the_next_acknowledgement_comes_soon_after_each_of_twenty_kills(machines
                 commit_some(transactions)
                 machines[node_id].kill()
                 acknowledged_s = time.monotonic()
-                producer = Producer({"bootstrap.servers": other_bootstrap(machines, node_id), "acks": "all"})
+                producer = Producer({"bootstrap.servers": other_bootstrap(machines, node_id), **impatient})
                 for partition in range(PARTITIONS):  # of all leaders, the lost one's among them
                     producer.produce("orders", f"after-{turn}", partition=partition)
                 assert producer.flush(60) == 0
@@ -180,7 +183,8 @@ def test_the_next_acknowledgement_comes_soon_after_each_of_twenty_kills(machines
     found = read(machines.bootstrap)
     transactions.check(found)
     assert all(sorted(found[f"after-{turn}"]) == list(range(PARTITIONS)) for turn in range(20))
-    # A lease of 3 s, a second until another node looks, and what clients take to find the new leaders.
+    # A lease of 3 s, which a broker has renewed within the last second, and what clients take to find the next leaders.
+    assert statistics.median(gaps_s) < 5, gaps_s
     assert max(gaps_s) < 15, gaps_s
 
 
