@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from fencepost.broker.hosting import catching_up
 from fencepost.broker.hosting.catching_up import CatchingUp
 from fencepost.broker.storage.disk import StorageError
+from tests.broker.supervision.planting import until
 
 
 class Store:
@@ -34,15 +34,6 @@ class Store:
 
     def asked(self, count: int) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(self.catching_up.catch_up()) for _ in range(count)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let what is ready run."""
-    for _ in range(100):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it does not come about")
 
 
 async def test_requests_that_arrive_together_share_one_look() -> None:
