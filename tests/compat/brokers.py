@@ -99,26 +99,26 @@ class SeveralProcesses(Fencepost):
 class SeveralMachines:
     """Brokers of this checkout that share two stores, and nothing else.
 
-    Each kill hits the next one of them, which starts again when the others lead what it led. Terminated are all, one
-    after the other, as in an update.
+    Each restart hits the next one of them. One that was killed starts again when the others lead what it led; one that
+    is terminated hands over before it ends.
     """
 
     machines: Machines
     security: Security | None = None
-    _kills: Iterator[int] = field(default_factory=itertools.count)
+    _restarts: Iterator[int] = field(default_factory=itertools.count)
 
     @property
     def bootstrap(self) -> str:
         return self.machines.bootstrap
 
     def restart(self, how: str) -> str:
-        if how == "terminate":
-            for machine in self.machines.machines.values():
-                machine.terminate()
-                machine.start()
-            return "done"
         node_ids = list(self.machines.machines)
-        self.machines.replace(node_ids[next(self._kills) % len(node_ids)])
+        node_id = node_ids[next(self._restarts) % len(node_ids)]
+        if how == "terminate":
+            self.machines[node_id].terminate()
+            self.machines[node_id].start()
+        else:
+            self.machines.replace(node_id)
         return "done"
 
 

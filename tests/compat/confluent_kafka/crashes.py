@@ -63,7 +63,7 @@ def _produce_through(check: Check, how: str) -> None:
 
 def crash_in_transaction(check: Check) -> None:
     topic = create_topic(check, "topic", 2)
-    producer = transactional_producer(check)
+    producer = transactional_producer(check, transaction_timeout_ms=600_000)  # restarts take a while
     producer.begin_transaction()
     produce(producer, topic, ["before"], 0)
     check.restart("kill")
