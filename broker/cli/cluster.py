@@ -232,6 +232,7 @@ def try_cluster(nodes: int, directory: str, port: int, assignments: tuple[str, .
 
     It brings its own PostgreSQL and object store (pip install 'fencepost[cluster,postgres]'). When all brokers serve,
     one line says so. Kill one, kill -9 $(cat try/node-2.pid), and watch what the others do: fencepost cluster nodes.
+    With the variables of D/environment, `cluster check` and `export` find its stores.
     """
     from fencepost.broker.cli import trial_cluster
     from fencepost.broker.cli.trial_services import TrialError

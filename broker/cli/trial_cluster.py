@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from typing import IO, Final
 
 from fencepost.broker.cli.trial_services import LOOK_S, TrialError, dying_with_parent, trial_objects, trial_postgres
 
+ENVIRONMENT: Final = "environment"
+"""The file of the trial's directory that names its stores."""
 LONGEST_BROKER_START_S: Final = 90.0
 LONGEST_BROKER_STOP_S: Final = 30.0
 
@@ -163,6 +166,7 @@ def run_trial(directory: Path, *, nodes: int, port: int, assignments: Sequence[s
             broker.start()
         for broker in brokers:
             broker.wait_until_ready()
+        _note_stores(directory, url, objects)
         addresses = ", ".join(broker.address for broker in brokers)
         ids = ", ".join(str(broker.node_id) for broker in brokers)
         print(f"fencepost cluster is ready: {addresses} (nodes {ids}, data in {directory})", flush=True)
@@ -170,6 +174,13 @@ def run_trial(directory: Path, *, nodes: int, port: int, assignments: Sequence[s
             for broker in brokers:
                 broker.grant_request()
             time.sleep(0.1)
+
+
+def _note_stores(directory: Path, url: str, objects: str) -> None:
+    """Write what a shell reads before commands that ask the stores, such as `fencepost cluster check`."""
+    variables = {"FENCEPOST_CLUSTER_URL": url, "FENCEPOST_CLUSTER_OBJECTS": objects}
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
+    (directory / ENVIRONMENT).write_text("".join(lines))
 
 
 def restart_node(directory: Path, node_id: int, *, port: int) -> None:

@@ -140,6 +140,10 @@ def test_a_trial_survives_kills_and_keeps_its_records_until_the_next(trial: Tria
     second = trial.run()
     assert (second.returncode, "a trial runs in" in second.stderr) == (1, True)
 
+    check = f". {trial.directory}/environment; exec {sys.executable} -m fencepost cluster check"
+    checked = subprocess.run(["sh", "-c", check], capture_output=True, text=True, check=False, timeout=60)
+    assert (checked.returncode, checked.stdout[:10]) == (0, "partitions"), checked.stderr
+
     write(trial.bootstrap, ["kept"])
     assert trial.stop() == 0
     assert trial.processes() == set()
