@@ -179,16 +179,20 @@ class EngineRows:
         table = self._table()
         if table.state(node_id) is NodeState.GONE and not table.led_by(node_id):
             return False
-        for other, row in self.nodes.items():
-            if row.lease_until_s < now_s and other != node_id:
-                table.nodes[other] = NodeState.GONE
-        if takes_over and not heirs(table, node_id):
+        lapsed = [
+            other
+            for other, row in self.nodes.items()
+            if row.lease_until_s < now_s and row.state is not NodeState.GONE and other != node_id
+        ]
+        table.nodes.update(dict.fromkeys(lapsed, NodeState.GONE))
+        waits = bool(lapsed) and not heirs(table, node_id)
+        if waits and takes_over:
             return False
         self.raise_fence(node_id)
         change = decide_event(table, node_id, NodeEvent.LOST)
         assert change is not None
         self._set_state(node_id, change.state, now_s)
-        self._place(table, change.placed)
+        self._place(table, () if waits else change.placed)
         return True
 
     def node_event(self, node_id: NodeId, event: NodeEvent, *, now_s: float) -> bool:

@@ -6,15 +6,20 @@ Each in its own process, as for people: the order of sets follows PYTHONHASHSEED
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 
 import pytest
 
+from tests.simulation.script import write_script
 from tests.simulation.search import known_seeds
 
 TIMEOUT_S = 500
 """Far more than they take, also on a machine that does much else."""
+
+ON_AN_ENGINE = "1"
+"""A seed whose brokers are on an engine."""
 
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)
 
@@ -29,6 +34,10 @@ def _simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_the_world_that_stands_for_those_on_an_engine_is_one() -> None:
+    assert write_script(random.Random(f"{ON_AN_ENGINE} script")).engine is not None
+
+
 def test_some_worlds_keep_every_promise() -> None:
     finished = _simulate("--seeds", "1-12")
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -40,8 +49,9 @@ def test_worlds_that_failed_once_keep_every_promise_now() -> None:
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
-def test_a_seed_decides_everything_that_happens_in_its_world() -> None:
-    first, second = _simulate("--seed", "2", "--digest"), _simulate("--seed", "2", "--digest")
+@pytest.mark.parametrize("seed", ["2", ON_AN_ENGINE])
+def test_a_seed_decides_everything_that_happens_in_its_world(seed: str) -> None:
+    first, second = _simulate("--seed", seed, "--digest"), _simulate("--seed", seed, "--digest")
     assert first.returncode == second.returncode == 0, first.stdout + first.stderr
     assert first.stdout == second.stdout
     assert first.stdout != _simulate("--seed", "3", "--digest").stdout

@@ -234,17 +234,21 @@ class PostgresLeaseStore(PostgresMetadataStore):
             if table.state(node_id) is NodeState.GONE and not table.led_by(node_id):
                 return False
             # Nodes whose leases are over, too, are not given anything: they are taken over from next.
-            for row in await connection.fetch("SELECT node_id FROM nodes WHERE lease_until < clock_timestamp()"):
-                if row["node_id"] != node_id:
-                    table.nodes[row["node_id"]] = NodeState.GONE
-            if not of_this_incarnation and not heirs(table, node_id):
-                # The lease of this node may be over by now, too. Without a leader, partitions would wait for a start.
+            lapsed = await connection.fetch(
+                "SELECT node_id FROM nodes WHERE lease_until < clock_timestamp() AND state <> 'gone' AND node_id <> $1",
+                node_id,
+            )
+            for row in lapsed:
+                table.nodes[row["node_id"]] = NodeState.GONE
+            # Without a leader, partitions would wait for a start: the lapsed take over once they have renewed.
+            waits = bool(lapsed) and not heirs(table, node_id)
+            if waits and not of_this_incarnation:
                 return False
             await _raise_fence(connection, node_id, incarnation)
             change = await asyncio.to_thread(decide_event, table, node_id, NodeEvent.LOST)
             assert change is not None, "a node that is there can be lost"
             await write_node(connection, change)
-            await write_placed(connection, table, change.placed)
+            await write_placed(connection, table, () if waits else change.placed)
             return True
 
         return await self.session.transaction(end)

@@ -267,6 +267,20 @@ async def test_a_node_that_leaves_is_followed_at_once(three: list[Node]) -> None
     await two.store.leave(2)  # once is enough
 
 
+async def test_what_a_node_leaves_while_all_other_leases_are_over_is_taken_over_by_the_first_that_renews(
+    three: list[Node],
+) -> None:
+    one, two, last = three
+    for node in (one, two):
+        await node.let_lease_end()
+    await last.store.leave(3)
+    assert None not in {leader for leader, _ in (await one.leaders()).values()}
+    assert 3 in (await one.store.renew(1)).lost
+    await two.store.renew(2)
+    assert await one.store.take_over(3)
+    assert {leader for leader, _ in (await one.leaders()).values()} == {1, 2}
+
+
 async def test_what_the_last_node_leaves_has_no_leader_until_a_node_starts(make: Make) -> None:
     one = await make(1)
     await one.start()
