@@ -156,6 +156,7 @@ PRODUCE = OK | _codes(
     E.KAFKA_STORAGE_ERROR,
     E.INVALID_RECORD,
     E.INVALID_REQUEST,  # the transactional id is empty
+    E.OPERATION_NOT_ATTEMPTED,  # the coordinator's node has not heard of the topic of another partition yet
 )
 TXN_OFFSET_COMMIT = (
     OK
