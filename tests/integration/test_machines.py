@@ -159,6 +159,7 @@ def test_large_batches_are_there_after_two_of_three_machines_were_killed(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_the_next_acknowledgement_comes_soon_after_each_of_twenty_kills(machines: Machines) -> None:
     # Else librdkafka waits up to 10 s before it looks again for what a lost broker led.
     impatient = {"reconnect.backoff.max.ms": 500}
