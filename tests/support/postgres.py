@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -44,7 +45,7 @@ class PostgresServer:
     def restart(self) -> None:
         """Stop it as an operator does, which ends all connections, and start it again."""
         self._stop()
-        self._server.ensure_postgres_running()
+        self._start()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -59,6 +60,20 @@ class PostgresServer:
         os.kill(self._server.get_pid(), signal.SIGINT)
         running = self._data / "postmaster.pid"
         until(lambda: not running.exists(), timeout_s=60)
+
+    def _start(self) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it goes on starting, on a busy machine
+            self._server.ensure_postgres_running()
+        until(self._takes_writes, timeout_s=60)
+        self._server.ensure_postgres_running()
+
+    def _takes_writes(self) -> bool:
+        import psycopg
+
+        try:
+            return self._execute("SELECT pg_is_in_recovery()") == "False"
+        except psycopg.OperationalError:
+            return False
 
     @property
     def _data(self) -> Path:
@@ -102,8 +117,7 @@ class PostgresServer:
         for path in (self._data, *self._data.rglob("*")):
             shutil.chown(path, owner, group)
         self._data.chmod(0o700)
-        self._server.ensure_postgres_running()
-        until(lambda: self._execute("SELECT pg_is_in_recovery()") == "False", timeout_s=60)
+        self._start()
 
     def _execute(self, statement: str) -> str:
         """Run a statement; return the first value of what it returns, as text."""
