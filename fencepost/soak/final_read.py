@@ -60,6 +60,8 @@ def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
             if time.monotonic() > deadline_s:
                 raise
             time.sleep(RETRY_PAUSE_S)
+            # Else librdkafka goes on with what it has heard while nobody led the partition.
+            consumer.list_topics(partition.topic, timeout=QUERY_TIMEOUT_S)
         else:
             return end_offset
 
