@@ -258,6 +258,8 @@ def send_frames(address: tuple[str, int], frames: list[bytes], until_s: float, s
 def throughput(sizes: Sizes) -> None:
     """Prepared Produce requests of 16 KB over two connections; the client needs the same processors."""
     found: dict[int, list[float]] = {0: [], 1: [], 2: []}
+    of_brokers: dict[int, list[float]] = {0: [], 1: [], 2: []}  # processor time for a gigabyte
+    of_clients: dict[int, list[float]] = {0: [], 1: [], 2: []}
     records = BatchTemplate(record_bytes=1_000, records_count=FRAME_BYTES // 1_000).batch()
     for number in range(sizes.rounds):
         for count, of_count in found.items():
@@ -274,13 +276,23 @@ def throughput(sizes: Sizes) -> None:
                     for leader, frames in by_leader.items()
                     for _ in range(2 // len(by_leader))
                 ]
+                broker_before_s, client_before_s = processor_s(broker.process_id), time.process_time()
                 in_parallel(connections)
-                of_count.append(sum(sent) * len(records) / sizes.seconds / 1e6)
+                gigabytes = sum(sent) * len(records) / GIGABYTE
+                of_brokers[count].append((processor_s(broker.process_id) - broker_before_s) / gigabytes)
+                of_clients[count].append((time.process_time() - client_before_s) / gigabytes)
+                of_count.append(gigabytes * 1_000 / sizes.seconds)
                 print(f"round {number + 1}, {count} processes: {of_count[-1]:.0f} MB/s", file=sys.stderr)
     base = statistics.median(found[0])
-    print("| processes | MB/s | against one |\n|---|---|---|")
+    print("| processes | MB/s | against one | broker, s/GB | client, s/GB |\n|---|---|---|---|---|")
     for count, of_count in found.items():
-        print(f"| {named(count)} | {statistics.median(of_count):.0f} | {statistics.median(of_count) / base:.2f} |")
+        broker_s, client_s = statistics.median(of_brokers[count]), statistics.median(of_clients[count])
+        print(
+            f"| {named(count)} | {statistics.median(of_count):.0f} | {statistics.median(of_count) / base:.2f} | "
+            f"{broker_s:.2f} | {client_s:.2f} |"
+        )
+    broker_s, client_s = statistics.median(of_brokers[0]), statistics.median(of_clients[0])
+    print(f"\nTwo processors that do nothing else could take {2 * broker_s / (broker_s + client_s):.2f} times as much.")
 
 
 def split(address: str) -> tuple[str, int]:
