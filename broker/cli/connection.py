@@ -16,6 +16,7 @@ from fencepost.broker.kernel.printable import printable
 Command = TypeVar("Command", bound=Callable[..., Any])
 CLIENT_ID = "fencepost-cli"
 CONNECT_TIMEOUT_MS = 5_000
+READS_TRIED = 4
 
 
 def bootstrap_option(command: Command) -> Command:
@@ -75,9 +76,36 @@ def admin_client(bootstrap: str) -> Iterator[Any]:
 
         client = KafkaAdminClient(**client_options(bootstrap))
         try:
-            yield client
+            yield _RepeatedReads(client)
         finally:
             client.close()
+
+
+class _RepeatedReads:
+    """A KafkaAdminClient whose reads, `describe_…` and `list_…`, are repeated where no connection can be made.
+
+    Metadata names a broker for some time after it has died. The client may choose it, and does not choose it again for a
+    while after it has failed.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._client, name)
+        if not name.startswith(("describe_", "list_")):
+            return attribute
+        from kafka.errors import KafkaConnectionError
+
+        def repeated(*arguments: Any, **options: Any) -> Any:
+            for _ in range(READS_TRIED - 1):
+                try:
+                    return attribute(*arguments, **options)
+                except KafkaConnectionError:
+                    continue
+            return attribute(*arguments, **options)
+
+        return repeated
 
 
 @contextmanager

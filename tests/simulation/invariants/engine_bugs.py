@@ -27,7 +27,12 @@ from fencepost.broker.log.away_segments import SealedSegment
 from tests.simulation import engine, engine_rows
 from tests.simulation.engine_rows import EngineRows
 
-_LATER = Place("planted flush", Policy.REPORT)
+
+class _PlaceOfABug(Place):
+    """Not one of the product's, at each of which an exception is planted."""
+
+
+_LATER = _PlaceOfABug("planted flush", Policy.REPORT)
 
 
 # Flushes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -222,3 +224,27 @@ async def test_the_check_names_what_is_missing_and_what_to_do(objects: ObjectSer
 def test_a_certificate_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ObjectStoreRefusedError, match=r"cannot be used: .*/nowhere/ca\.pem"):
         S3Objects(ObjectLocation("bucket", certificate_file="/nowhere/ca.pem"))
+
+
+SHORT_PROGRAM = """
+import asyncio
+import obstore
+from obstore.store import MemoryStore
+from fencepost.broker.cluster.objects import s3
+
+async def main():
+    store = MemoryStore()
+    for number in range(20):
+        await asyncio.gather(*(obstore.put_async(store, f"{number}-{each}", b"x" * 1000) for each in range(8)))
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_ends_right_after_an_answer_does_not_abort() -> None:
+    endings = [
+        subprocess.Popen([sys.executable, "-c", SHORT_PROGRAM], stderr=subprocess.PIPE, text=True) for _ in range(8)
+    ]
+    for ending in endings:
+        _, errors = ending.communicate()
+        assert ending.returncode == 0, errors
