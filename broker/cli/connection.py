@@ -84,8 +84,7 @@ def admin_client(bootstrap: str) -> Iterator[Any]:
 class _RepeatedReads:
     """A KafkaAdminClient whose reads, `describe_…` and `list_…`, are repeated where no connection can be made.
 
-    Metadata names a broker for some time after it has died. The client may choose it, and does not choose it again for a
-    while after it has failed.
+    Metadata names a broker for some time after it has died. The client may choose it, and chooses others after that.
     """
 
     def __init__(self, client: Any) -> None:

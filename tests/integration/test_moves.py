@@ -101,7 +101,7 @@ def test_the_tables_tell_who_is_there_and_who_leads_what(broker: BrokerProcesses
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("move", "orders", "0", "--to", "9"), "no such broker is registered"),
+        (("move", "orders", "0", "--to", "9"), "there is no node 9; the nodes are 1, 2, 3"),
         (("move", "orders", "99", "--to", "1"), "Unable to find partition orders:99"),
         (("move", "nothing", "0", "--to", "1"), "Unable to find a topic named nothing"),
         (("move", "orders", "0", "--to", "first"), "'first' is no node id; `fencepost cluster nodes` shows them"),
@@ -141,7 +141,7 @@ def test_a_broker_of_one_process_has_nobody_to_hand_over_to(tmp_path: Path) -> N
         configs = ["configs", "broker", "1", "--set", "fencepost.drain=true", "--bootstrap", broker.bootstrap]
         assert "this broker is the only one" in CliRunner().invoke(fencepost, configs).stderr
         assert cluster(broker, "move", "orders", "0", "--to", "1").stdout == "orders-0 is led by 1\n"
-        assert "no such broker is registered" in cluster(broker, "move", "orders", "0", "--to", "2").stderr
+        assert "there is no node 2; the nodes are 1" in cluster(broker, "move", "orders", "0", "--to", "2").stderr
 
 
 def test_kafkas_own_tool_moves_partitions_and_sees_that_they_have_moved(

@@ -87,7 +87,9 @@ class PostgresServer:
         self._archive.mkdir()
         self._base = self._data.parent / "base"
         shutil.chown(self._archive, self._data.owner(), self._data.group())
-        for name, value in (("archive_mode", "on"), ("archive_command", f"cp %p {self._archive}/%f")):
+        # A file has its name once it is whole.
+        copy = f"cp %p {self._archive}/%f.part && mv {self._archive}/%f.part {self._archive}/%f"
+        for name, value in (("archive_mode", "on"), ("archive_command", copy)):
             self._execute(f"ALTER SYSTEM SET {name} = '{value}'")
         self.restart()
         command = ["--pgdata", str(self._base), "--wal-method=none", "--checkpoint=fast", "--dbname", self.uri]
@@ -110,6 +112,8 @@ class PostgresServer:
         owner, group = self._data.owner(), self._data.group()
         shutil.rmtree(self._data)
         shutil.copytree(self._base, self._data)
+        for lock in self._data.glob(".s.PGSQL.*"):  # the backup has it, with the process that has just ended
+            lock.unlink()
         with (self._data / "postgresql.auto.conf").open("a") as settings:
             settings.write(f"restore_command = 'cp {self._archive}/%f %p'\nrecovery_target_name = '{moment}'\n")
             settings.write("recovery_target_action = promote\narchive_mode = off\n")
