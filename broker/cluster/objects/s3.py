@@ -49,7 +49,7 @@ CHUNK_BYTES: Final = 1024 * 1024
 """What is received before it is written to a file, in one step of the event loop."""
 NAMES_PER_DELETE: Final = 1000
 LISTED_PER_PAGE: Final = 1000
-THREADS_END_S: Final = 0.1
+THREADS_END_S: Final = 0.2
 """How long the process waits at its end for obstore's threads. One that still hands over an answer, when the
 interpreter is gone, aborts the process: 24 of 60 short programs ended so, and none with this pause."""
 _OWNER_ONLY = 0o600
