@@ -8,7 +8,6 @@ docs/performance/cluster.md. All processes share this machine, so the ratios of 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import datetime as dt
 import os
@@ -39,6 +38,7 @@ from fencepost.protocol.errors import ErrorCode
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import Client, error_of, produce_request
 from scripts.benchmarks.client_process import client
+from scripts.measured_parts import read_arguments
 from scripts.process_costs import GIGABYTE, LED, Probe, create_topic, leaders, longest_gap, split
 from scripts.tls_costs import Case, cpu_s, produce
 from tests.support.broker_process import BrokerProcess
@@ -454,14 +454,10 @@ PARTS: Mapping[str, Callable[[Stores, Sizes], None]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure; by default everything")
-    parser.add_argument("--quick", action="store_true", help="little of everything, to see that it works")
-    options = parser.parse_args()
-    sizes = QUICK if options.quick else Sizes()
+    asked = read_arguments(__doc__, PARTS)
+    sizes = QUICK if asked.is_quick else Sizes()
     with stores() as kept:
-        for name in options.parts or PARTS:
-            print(f"\n{name} (load {os.getloadavg()[0]:.0f} on {os.cpu_count()} processors)\n", flush=True)
+        for name in asked.each():
             PARTS[name](kept, sizes)
 
 

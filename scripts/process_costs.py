@@ -7,7 +7,6 @@ Prints the tables of docs/performance/processes.md. A busy machine makes all tim
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import os
 import random
@@ -29,6 +28,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from scripts.benchmarks.batches import BatchTemplate
+from scripts.measured_parts import read_arguments
 from scripts.tls_costs import Case, consume, produce
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_processes import BrokerProcesses
@@ -316,13 +316,9 @@ PARTS: Mapping[str, Callable[[Sizes], None]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure; by default everything")
-    parser.add_argument("--quick", action="store_true", help="little of everything, to see that it works")
-    options = parser.parse_args()
-    sizes = QUICK if options.quick else Sizes()
-    for name in options.parts or PARTS:
-        print(f"\n{name} (load {os.getloadavg()[0]:.0f} on {os.cpu_count()} processors)\n", flush=True)
+    asked = read_arguments(__doc__, PARTS)
+    sizes = QUICK if asked.is_quick else Sizes()
+    for name in asked.each():
         PARTS[name](sizes)
 
 

@@ -1,4 +1,4 @@
-"""A broker process for every module of client tests, and names that no two tests share."""
+"""A broker process for every module of client tests, three brokers on machines, and names that no two tests share."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from kafka.admin import KafkaAdminClient
 
 from fencepost.broker.cli.commands import fencepost
 from tests.support.broker_process import BrokerProcess
+from tests.support.clients_of_processes import SETTINGS, create, leaders
+from tests.support.conditions import until
+from tests.support.machines import Machines
+from tests.support.object_server import ObjectServer, object_server
+from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
 
 _numbers = itertools.count()
@@ -74,3 +79,31 @@ def run(broker: BrokerProcess) -> Callable[..., Result]:
         return result
 
     return run_here
+
+
+# Brokers on machines of their own, and the stores that they share
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[PostgresServer]:
+    with postgres_server(is_durable=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    with object_server(tmp_path_factory.mktemp("objects")) as server:
+        yield server
+
+
+@pytest.fixture
+def machines(
+    database: PostgresServer, objects: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Machines]:
+    """Three brokers that all lead partitions of the topic `orders`."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not checked")
+    with Machines(database.cluster_url(), objects.make_bucket(), tmp_path, settings=SETTINGS) as machines:
+        create(machines.bootstrap, "orders")
+        until(lambda: set(leaders(machines.bootstrap)) == {1, 2, 3})
+        yield machines

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,34 +15,10 @@ from tests.broker.http.test_metrics import values_of
 from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, write
 from tests.support.conditions import noted, until
 from tests.support.machines import Machines
-from tests.support.object_server import ObjectServer, object_server
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.object_server import ObjectServer
+from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[PostgresServer]:
-    with postgres_server(is_durable=True) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    with object_server(tmp_path_factory.mktemp("objects")) as server:
-        yield server
-
-
-@pytest.fixture
-def machines(
-    database: PostgresServer, objects: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Machines]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not checked")
-    with Machines(database.cluster_url(), objects.make_bucket(), tmp_path, settings=SETTINGS) as machines:
-        create(machines.bootstrap, "orders")
-        until(lambda: set(leaders(machines.bootstrap)) == {1, 2, 3})
-        yield machines
 
 
 def test_transactions_lose_nothing_when_any_machine_is_killed_and_comes_back(machines: Machines) -> None:

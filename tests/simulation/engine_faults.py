@@ -7,12 +7,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.simulation.broker import SimulatedBroker
-from tests.simulation.cluster_faults import BetweenBrokers, marked
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.engine import WAY_S
 from tests.simulation.engine_cluster import EngineCluster
+from tests.simulation.leased_faults import LeasedFaults
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -23,30 +23,21 @@ LOST_MACHINE_SHARE: Final = 0.5
 """Of the deaths that are a power loss: the broker comes back with an empty disk."""
 
 
-class EngineFaults(BetweenBrokers):
+class EngineFaults(LeasedFaults):
     """Faults of brokers on an engine."""
+
+    cluster: EngineCluster
 
     def __init__(self, world: World, cluster: EngineCluster, *about: Any, **options: Any) -> None:
         super().__init__(world, cluster, *about, **options)
         self.cluster = cluster
         self._troubled = cluster.engine
 
-    async def move(self) -> None:
-        """An operator names the node that should lead a partition, or leaves it to the hash again."""
-        name = self._any_partition()
-        if name is not None:
-            node_id = self._chance.choice((None, *self.cluster.brokers))
-            self._happened(f"{name} is to be led by {f'broker-{node_id}' if node_id else 'whom its hash prefers'}")
-            self.cluster.choose(name, node_id)
+    async def _choose(self, name: TopicPartition, node_id: int | None) -> None:
+        self.cluster.choose(name, node_id)
 
-    async def drain(self) -> None:
-        """A broker hands over all that it leads, and takes it back."""
-        node_id = self._chance.choice(list(self.cluster.brokers))
-        self._happened(f"broker-{node_id} is to hand over what it leads")
-        self.cluster.drain(node_id, is_drained=True)
-        await asyncio.sleep(self._chance.uniform(0.1, 4.0))
-        self._happened(f"broker-{node_id} need not hand over what it leads any more")
-        self.cluster.drain(node_id, is_drained=False)
+    async def _drain(self, node_id: int, *, is_drained: bool) -> None:
+        self.cluster.drain(node_id, is_drained=is_drained)
 
     async def change_document(self) -> None:
         """A document of the metadata changes."""
@@ -140,22 +131,6 @@ class EngineFaults(BetweenBrokers):
         self._happened("all brokers are killed")
         for broker in self.cluster.brokers.values():
             broker.crash()
-
-    async def overtake_markers(self) -> None:
-        """While markers are on their way, and late, their partitions move, or their coordinator does."""
-        hold_up_s = self._chance.uniform(0.1, 1.0)
-        exchange = await self._next_markers(hold_up_s)
-        if exchange is None:
-            return
-        hosts = frozenset((exchange.client, self.cluster.brokers[exchange.node_id].host))
-        self._happened(f"markers from {exchange.client} to broker-{exchange.node_id} take {hold_up_s:.2f} s")
-        names = marked(exchange.request)
-        if self._chance.random() < 0.5:
-            names = [name for name in self._movable() if name.topic in INTERNAL_TOPICS]
-        for name in names:
-            self.cluster.choose(name, self._chance.choice(list(self.cluster.brokers)))
-        await asyncio.sleep(2 * hold_up_s)
-        self._world.network.latency_between_s.pop(hosts, None)
 
     async def before_start(self, broker: SimulatedBroker, *, loses_power: bool) -> bool:
         """What happens between the end of a broker and its next start; returns whether it is to be started."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.simulation.broker import SimulatedBroker
-from tests.simulation.cluster_faults import BetweenBrokers, marked
+from tests.simulation.leased_faults import LeasedFaults
 from tests.simulation.process_cluster import LONGEST_SILENCE_S, ProcessCluster
 
 if TYPE_CHECKING:
@@ -21,34 +21,28 @@ POWER_LOSS_SHARE: Final = 0.3
 """Of the deaths that would be a power loss of a machine of its own: here one ends all processes."""
 
 
-class ProcessFaults(BetweenBrokers):
+class ProcessFaults(LeasedFaults):
     """Faults of a broker of several processes. No network is between them that could lose what they send."""
+
+    cluster: ProcessCluster
 
     def __init__(self, world: World, cluster: ProcessCluster, *about: Any, **options: Any) -> None:
         super().__init__(world, cluster, *about, **options)
         self.cluster = cluster
 
-    async def move(self) -> None:
-        """An operator names the node that should lead a partition, or leaves it to the hash again."""
-        name = self._any_partition()
-        if name is not None:
-            node_id = self._chance.choice((None, *self.cluster.brokers))
-            self._happened(f"{name} is to be led by {f'broker-{node_id}' if node_id else 'whom its hash prefers'}")
-            await self.cluster.choose(name, node_id)
-            leader_id = self.cluster.leader_id(name)
-            if leader_id is not None and self._chance.random() < UNSURE_SHARE:
-                self._happened(f"broker-{leader_id}: the next change of the metadata fails, stored or not")
-                unsure = self.cluster.database.unsure
-                unsure[self.cluster.brokers[leader_id].host] = self._chance.random() < 0.5
+    async def _choose(self, name: TopicPartition, node_id: int | None) -> None:
+        await self.cluster.choose(name, node_id)
 
-    async def drain(self) -> None:
-        """A process hands over all that it leads, and takes it back."""
-        node_id = self._chance.choice(list(self.cluster.brokers))
-        self._happened(f"broker-{node_id} is to hand over what it leads")
-        await self.cluster.drain(node_id, is_drained=True)
-        await asyncio.sleep(self._chance.uniform(0.1, 4.0))
-        self._happened(f"broker-{node_id} need not hand over what it leads any more")
-        await self.cluster.drain(node_id, is_drained=False)
+    async def _drain(self, node_id: int, *, is_drained: bool) -> None:
+        await self.cluster.drain(node_id, is_drained=is_drained)
+
+    def _moved(self, name: TopicPartition) -> None:
+        """Sometimes the leader's next change of the metadata has an unknown outcome."""
+        leader_id = self.cluster.leader_id(name)
+        if leader_id is not None and self._chance.random() < UNSURE_SHARE:
+            self._happened(f"broker-{leader_id}: the next change of the metadata fails, stored or not")
+            unsure = self.cluster.database.unsure
+            unsure[self.cluster.brokers[leader_id].host] = self._chance.random() < 0.5
 
     async def hang(self) -> None:
         """A process hangs with all that it holds, until the parent kills it."""
@@ -80,22 +74,6 @@ class ProcessFaults(BetweenBrokers):
         """The parent is killed, and all its processes with it."""
         self._happened("the parent is killed")
         self.cluster.end_all(power_loss=False)
-
-    async def overtake_markers(self) -> None:
-        """While markers are on their way, and late, their partitions move, or their coordinator does."""
-        hold_up_s = self._chance.uniform(0.1, 1.0)
-        exchange = await self._next_markers(hold_up_s)
-        if exchange is None:
-            return
-        hosts = frozenset((exchange.client, self.cluster.brokers[exchange.node_id].host))
-        self._happened(f"markers from {exchange.client} to broker-{exchange.node_id} take {hold_up_s:.2f} s")
-        names = marked(exchange.request)
-        if self._chance.random() < 0.5:
-            names = [name for name in self._movable() if name.topic in INTERNAL_TOPICS]
-        for name in names:
-            await self.cluster.choose(name, self._chance.choice(list(self.cluster.brokers)))
-        await asyncio.sleep(2 * hold_up_s)
-        self._world.network.latency_between_s.pop(hosts, None)
 
     async def before_start(self, broker: SimulatedBroker, *, loses_power: bool) -> bool:
         """What happens between the end of a process and the start of the next; returns whether it is to be started."""

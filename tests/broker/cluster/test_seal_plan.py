@@ -174,7 +174,8 @@ def test_merging_bounds_the_number_of_segments_and_how_often_a_record_is_merged(
             for offset in range(base, end):
                 merged[offset] = merged.get(offset, 0) + 1
     assert max(merged.values(), default=0) <= 7, "a part at least doubles"
-    # Of neighbours that are as many as a merge takes, one has half of the bytes, or together they are a segment.
+    # Another merge would gain nothing: of MERGED_COUNT neighbours, the largest has half of the bytes, or all of them
+    # together are larger than a segment may be.
     for first in range(len(segments) - MERGED_COUNT + 1):
         sizes_of = [one.size_bytes for one in segments[first : first + MERGED_COUNT]]
         assert sum(sizes_of) > limits.size_bytes or 2 * max(sizes_of) > sum(sizes_of)

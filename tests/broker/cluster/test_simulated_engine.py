@@ -5,6 +5,7 @@ both, and leave the same rows.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -45,7 +46,7 @@ LEASE_S: Final = 1_000.0
 CLOSED: Final = LeftOff(was_closed=True)
 
 
-class Side:
+class Side(ABC):
     """One of the two engines as three nodes reach it."""
 
     stores: Mapping[NodeId, PostgresLeaseStore]
@@ -53,12 +54,12 @@ class Side:
     sealed: SealedTable
     garbage: GarbageTable
 
+    @abstractmethod
     async def expire(self, node_id: NodeId) -> None:
-        """The lease of a node is over."""
-        raise NotImplementedError
+        """End the lease of a node."""
 
-    async def garbage_names(self) -> set[str]:
-        raise NotImplementedError
+    @abstractmethod
+    async def garbage_names(self) -> set[str]: ...
 
     async def rows(self) -> Any:
         """All that there is."""

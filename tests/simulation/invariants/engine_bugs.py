@@ -6,7 +6,7 @@ Some are in what stands in for SQL: the product has that decision in a statement
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -76,29 +76,35 @@ def flushes_count_as_committed_when_they_are_sent() -> AbstractContextManager[An
 
 
 def a_seal_removes_one_row_too_many() -> AbstractContextManager[Any]:
-    original = EngineRows.replace
-
-    def replace(
-        self: EngineRows, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, **about: Any
-    ) -> SealedSegment | None:
-        stored = original(self, key, leadership, sealed, **about)
-        if stored is not None:
-            self.tails[key].pop(stored.end_offset, None)
+    def remove_one_more(rows: EngineRows, key: PartitionKey, _: Leadership, stored: SealedSegment) -> SealedSegment:
+        rows.tails[key].pop(stored.end_offset, None)
         return stored
 
-    return patch.object(EngineRows, "replace", replace)
+    return _after_a_seal(remove_one_more)
 
 
 def a_sealed_segment_has_the_epoch_of_who_seals_it() -> AbstractContextManager[Any]:
+    def change_epoch(
+        rows: EngineRows, key: PartitionKey, leadership: Leadership, stored: SealedSegment
+    ) -> SealedSegment:
+        changed = stored._replace(leader_epoch=leadership.leader_epoch)
+        rows.segments[key][stored.base_offset] = changed
+        return changed
+
+    return _after_a_seal(change_epoch)
+
+
+def _after_a_seal(
+    change: Callable[[EngineRows, PartitionKey, Leadership, SealedSegment], SealedSegment],
+) -> AbstractContextManager[Any]:
+    """Change the rows in the transaction in which a sealed segment is stored. change: returns the segment as it is."""
     original = EngineRows.replace
 
     def replace(
         self: EngineRows, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, **about: Any
     ) -> SealedSegment | None:
         stored = original(self, key, leadership, sealed, **about)
-        if stored is not None:
-            stored = self.segments[key][stored.base_offset] = stored._replace(leader_epoch=leadership.leader_epoch)
-        return stored
+        return None if stored is None else change(self, key, leadership, stored)
 
     return patch.object(EngineRows, "replace", replace)
 
