@@ -39,7 +39,7 @@ class Leases(Protocol):
         ...
 
     async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
-        """Record the nodes that should lead partitions; None: the one by rendezvous hash. Raises StorageError."""
+        """Record the nodes that should lead partitions; None: the one by its share. Raises StorageError."""
         ...
 
 

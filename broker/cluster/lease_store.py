@@ -115,7 +115,7 @@ class LeaseStore(SharedSqliteMetadataStore):
         await self.transaction(mark)
 
     async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
-        """Record the nodes that should lead partitions; their leaders move them. None: the one by rendezvous hash.
+        """Record the nodes that should lead partitions; their leaders move them. None: the one by its share.
 
         Partitions that do not exist are left out. Raises StorageError.
         """

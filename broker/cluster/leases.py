@@ -13,9 +13,11 @@ So the files of a partition are closed whenever its leader changes, wherever the
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
@@ -26,6 +28,10 @@ MOVED_TOGETHER: Final = 10
 """Partitions that a node hands over at a time: each is without a leader while its files change hands."""
 INTERNAL_MOVED_TOGETHER: Final = 1
 """Of internal topics: their next leader loads a coordinator's state."""
+MOST_PARTITIONS: Final = 2**31 - 1
+"""Of a topic: the protocol numbers them by 32 bits with a sign."""
+SHARES_CACHED: Final = 1024
+"""Topics, each with a set of nodes, whose shares are kept: each change of the nodes asks for them again."""
 
 
 class NodeState(StrEnum):
@@ -93,7 +99,7 @@ class PartitionLease:
 
     is_created: whether its directory has certainly been created. From then on a directory that cannot be found is
                 lost, and never the sign of a partition that is new.
-    wanted:     the node that an operator has chosen; None: the one that rendezvous hashing prefers.
+    wanted:     the node that an operator has chosen; None: the one that `shares` gives it to.
     """
 
     topic_id: bytes
@@ -119,6 +125,11 @@ class LeaseTable:
     def led_by(self, node_id: NodeId) -> list[TopicPartition]:
         return [name for name, lease in self.partitions.items() if lease.leader == node_id]
 
+    def partition_count(self, topic: str) -> int:
+        """Number of a topic's partitions, which are numbered from 0 without a gap."""
+        numbers = range(MOST_PARTITIONS)
+        return bisect_left(numbers, True, key=lambda number: TopicPartition(topic, number) not in self.partitions)
+
 
 class NodeChange(NamedTuple):
     """A node's next state, and the partitions whose leader or epoch changes with it."""
@@ -139,7 +150,9 @@ def decide_event(table: LeaseTable, node_id: NodeId, event: NodeEvent) -> NodeCh
         candidates = sorted({*table.nodes_in(NodeState.ALIVE), node_id})
         for name, lease in table.partitions.items():
             if lease.leader is None:
-                placed.append(Placed(name, preferred(name, lease, candidates), lease.epoch + 1))
+                placed.append(
+                    Placed(name, preferred(name, lease, candidates, table.partition_count(name.topic)), lease.epoch + 1)
+                )
             elif lease.leader == node_id:
                 # What it sent before it stopped may still arrive, and must be distinguishable from what it sends now.
                 placed.append(Placed(name, node_id, lease.epoch + 1))
@@ -147,7 +160,9 @@ def decide_event(table: LeaseTable, node_id: NodeId, event: NodeEvent) -> NodeCh
         candidates = heirs(table, node_id)
         for name in table.led_by(node_id):
             lease = table.partitions[name]
-            placed.append(Placed(name, preferred(name, lease, candidates), lease.epoch + 1))
+            placed.append(
+                Placed(name, preferred(name, lease, candidates, table.partition_count(name.topic)), lease.epoch + 1)
+            )
     return NodeChange(node_id, after, tuple(placed))
 
 
@@ -161,9 +176,11 @@ def heirs(table: LeaseTable, node_id: NodeId) -> list[NodeId]:
 
 
 def decide_creation(table: LeaseTable, topic_id: bytes, names: Iterable[TopicPartition]) -> list[Placed]:
-    """Place partitions that are new."""
+    """Place partitions that are new: all of a topic, or those above the ones that it has."""
     candidates = table.nodes_in(NodeState.ALIVE) or table.nodes_in(NodeState.LEAVING)
-    return [Placed(name, preferred(name, PartitionLease(topic_id, None), candidates), 0) for name in names]
+    names = list(names)
+    count = max((name.partition + 1 for name in names), default=0)
+    return [Placed(name, preferred(name, PartitionLease(topic_id, None), candidates, count), 0) for name in names]
 
 
 def all_due_moves(table: LeaseTable, node_id: NodeId, unsettled: Collection[NodeId] = ()) -> list[Move]:
@@ -195,8 +212,15 @@ def should_lead(
     alive = table.nodes_in(NodeState.ALIVE)
     if lease.wanted in alive:
         return lease.wanted
-    settled = [each for each in alive if each not in unsettled or each == lease.leader]
-    return preferred(name, lease, settled or alive)
+    if lease.leader in unsettled and lease.leader in alive:
+        return lease.leader
+    count = table.partition_count(name.topic)
+    target = preferred(name, lease, alive, count)
+    if target not in unsettled:
+        return target
+    if lease.leader in alive:
+        return lease.leader
+    return preferred(name, lease, [each for each in alive if each not in unsettled] or alive, count)
 
 
 def decide_move(table: LeaseTable, move: Move) -> Placed | None:
@@ -209,21 +233,43 @@ def decide_move(table: LeaseTable, move: Move) -> Placed | None:
     return Placed(move.topic_partition, move.target, lease.epoch + 1)
 
 
-def preferred(name: TopicPartition, lease: PartitionLease, candidates: Sequence[NodeId]) -> NodeId | None:
-    """The node that should lead a partition: the one that was chosen for it, else the highest by rendezvous hash.
+def preferred(name: TopicPartition, lease: PartitionLease, candidates: Sequence[NodeId], count: int) -> NodeId | None:
+    """The node that should lead a partition: the one that was chosen for it, else the one that `shares` gives it to.
 
-    A node that joins gets about its share from all others, and between the others nothing moves.
+    count: partitions of the topic.
     """
     if lease.wanted in candidates:
         return lease.wanted
     if not candidates:
         return None
-    seed = lease.topic_id + name.partition.to_bytes(4, "big")
-    return max(candidates, key=lambda node_id: (_score(seed, node_id), node_id))
+    return shares(lease.topic_id, count, tuple(candidates))[name.partition]
 
 
-def _score(seed: bytes, node_id: NodeId) -> bytes:
-    return hashlib.blake2b(seed + node_id.to_bytes(4, "big"), digest_size=8).digest()
+@lru_cache(SHARES_CACHED)
+def shares(topic_id: bytes, count: int, candidates: tuple[NodeId, ...]) -> Sequence[NodeId]:
+    """The node that should lead each partition of a topic, if no operator chooses: as many for each node, or one more.
+
+    Rendezvous hashing with a bound for each node: the pair of a partition and a node with the highest score is
+    the first to be settled. So almost all of what moves when a node joins goes to that node, and almost nothing moves
+    between the others.
+    """
+    pairs = [(_score(topic_id, number, node_id), number, node_id) for number in range(count) for node_id in candidates]
+    room, larger_shares = divmod(count, len(candidates))
+    taken = dict.fromkeys(candidates, 0)
+    leaders: dict[int, NodeId] = {}
+    for _, number, node_id in sorted(pairs, reverse=True):
+        if number in leaders or taken[node_id] > room or (taken[node_id] == room and not larger_shares):
+            continue
+        if taken[node_id] == room:
+            larger_shares -= 1
+        leaders[number] = node_id
+        taken[node_id] += 1
+    return [leaders[number] for number in range(count)]
+
+
+def _score(topic_id: bytes, number: int, node_id: NodeId) -> bytes:
+    seed = topic_id + number.to_bytes(4, "big") + node_id.to_bytes(4, "big")
+    return hashlib.blake2b(seed, digest_size=8).digest()
 
 
 # Changing

@@ -8,7 +8,7 @@ Source: Kafka's LogCleaner, Cleaner and LogCleanerManager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from fencepost.broker.log.compaction import CleanedTransactions, OffsetMap, RetentionRules
+from fencepost.broker.log.durable_file import replace_durably
 from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET
 from fencepost.broker.log.large_batch_checks import on_a_thread
 from fencepost.broker.log.partition_log import PartitionLog
@@ -283,6 +284,8 @@ class Cleaner:
         self._disk = disk
         self._clock = clock
         self._cleaned_offsets: dict[TopicPartition, int] = {}
+        self._in_file: Collection[TopicPartition] = ()  # the partitions that the file may have a line of
+        self._replacing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def load(self) -> None:
@@ -292,6 +295,7 @@ class Cleaner:
             self._cleaned_offsets = decode_offsets(content) if content is not None else {}
         except CorruptCheckpointError as error:
             log.warning("checkpoint_corrupt", path=self._checkpoint_path, reason=str(error))
+        self._in_file = set(self._cleaned_offsets)
 
     def start(self, logs: Iterable[PartitionLog]) -> None:
         """Clean what is due, in the background; does nothing while a pass runs."""
@@ -317,6 +321,18 @@ class Cleaner:
     def forget(self, topic_partition: TopicPartition) -> None:
         """Forget a deleted partition: its name may return with other records."""
         self._cleaned_offsets.pop(topic_partition, None)
+
+    async def remove_leftovers(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Remove partitions from the checkpoint before new ones take their names: of those nothing is clean.
+
+        Raises StorageError.
+        """
+        async with self._replacing:
+            if any(name in self._in_file for name in topic_partitions):
+                for name in topic_partitions:
+                    self.forget(name)
+                await replace_durably(self._disk, self._checkpoint_path, encode_offsets(self._cleaned_offsets))
+                self._in_file = set(self._cleaned_offsets)
 
     def _dirtiest(self, logs: list[PartitionLog]) -> tuple[PartitionLog, DirtyRange] | None:
         """Return the log to clean next. Removes from `logs` those whose dirty range cannot be computed."""
@@ -346,6 +362,7 @@ class Cleaner:
                     self._cleaned_offsets[topic_partition] = cleaned_offset
                     content = encode_offsets(self._cleaned_offsets)
                     self._disk.write_file(self._checkpoint_path, content, durable=False)
+                    self._in_file = set(self._cleaned_offsets)
             except (RewritingAbandonedError, DecodeError, StorageError) as error:
                 logs.remove(partition_log)
                 log.warning(

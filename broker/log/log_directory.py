@@ -286,6 +286,7 @@ class LogDirectory:
                 is_named = any(name in checkpoint.offsets for name in topic_partitions)
             if is_named:
                 await write(durable=True)
+        await self._cleaner.remove_leftovers(topic_partitions)
 
     def create(
         self,
@@ -434,7 +435,6 @@ class LogDirectory:
             left_off[name] = LeftOff(
                 recovery_point, partition_log.log_start_offset, is_synced and not partition_log.is_offline
             )
-            self._recovery_points.offsets.pop(name, None)
             partition_log.mark_deleted(LED_ELSEWHERE)
         return left_off
 
@@ -443,7 +443,6 @@ class LogDirectory:
         partition_log = self._logs.pop(topic_partition, None)
         if partition_log is not None:
             self._cleaner.forget(topic_partition)
-            self._recovery_points.offsets.pop(topic_partition, None)
             partition_log.mark_deleted(LED_ELSEWHERE)
 
     def delete_renamed_directories(self, topic_partition: TopicPartition, topic_id: bytes) -> bool:

@@ -193,9 +193,7 @@ class LogOpening:
         slices = Slices(SLICE_S)  # of all logs together: many of them are shorter than a slice
         for name, config, leader_epoch, left_off, sealed, durable_end in arrived:
             await slices.turn()
-            self._recovery_points.offsets.pop(name, None)
-            if left_off.recovery_point:
-                self._recovery_points.offsets[name] = left_off.recovery_point
+            self._recovery_points.offsets[name] = left_off.recovery_point
             if left_off.log_start_offset > self._log_starts.offsets.get(name, 0):
                 self._log_starts.offsets[name] = left_off.log_start_offset
             loading = self._load(

@@ -22,9 +22,11 @@ LOG_START_FILE = "log-start-offset-checkpoint"
 
 
 class OffsetCheckpoint:
-    """offsets: the content of the file.
+    """offsets: the content of the file, and what was learned since. An entry leaves it by `write` alone: as long as the
+             file has a line of a partition, it must be known that a new one of that name would be judged by it.
 
-    changing: held during a write, as writes run one after another: `offsets` matches the file when it is free.
+    changing: held during a write, as writes run one after another: every line of the file is in `offsets` when it is
+              free.
     """
 
     __slots__ = ("_disk", "_path", "_reserve", "changing", "offsets")

@@ -21,7 +21,8 @@ FOUND_SOON = [
 """In one of the first few worlds."""
 
 FOUND = [
-    (process_bugs.partitions_are_dealt_out_by_number, 37),
+    (process_bugs.partitions_are_dealt_out_by_chance, 37),
+    (process_bugs.partitions_are_dealt_out_anew_each_time, 37),
     (process_bugs.the_end_of_a_moved_log_counts_as_durable, 38),
     (process_bugs.a_node_leads_again_without_a_look_whether_its_move_is_stored, 32),
     (process_bugs.a_directory_is_recorded_before_it_says_whose_it_is, 34),

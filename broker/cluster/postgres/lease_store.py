@@ -298,7 +298,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
         return await self.session.transaction(store) if closed else []
 
     async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
-        """Record the nodes that should lead partitions; their leaders move them. None: the one by rendezvous hash.
+        """Record the nodes that should lead partitions; their leaders move them. None: the one by its share.
 
         Partitions that do not exist are left out. Raises StorageError.
         """

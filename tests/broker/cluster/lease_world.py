@@ -275,7 +275,8 @@ class LeaseWorld:
     def check_settled(self) -> None:
         alive = self.table.nodes_in(NodeState.ALIVE)
         for name, lease in self.table.partitions.items():
-            if lease.leader != (preferred(name, lease, alive) if alive else lease.leader):
+            count = self.table.partition_count(name.topic)
+            if lease.leader != (preferred(name, lease, alive, count) if alive else lease.leader):
                 raise BrokenInvariantError(f"{name} is led by {lease.leader}")
             assert lease.leader is not None
             if self.running[lease.leader].open.get(name) != lease.epoch:

@@ -119,8 +119,9 @@ async def test_a_topic_that_grows_keeps_what_is_placed_and_one_that_is_deleted_l
 async def test_what_a_lost_node_led_is_led_by_the_other_from_where_it_was_left(two: tuple[Member, Member]) -> None:
     one, other = two
     await one.store.create_topic(ORDERS)
+    await other.placement.refresh()
     lost = one.led()
-    left_off = {lost[0]: LeftOff(70, 20), other.led()[0] if other.led() else NAMES[0]: LeftOff(5, 5)}
+    left_off = {lost[0]: LeftOff(70, 20), other.led()[0]: LeftOff(5, 5)}
     assert await other.store.node_event(1, NodeEvent.LOST, left_off=left_off)
     await other.placement.refresh()
     assert other.led() == NAMES

@@ -25,12 +25,14 @@ from fencepost.broker.cluster.leases import (
     decide_move,
     next_moves,
     preferred,
+    shares,
     should_lead,
 )
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 
 ALIVE, LEAVING, GONE = NodeState.ALIVE, NodeState.LEAVING, NodeState.GONE
 TOPIC_ID = b"t" * 16
+TOPIC_IDS = [number.to_bytes(16, "big") for number in range(200)]
 
 
 def table(nodes: dict[int, NodeState], leaders: dict[str, int | None] | None = None, *, epoch: int = 4) -> LeaseTable:
@@ -151,34 +153,62 @@ def test_a_node_that_leaves_hands_over_also_to_one_that_has_just_come_if_no_othe
     assert {move.target for move in moves} == {2}
 
 
-def test_partitions_spread_over_the_nodes_that_are_alive() -> None:
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 7, 50, 1000])
+def test_partitions_of_each_topic_are_dealt_out_evenly_to_the_nodes_that_are_alive(count: int) -> None:
     leases = table({1: ALIVE, 2: ALIVE, 3: ALIVE, 4: LEAVING, 5: GONE})
-    names = [TopicPartition("orders", partition) for partition in range(3_000)]
-    placed = decide_creation(leases, TOPIC_ID, names)
-    counts = Counter(each.leader for each in placed)
-    assert set(counts) == {1, 2, 3}
-    assert all(850 < count < 1_150 for count in counts.values()), counts
-    assert {each.epoch for each in placed} == {0}
+    names = [TopicPartition("orders", partition) for partition in range(count)]
+    for topic_id in TOPIC_IDS:
+        placed = decide_creation(leases, topic_id, names)
+        counts = Counter(each.leader for each in placed)
+        assert {counts[node_id] for node_id in (1, 2, 3)} <= {count // 3, -(-count // 3)}
+        assert counts.total() == count
+        assert {each.epoch for each in placed} == {0}
 
 
-def test_a_node_that_joins_takes_its_share_and_nothing_moves_between_the_others() -> None:
-    lease = PartitionLease(TOPIC_ID, None)
-    moved = Counter[tuple[int | None, int | None]]()
-    for partition in range(3_000):
-        name = TopicPartition("orders", partition)
-        before, after = preferred(name, lease, [1, 2]), preferred(name, lease, [1, 2, 3])
-        if before != after:
-            moved[before, after] += 1
-    assert {after for _, after in moved} == {3}
-    assert 850 < moved.total() < 1_150
+def test_single_partitions_of_many_topics_are_led_by_all_nodes() -> None:
+    counts = Counter(shares(number.to_bytes(16, "big"), 1, (1, 2, 3))[0] for number in range(3_000))
+    assert all(850 < counts[node_id] < 1_150 for node_id in (1, 2, 3)), counts
 
 
-def test_the_node_that_an_operator_chose_leads_while_it_is_alive() -> None:
+@pytest.mark.parametrize("count", [6, 12, 50])
+def test_a_node_that_joins_takes_its_share_and_hardly_anything_moves_between_the_others(count: int) -> None:
+    to_the_node, between_others = 0, 0
+    for topic_id in TOPIC_IDS:
+        before, after = shares(topic_id, count, (1, 2, 3)), shares(topic_id, count, (1, 2, 3, 4))
+        moved = [new for old, new in zip(before, after, strict=True) if new != old]
+        to_the_node += moved.count(4)
+        between_others += len(moved) - moved.count(4)
+    assert count / 4 - 1 <= to_the_node / len(TOPIC_IDS) <= count / 4 + 1
+    assert between_others <= to_the_node / 3
+
+
+def test_partitions_are_placed_as_their_number_in_the_topic_grows() -> None:
+    leases = table({1: ALIVE, 2: ALIVE, 3: ALIVE})
+    for numbers in (range(4), range(4, 5), range(5, 9)):
+        for placed in decide_creation(leases, TOPIC_ID, [TopicPartition("orders", number) for number in numbers]):
+            leases.partitions[placed.topic_partition] = PartitionLease(TOPIC_ID, placed.leader)
+    assert leases.partition_count("orders") == 9
+    for node_id in (1, 2, 3):
+        for move in all_due_moves(leases, node_id):
+            leases.partitions[move.topic_partition].leader = move.target
+    assert Counter(lease.leader for lease in leases.partitions.values()) == {1: 3, 2: 3, 3: 3}
+
+
+def test_the_count_of_partitions_is_that_of_the_topic_and_of_no_other() -> None:
+    leases = table({1: ALIVE}, {**many(1, 7), **many(1, 3, "others")})
+    assert [leases.partition_count(topic) for topic in ("orders", "others", "none")] == [7, 3, 0]
+
+
+def test_the_node_that_an_operator_chose_leads_while_it_is_alive_and_nothing_else_moves_for_it() -> None:
+    leases = table({1: ALIVE, 2: ALIVE, 3: ALIVE}, many(1, 6))
+    settled = {name: should_lead(leases, name, lease) for name, lease in leases.partitions.items()}
     name = TopicPartition("orders", 0)
     for wanted in (1, 2, 3):
-        assert preferred(name, PartitionLease(TOPIC_ID, None, wanted=wanted), [1, 2, 3]) == wanted
-    by_hash = preferred(name, PartitionLease(TOPIC_ID, None), [1, 2])
-    assert preferred(name, PartitionLease(TOPIC_ID, None, wanted=3), [1, 2]) == by_hash
+        leases.partitions[name].wanted = wanted
+        chosen = {each: should_lead(leases, each, lease) for each, lease in leases.partitions.items()}
+        assert chosen == {**settled, name: wanted}
+    by_share = preferred(name, PartitionLease(TOPIC_ID, None), [1, 2], 6)
+    assert preferred(name, PartitionLease(TOPIC_ID, None, wanted=3), [1, 2], 6) == by_share
 
 
 # Moves
@@ -204,7 +234,7 @@ def test_a_node_keeps_what_no_other_node_can_lead() -> None:
 def test_nothing_moves_where_everything_is_led_by_the_node_that_should() -> None:
     leases = table({1: ALIVE, 2: ALIVE}, many(1, 50))
     for name, lease in leases.partitions.items():
-        lease.leader = preferred(name, lease, [1, 2])
+        lease.leader = preferred(name, lease, [1, 2], 50)
     assert all_due_moves(leases, 1) == all_due_moves(leases, 2) == []
 
 

@@ -286,6 +286,21 @@ async def test_the_next_partition_of_a_deleted_ones_name_is_not_judged_by_its_ch
     assert (log.log_start_offset, log.log_end_offset) == (0, 1)
 
 
+async def test_records_of_the_next_partition_of_a_deleted_ones_name_do_not_count_as_clean(world: LogWorld) -> None:
+    world.create()
+    await world.stop()
+    replace(f"{world.path}/cleaner-offset-checkpoint", b"0\n2\norders 0 20\nothers 0 30\n")
+    world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
+    await world.start()
+    assert world.logs.cleaned_offset(ORDERS) == 20
+    world.logs.delete(ORDERS)
+    await world.logs.remove_leftovers([ORDERS])
+    world.create()
+    await world.restart(crash=True)
+    assert world.logs.cleaned_offset(ORDERS) == 0
+    assert world.logs.cleaned_offset(TopicPartition("others", 0)) == 30
+
+
 async def test_a_partition_whose_directory_was_removed_is_offline_and_stays_so(world: LogWorld) -> None:
     world.create()
     world.append(b"a")

@@ -146,6 +146,7 @@ async def test_a_directory_lost_while_its_partition_was_elsewhere_does_not_come_
     world.logs.release(ORDERS)
     shutil.rmtree(log.files.directory)
     assert await serve(world, leader_epoch=1) is None
+    await world.logs.remove_leftovers([ORDERS])  # as every node does that begins to lead without a directory
     made = world.logs.create(ORDERS, TOPIC_ID, world.config, leader_epoch=1)
     assert (made.is_offline, made.leader_epoch) == (False, 1)
 
@@ -178,6 +179,32 @@ async def test_only_leftovers_of_a_deleted_topic_are_removed(world: LogWorld) ->
     world.logs.sweep(world.clock.now_ms())
     await asyncio.sleep(0)
     assert world.create().log_end_offset == 0
+
+
+@pytest.mark.parametrize("way", ["released", "closed to move", "arrived"])
+async def test_a_new_topic_is_not_judged_by_checkpoints_of_one_that_was_led_elsewhere_last(
+    world: LogWorld, way: str
+) -> None:
+    log = world.create()
+    for _ in range(15):
+        world.append(b"before")
+    await log.flushed()
+    await world.restart()  # from now on a line of the file says that 15 records are on the disk
+    if way == "closed to move":
+        await world.logs.close_to_move([ORDERS])
+    else:
+        world.logs.release(ORDERS)
+    if way == "arrived":
+        assert await serve(world, leader_epoch=3) is not None
+        world.logs.release(ORDERS)
+    assert world.logs.delete_renamed_directories(ORDERS, TOPIC_ID)
+    await world.logs.remove_leftovers([ORDERS])
+    assert not world.create().is_offline
+    world.append(b"after")
+    await world.orders.flushed()
+    log = await world.restart(crash=True)
+    assert not log.is_offline
+    assert log.log_end_offset == 1
 
 
 async def test_a_new_epoch_on_the_same_node_requires_verification_again(world: LogWorld) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -113,13 +115,29 @@ def a_node_leads_again_without_a_look_whether_its_move_is_stored() -> AbstractCo
     return patch.object(handover, "know_leaders", _nothing)
 
 
-def partitions_are_dealt_out_by_number() -> AbstractContextManager[Any]:
-    """As many for each node, wherever they were before."""
+def partitions_are_dealt_out_by_chance() -> AbstractContextManager[Any]:
+    """By a hash of each partition alone: some nodes get more than others."""
 
-    def preferred(name: TopicPartition, lease: PartitionLease, candidates: Sequence[NodeId]) -> NodeId | None:
+    def preferred(
+        name: TopicPartition, lease: PartitionLease, candidates: Sequence[NodeId], _count: int
+    ) -> NodeId | None:
         if lease.wanted in candidates:
             return lease.wanted
-        return candidates[name.partition % len(candidates)] if candidates else None
+        seed = zlib.crc32(lease.topic_id + bytes([name.partition]))
+        return candidates[seed % len(candidates)] if candidates else None
+
+    return patch.object(leases, "preferred", preferred)
+
+
+def partitions_are_dealt_out_anew_each_time() -> AbstractContextManager[Any]:
+    """As many for each node, but others at each take-over."""
+    original, turns = leases.preferred, itertools.count()
+
+    def preferred(
+        name: TopicPartition, lease: PartitionLease, candidates: Sequence[NodeId], count: int
+    ) -> NodeId | None:
+        turned = PartitionLease(lease.topic_id[:-1] + bytes([next(turns) % 256]), lease.leader, wanted=lease.wanted)
+        return original(name, turned, candidates, count)
 
     return patch.object(leases, "preferred", preferred)
 

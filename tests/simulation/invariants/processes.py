@@ -258,7 +258,8 @@ class DocumentsAreHeardOf(OfMembers):
 
 class NothingMovesWithoutCause(OfMembers):
     """37. A partition goes to a node that is alive, to the one that an operator chose if it can, and else to one that
-    follows from the nodes that are alive: what joins or leaves changes nothing between the others.
+    follows from the topic and the nodes that are alive, and from nothing else; of a topic's partitions none of these
+    gets two more than another.
 
     A planned move may have been decided before the last change of the nodes, or of the choice.
     """
@@ -267,7 +268,7 @@ class NothingMovesWithoutCause(OfMembers):
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
-        self._chosen: dict[tuple[bytes, int], dict[frozenset[int], int]] = {}
+        self._chosen: dict[tuple[bytes, int, frozenset[int]], dict[int, int]] = {}
         self._unsettled_until_s = 0.0
 
     def observe(self) -> Iterable[Violation]:
@@ -310,21 +311,21 @@ class NothingMovesWithoutCause(OfMembers):
                 if lease.leader != lease.wanted:
                     yield self.violation(f"{name} goes to node {lease.leader}, and node {lease.wanted} was chosen")
             else:
-                yield from self._check_choice(name, lease, alive)
+                count = after.table.partition_count(name.topic)
+                yield from self._check_choice(name, lease, count, alive)
 
-    def _check_choice(self, name: TopicPartition, lease: PartitionLease, alive: frozenset[int]) -> Iterator[Violation]:
-        """Whether it fits what was chosen among other nodes: the best of many is the best of fewer, too."""
+    def _check_choice(
+        self, name: TopicPartition, lease: PartitionLease, count: int, alive: frozenset[int]
+    ) -> Iterator[Violation]:
+        """Whether it fits what was chosen for the topic before, when the same nodes were alive."""
         assert lease.leader is not None
-        chosen = self._chosen.setdefault((lease.topic_id, name.partition), {})
-        chosen.setdefault(alive, lease.leader)
-        for others, leader in chosen.items():
-            larger, smaller = (others, alive) if others >= alive else (alive, others)
-            best_of_larger = leader if larger is others else lease.leader
-            best_of_smaller = lease.leader if larger is others else leader
-            if larger >= smaller and best_of_larger in smaller and best_of_larger != best_of_smaller:
-                yield self.violation(
-                    f"{name} goes to node {lease.leader} of {sorted(alive)}, and went to {leader} of {sorted(others)}"
-                )
+        chosen = self._chosen.setdefault((lease.topic_id, count, alive), {})
+        before = chosen.setdefault(name.partition, lease.leader)
+        if before != lease.leader:
+            yield self.violation(f"{name} goes to node {lease.leader} of {sorted(alive)}, and went to {before}")
+        most = -(-count // len(alive))
+        if (share := list(chosen.values()).count(lease.leader)) > most:
+            yield self.violation(f"{share} of {count} partitions of {name.topic} go to one node of {sorted(alive)}")
 
 
 class LeftOffIsTrue(OfProcesses):

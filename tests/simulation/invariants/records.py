@@ -34,7 +34,10 @@ class AcknowledgedRecords(Invariant):
         places = self._places.setdefault(history, {})
         numbered = batch.producer_id, batch.producer_epoch, batch.base_sequence
         first = places.setdefault(numbered, batch)
-        if first is not batch and first.raw[_OFFSET_AND_LEADER_EPOCH_END:] == batch.raw[_OFFSET_AND_LEADER_EPOCH_END:]:
+        if first is batch or first.raw[_OFFSET_AND_LEADER_EPOCH_END:] != batch.raw[_OFFSET_AND_LEADER_EPOCH_END:]:
+            return
+        # A retry of a batch whose producer has been forgotten meanwhile is a new batch, as with Kafka.
+        if batch.at_s - first.at_s < self.evidence.producer_expiration_s:
             yield self.violation(f"{history} holds the same batch twice", first, batch)
 
     def answered(self, exchange: Exchange) -> Iterable[Violation]:
