@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from fencepost.broker.config.password import Password
 from fencepost.broker.config.setting import SettingType, at_least, between, declare
 
 INT, LONG, PASSWORD = SettingType.INT, SettingType.LONG, SettingType.PASSWORD
+
+LONGEST_LEASE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -34,7 +37,7 @@ class ClusterSettings:
         3_000,
         "How long a broker of a cluster of machines may be silent before others take over what it leads, by the clock "
         "of PostgreSQL. The same on all brokers.",
-        between(1_000, 60_000),
+        between(1_000, LONGEST_LEASE_MS),
     )
     fencepost_cluster_lease_renewal_ms: int = declare(
         INT, 1_000, "How often a broker renews its lease; at most a third of it.", between(50, 20_000)

@@ -406,6 +406,11 @@ class EngineLeaseStore(PostgresLeaseStore):
         except TimeoutError as error:
             raise UnavailableError("the engine has not answered in time") from error
 
+    async def shorten_leases(self) -> Sequence[NodeId]:
+        return await self._renewals.run(
+            lambda rows: rows.shorten_leases(lease_s=self.lease_s, now_s=self.engine.now_s()), repeat_for_s=0
+        )
+
     async def leave(self, node_id: NodeId) -> None:
         incarnation = self.incarnation
         await self.session.transaction(lambda rows: rows.leave(node_id, incarnation, now_s=self.engine.now_s()))

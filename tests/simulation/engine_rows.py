@@ -32,6 +32,7 @@ from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, Rene
 from fencepost.broker.cluster.postgres.schema import DOCUMENTS, PLACEMENT, TOPICS
 from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows
 from fencepost.broker.cluster.tail_store import ConflictError, FlushId, PartitionKey, TailRow
+from fencepost.broker.config.cluster_settings import LONGEST_LEASE_MS
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.log.left_off import LeftOff
@@ -158,7 +159,18 @@ class EngineRows:
             for each in others.values()
             if each.state is not NodeState.GONE and each.lease_until_s >= now_s
         ]
-        return Renewal(lost, dict(self.counts), min(ends_s, default=None))
+        was_set_back = any(end_s > LONGEST_LEASE_MS / 1000 for end_s in ends_s)
+        return Renewal(lost, dict(self.counts), min(ends_s, default=None), was_set_back)
+
+    def shorten_leases(self, *, lease_s: float, now_s: float) -> Sequence[NodeId]:
+        shortened = [
+            node_id
+            for node_id, row in self.nodes.items()
+            if row.state is not NodeState.GONE and row.lease_until_s > now_s + LONGEST_LEASE_MS / 1000
+        ]
+        for node_id in shortened:
+            self.nodes[node_id] = replace(self.nodes[node_id], lease_until_s=now_s + lease_s)
+        return sorted(shortened)
 
     def leave(self, node_id: NodeId, incarnation: UUID, *, now_s: float) -> bool:
         row = self.nodes.get(node_id)

@@ -38,6 +38,7 @@ from fencepost.broker.cluster.postgres.lease_rows import (
 from fencepost.broker.cluster.postgres.metadata_store import PostgresMetadataStore, session_prefix
 from fencepost.broker.cluster.postgres.schema import PLACING, lock
 from fencepost.broker.cluster.postgres.session import Session
+from fencepost.broker.config.cluster_settings import LONGEST_LEASE_MS
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
@@ -63,11 +64,13 @@ class Renewal(NamedTuple):
     lost:          nodes whose leases are over and have not been taken over, or that are gone and still lead something.
     counts:        of changes, by kind; see `PostgresMetadataStore.seen_counts`.
     soonest_end_s: in how many seconds the next lease of another node ends, unless it is renewed; None without one.
+    was_set_back:  whether PostgreSQL's clock certainly was: another node's lease ends later than any lease can.
     """
 
     lost: Sequence[NodeId]
     counts: Mapping[str, int]
     soonest_end_s: float | None
+    was_set_back: bool = False
 
 
 class PostgresLeaseStore(PostgresMetadataStore):
@@ -187,16 +190,29 @@ class PostgresLeaseStore(PostgresMetadataStore):
         """
 
         async def renew(connection: Connection) -> Renewal:
-            row = await connection.fetchrow(_RENEWAL, node_id, self.incarnation, self.lease_s)
+            row = await connection.fetchrow(_RENEWAL, node_id, self.incarnation, self.lease_s, LONGEST_LEASE_MS / 1000)
             if not row["is_renewed"]:
                 raise LeaseLostError(f"the lease of node {node_id} was lost: another node has taken over from it")
-            return Renewal(row["lost"] or (), json.loads(row["counts"]), row["soonest_end_s"])
+            return Renewal(row["lost"] or (), json.loads(row["counts"]), row["soonest_end_s"], row["was_set_back"])
 
         try:
             async with asyncio.timeout(self.lease_s / 2):
                 return await self._renewals.run(renew, repeat_for_s=0)
         except TimeoutError as error:
             raise UnavailableError(f"PostgreSQL at {self.address.shown} has not answered in time") from error
+
+    async def shorten_leases(self) -> Sequence[NodeId]:
+        """Let leases that end later than any lease can end after one lease; returns whose they are.
+
+        They were renewed before PostgreSQL's clock was set back. A node that lives renews its own long before that end,
+        and what a node took its own for, by its own clock, ends no later. Raises StorageError.
+        """
+
+        async def shorten(connection: Connection) -> Sequence[NodeId]:
+            rows = await connection.fetch(_SHORTENING, self.lease_s, LONGEST_LEASE_MS / 1000)
+            return sorted(row["node_id"] for row in rows)
+
+        return await self._renewals.run(shorten, repeat_for_s=0)
 
     async def leave(self, node_id: NodeId) -> None:
         """Give the lease back, after all is flushed; other nodes lead at once what this one led.
@@ -331,7 +347,19 @@ SELECT
         ELSE lease_until < clock_timestamp() END) AS lost,
     (SELECT extract(epoch FROM min(lease_until) - clock_timestamp())::float8 FROM nodes
         WHERE node_id <> $1 AND state <> 'gone' AND lease_until >= clock_timestamp()) AS soonest_end_s,
+    EXISTS (SELECT FROM nodes WHERE node_id <> $1 AND state <> 'gone'
+        AND lease_until > clock_timestamp() + $4 * interval '1 s') AS was_set_back,
     (SELECT jsonb_object_agg(kind, count) FROM changes) AS counts
+"""
+
+
+# Of a row that is locked, the lease is being renewed. Waiting for it could make two nodes wait for each other.
+_SHORTENING: Final = """
+UPDATE nodes SET lease_until = clock_timestamp() + $1 * interval '1 s'
+WHERE node_id IN (
+    SELECT node_id FROM nodes WHERE state <> 'gone' AND lease_until > clock_timestamp() + $2 * interval '1 s'
+    FOR UPDATE SKIP LOCKED
+) RETURNING node_id
 """
 
 

@@ -174,6 +174,7 @@ class PostgresMember:
             except NodeIdInUseError:
                 if loop.time() >= deadline_s:
                     raise
+                await self._shorten_leases()
                 await asyncio.sleep(START_PAUSE_S)
             else:
                 break
@@ -243,9 +244,26 @@ class PostgresMember:
             self._store.lease_s if renewal.soonest_end_s is None else renewal.soonest_end_s + AFTER_END_S
         )
         self._store.seen_counts(renewal.counts)
+        if renewal.was_set_back:
+            await self._shorten_leases()
         self._lost = renewal.lost if self.lease.now_s() >= self._takes_over_from_s else ()
         if self._lost:
             self._look.set()
+
+    async def _shorten_leases(self) -> None:
+        """Do what can be done after PostgreSQL's clock was set back; what fails is done at the next renewal."""
+        try:
+            shortened = await self._store.shorten_leases()
+        except StorageError as error:
+            log.warning("leases_not_shortened", node=self.node_id, reason=str(error))
+            return
+        if shortened:
+            log.warning(
+                "leases_shortened",
+                nodes=shortened,
+                reason="PostgreSQL's clock was set back: they would have ended later than any lease can",
+                remedy="let that clock be slewed, not set",
+            )
 
     async def _start_again(self) -> None:
         """Start as another incarnation. Goes on trying while PostgreSQL does not answer."""

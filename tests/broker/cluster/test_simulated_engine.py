@@ -59,6 +59,10 @@ class Side(ABC):
         """End the lease of a node."""
 
     @abstractmethod
+    async def set_back(self, node_id: NodeId) -> None:
+        """As if the clock had been set back by hours since the node renewed its lease."""
+
+    @abstractmethod
     async def garbage_names(self) -> set[str]: ...
 
     async def rows(self) -> Any:
@@ -91,6 +95,11 @@ class Real(Side):
             "UPDATE nodes SET lease_until = clock_timestamp() - interval '1 s' WHERE node_id = $1", node_id
         )
 
+    async def set_back(self, node_id: NodeId) -> None:
+        await self._database.execute(
+            "UPDATE nodes SET lease_until = clock_timestamp() + interval '2 hours' WHERE node_id = $1", node_id
+        )
+
     async def garbage_names(self) -> set[str]:
         return {row["name"] for row in await self._database.fetch("SELECT name FROM garbage")}
 
@@ -118,6 +127,11 @@ class Simulated(Side):
         nodes = self._engine.rows.nodes
         if node_id in nodes:
             nodes[node_id] = replace(nodes[node_id], lease_until_s=self._engine.now_s() - 1)
+
+    async def set_back(self, node_id: NodeId) -> None:
+        nodes = self._engine.rows.nodes
+        if node_id in nodes:
+            nodes[node_id] = replace(nodes[node_id], lease_until_s=self._engine.now_s() + 7_200)
 
     async def garbage_names(self) -> set[str]:
         return set(self._engine.rows.garbage)
@@ -193,6 +207,13 @@ class Calls:
         node_id = self.chance.choice(NODE_IDS)
         for side in self.sides:
             await side.expire(node_id)
+
+    async def set_back(self) -> None:
+        node_id, other = self.chance.sample(NODE_IDS, 2)
+        for side in self.sides:
+            await side.set_back(node_id)
+        await self.on_both("renew", lambda side: side.stores[other].renew(other))
+        await self.on_both("shorten_leases", lambda side: side.stores[other].shorten_leases())
 
     async def take_over(self) -> None:
         node_id, other = self.chance.sample(NODE_IDS, 2)
@@ -351,7 +372,7 @@ async def _sorted(names: Awaitable[Sequence[str]]) -> list[str]:
 def _plain(outcome: Any) -> Any:
     """Without what clocks decide."""
     if isinstance(outcome, Renewal):
-        return sorted(outcome.lost), outcome.soonest_end_s is None
+        return sorted(outcome.lost), outcome.soonest_end_s is None, outcome.was_set_back
     return sorted(outcome) if isinstance(outcome, list | set) else outcome
 
 
@@ -359,7 +380,7 @@ CALLS: Final = (
     *(Calls.start, Calls.renew, Calls.expire, Calls.take_over, Calls.leave, Calls.node_event, Calls.move, Calls.choose),
     *(Calls.create_topic, Calls.grow, Calls.configure, Calls.delete_topic, Calls.document),
     *(Calls.flush, Calls.flush, Calls.flush, Calls.flush_again, Calls.seal, Calls.seal),
-    *(Calls.raise_log_starts, Calls.sweep),
+    *(Calls.raise_log_starts, Calls.sweep, Calls.set_back),
 )
 
 

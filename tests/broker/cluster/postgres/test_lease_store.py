@@ -123,6 +123,34 @@ async def test_nobody_takes_over_while_a_lease_lasts_and_one_node_does_when_it_i
     assert (await one.store.renew(1)).lost == ()
 
 
+async def test_after_the_clock_was_set_back_a_lease_ends_one_lease_later_by_the_new_time(three: list[Node]) -> None:
+    one, two, _ = three
+    assert not (await one.store.renew(1)).was_set_back
+    await two.execute("UPDATE nodes SET lease_until = lease_until + interval '2 hours' WHERE node_id = 2")
+    assert (await one.store.renew(1)).was_set_back
+    assert await one.store.shorten_leases() == [2]
+    ((left_s,),) = await one.execute(
+        "SELECT extract(epoch FROM lease_until - clock_timestamp())::float8 FROM nodes WHERE node_id = 2"
+    )
+    assert LEASE_S - 10 < left_s <= LEASE_S
+    assert not await one.store.take_over(2), "it may live, and answer as a leader until then"
+    assert not (await one.store.renew(1)).was_set_back
+    assert (await two.store.renew(2)).lost == ()
+
+
+async def test_a_lease_that_is_being_renewed_is_not_waited_for_to_be_shortened(three: list[Node]) -> None:
+    one, two, _ = three
+    await two.execute("UPDATE nodes SET lease_until = lease_until + interval '2 hours' WHERE node_id = 2")
+    renewing = await connect(two.store.address, application_name="test")
+    try:
+        async with renewing.transaction():
+            await renewing.execute("SELECT FROM nodes WHERE node_id = 2 FOR UPDATE")
+            assert await one.store.shorten_leases() == []
+        assert await one.store.shorten_leases() == [2]
+    finally:
+        await renewing.close()
+
+
 async def test_a_node_that_was_taken_over_from_learns_it_from_its_next_renewal(three: list[Node]) -> None:
     one, two, _ = three
     await two.let_lease_end()

@@ -105,10 +105,7 @@ class Machine:
     async def kill(self) -> None:
         """End as kill -9 does: nothing is said any more."""
         await self.member.rest()
-        renewing = self.member._renewing
-        if renewing is not None:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+        await end_renewals(self)
         await self.store.close()
 
     def led(self) -> list[TopicPartition]:
@@ -116,6 +113,13 @@ class Machine:
 
     def state(self, node_id: int) -> NodeState:
         return self.member.placement.known.table.state(node_id)
+
+
+async def end_renewals(machine: Machine) -> None:
+    renewing = machine.member._renewing
+    if renewing is not None:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
 
 
 @pytest.fixture
@@ -236,6 +240,56 @@ async def test_a_restart_of_the_database_deposes_nobody(three: list[Machine], du
     await asyncio.to_thread(durable_postgres.restart)
     await until(lambda: all(machine.member.is_held() for machine in three))
     assert led(three) == NAMES
+
+
+async def set_clock_back(machine: Machine) -> None:
+    """As if PostgreSQL's clock had been set back by hours since the node renewed its lease."""
+    await machine.store.session.run(
+        lambda connection: connection.execute(
+            "UPDATE nodes SET lease_until = lease_until + interval '2 hours' WHERE node_id = $1", machine.node_id
+        )
+    )
+
+
+async def test_a_node_that_dies_as_the_clock_is_set_back_is_taken_over_from_after_a_lease(
+    three: list[Machine],
+) -> None:
+    one, two, last = three
+    await end_renewals(two)
+    await set_clock_back(two)
+    await two.kill()
+    with capture_logs() as lines:
+        await until(lambda: led([one, last]) == NAMES)
+    shortened = [line for line in lines if line["event"] == "leases_shortened"]
+    assert [line["nodes"] for line in shortened] == [[2]], "by one of the two"
+
+
+async def test_a_node_alone_starts_again_though_the_clock_was_set_back(cluster_url: str) -> None:
+    alone = Machine(cluster_url, 1)
+    await alone.start()
+    try:
+        await end_renewals(alone)
+        await set_clock_back(alone)
+        alone.member.resign("its log says so")
+        alone.member._renewing = RENEWING.start_retrying(alone.member._renew_regularly)
+        await until(lambda: len(alone.fences) == 2)
+    finally:
+        await alone.kill()
+
+
+async def test_leases_that_cannot_be_shortened_now_are_at_the_next_renewal(
+    three: list[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, last = three
+    for machine in (one, last):
+        shorten = machine.store.shorten_leases
+        monkeypatch.setattr(machine.store, "shorten_leases", raising(UnavailableError("away"), times=3, then=shorten))
+    await end_renewals(two)
+    await set_clock_back(two)
+    await two.kill()
+    with capture_logs() as lines:
+        await until(lambda: led([one, last]) == NAMES)
+    assert "lease_not_renewed" not in {line["event"] for line in lines}
 
 
 async def test_two_nodes_that_are_lost_at_once_are_taken_over_by_the_third(three: list[Machine]) -> None:
