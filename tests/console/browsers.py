@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
 from tests.support.missing_tools import missing
 
@@ -18,6 +18,10 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 Scheme = Literal["light", "dark"]
+TIMEOUT_MS = 60_000
+"""Of every step and every expectation: what a busy machine may take."""
+
+expect.set_options(timeout=TIMEOUT_MS)
 
 
 def executable() -> str:
@@ -46,6 +50,9 @@ def opened(
 ) -> Iterator[Page]:
     """A page of a new session. It fails for what pages must not do: errors, violations of the policy, dialogs, and
     requests to anywhere else.
+
+    Keys have an effect once a page's script has run: after `goto` or `wait_for_url`, not as soon as `expect` sees the
+    address.
     """
     context = browser.new_context(
         base_url=address,
@@ -61,7 +68,7 @@ def opened(
         dialog.dismiss()
 
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(TIMEOUT_MS)
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("dialog", refuse)

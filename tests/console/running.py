@@ -28,7 +28,7 @@ class RunningConsole:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while not self._server.started:
             assert time.monotonic() < deadline_s, "the console did not start"
             time.sleep(0.01)
@@ -36,7 +36,7 @@ class RunningConsole:
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     @property
@@ -45,7 +45,7 @@ class RunningConsole:
         return f"http://127.0.0.1:{port}"
 
     def browser(self) -> httpx.Client:
-        return httpx.Client(base_url=self.address, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30)
+        return httpx.Client(base_url=self.address, headers={"Accept": "text/html"}, follow_redirects=True, timeout=60)
 
 
 def options_for(broker: BrokerProcess, **changes: object) -> ConsoleOptions:
@@ -80,7 +80,7 @@ def change(browser: httpx.Client, kind: str, typed: str, **fields: str) -> httpx
 
 def eventually(browser: httpx.Client, address: str, text: str) -> str:
     """Read a page until it has a text: markers are written after the client knows of the outcome."""
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 60
     while text not in (page := text_of(browser.get(address).text)):
         assert time.monotonic() < deadline_s, f"{text!r} never was on {address}: {page}"
         time.sleep(0.05)

@@ -38,11 +38,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
     with BrokerProcess(tmp_path_factory.mktemp("secured") / "data", settings=settings) as process:
         admin = AdminClient(client_config(process, "admin"))
         for future in admin.create_topics([NewTopic("orders", 2, 1), NewTopic("secret-plans", 1, 1)]).values():
-            future.result(20)
+            future.result(60)
         producer = Producer(client_config(process, "admin"))
         for number in range(10):
             producer.produce("orders", str(number), partition=number % 2)
-        producer.flush(20)
+        producer.flush(60)
         yield process
         assert "Traceback" not in process.output, process.output
 
@@ -226,7 +226,7 @@ def test_members_of_a_group_are_shown_and_connections_list_them(
     config = {"group.id": group_id, "group.protocol": protocol, "client.id": f"client-{protocol}"}
     consumer = Consumer(client_config(secured, "admin") | config)
     consumer.subscribe(["orders"])
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 60
     while not consumer.assignment():
         consumer.poll(0.1)
         assert time.monotonic() < deadline_s, "the consumer got no partitions"

@@ -23,13 +23,13 @@ def test_a_hanging_transaction_is_named_and_aborted_and_a_live_one_is_not(tmp_pa
         console.browser() as browser,
     ):
         alive = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "alive", "log_level": 0})
-        alive.init_transactions(20)
+        alive.init_transactions(60)
         alive.begin_transaction()
         alive.produce("live", "held")
-        alive.flush(20)
+        alive.flush(60)
         plain = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         plain.produce("orders", "before")
-        plain.flush(20)
+        plain.flush(60)
         leave_hanging(broker.host, broker.port, "orders")
 
         assert "unknown to coordinators" in text_of(browser.get("/stuck").text)
@@ -46,5 +46,5 @@ def test_a_hanging_transaction_is_named_and_aborted_and_a_live_one_is_not(tmp_pa
         refused = browser.post("/change/abort-hanging", data=form)
         assert refused.status_code == 422
         assert "this transaction does not hang" in text_of(refused.text).lower()
-        alive.commit_transaction(20)
+        alive.commit_transaction(60)
         eventually(browser, "/stuck/live/0", "live-0 is not stuck")

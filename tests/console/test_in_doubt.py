@@ -166,10 +166,10 @@ def browser(broker: BrokerProcess) -> Iterator[httpx.Client]:
 def prepared(broker: BrokerProcess, transactional_id: str, topic: str) -> Producer:
     """A producer with a record that is flushed and not committed."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id, "log_level": 0})
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, transactional_id)
-    producer.flush(20)
+    producer.flush(60)
     return producer
 
 
@@ -183,7 +183,7 @@ def committed(broker: BrokerProcess, topic: str) -> list[str]:
     options = {"group.id": topic, "auto.offset.reset": "earliest", "enable.partition.eof": True, "log_level": 0}
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "isolation.level": "read_committed", **options})
     consumer.subscribe([topic])
-    found, deadline_s = [], time.monotonic() + 30
+    found, deadline_s = [], time.monotonic() + 60
     while time.monotonic() < deadline_s:
         record = consumer.poll(0.2)
         if record is None:
@@ -200,17 +200,17 @@ def check_back_topics(broker: BrokerProcess) -> None:
     """The topics that a check-back makes."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     wanted = [NewTopic(name, 1, 1, config=dict(configs)) for name, configs in TOPIC_CONFIGS.items()]
-    known = admin.list_topics(timeout=20).topics
+    known = admin.list_topics(timeout=60).topics
     for future in admin.create_topics([one for one in wanted if one.topic not in known] or [wanted[0]]).values():
         if not set(TOPIC_CONFIGS) <= set(known):
-            future.result(20)
+            future.result(60)
 
 
 def write(broker: BrokerProcess, *entries: Entry) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for entry in entries:
         producer.produce(entry.topic, entry.encoded_value(), entry.key)
-    producer.flush(20)
+    producer.flush(60)
 
 
 def records(broker: BrokerProcess, topic: str) -> list[tuple[str, Any]]:
@@ -226,7 +226,7 @@ def records(broker: BrokerProcess, topic: str) -> list[tuple[str, Any]]:
     consumer.subscribe([topic])
     found: list[tuple[str, Any]] = []
     while True:
-        record = consumer.poll(10)
+        record = consumer.poll(60)
         assert record is not None
         if record.error() is not None:
             break
@@ -271,19 +271,19 @@ def test_a_decision_about_another_transaction_than_the_one_seen_is_refused(
 ) -> None:
     producer = prepared(broker, "order-again", "again")
     seen = fields_of(browser, "order-again")
-    producer.commit_transaction(20)
+    producer.commit_transaction(60)
     form = {"csrf": csrf_in(browser.get("/topics").text), **seen, "outcome": "abort", "typed_name": "order-again"}
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while "not in doubt any more" not in (said := text_of(browser.post("/change/decide-in-doubt", data=form).text)):
         assert time.monotonic() < deadline_s, said
     producer.begin_transaction()
     producer.produce("again", "second")
-    producer.flush(20)
+    producer.flush(60)
     # The client may use its pair again: the start tells them apart.
     answer = browser.post("/change/decide-in-doubt", data=form)
     assert answer.status_code == 422
     assert "has another transaction than the one you saw" in text_of(answer.text)
-    producer.commit_transaction(20)
+    producer.commit_transaction(60)
     assert committed(broker, "again") == ["order-again", "second"]
 
 

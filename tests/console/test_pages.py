@@ -46,13 +46,13 @@ def browser(console: RunningConsole) -> Iterator[httpx.Client]:
 def topic(broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name)[-60:].strip("-")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
     return name
 
 
 def transactional(broker: BrokerProcess, transactional_id: str) -> Producer:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     return producer
 
 
@@ -60,7 +60,7 @@ def write(producer: Producer, topic: str, *values: str) -> None:
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value)
-    producer.flush(20)
+    producer.flush(60)
 
 
 def test_all_pages_answer_on_an_empty_broker(browser: httpx.Client) -> None:
@@ -82,16 +82,16 @@ def test_a_record_is_marked_by_how_its_transaction_stands(
         producer = transactional(broker, f"{topic}-{name}")
         write(producer, topic, name)
         if outcome == "commit":
-            producer.commit_transaction(20)
+            producer.commit_transaction(60)
             eventually(browser, f"/topics/{topic}/messages?from=0", "commit marker")
         elif outcome:
-            producer.abort_transaction(20)
+            producer.abort_transaction(60)
             eventually(browser, f"/topics/{topic}/messages?from=0", "abort marker")
         else:
             open_one = producer
     plain = Producer({"bootstrap.servers": broker.bootstrap})
     plain.produce(topic, "plain")
-    plain.flush(20)
+    plain.flush(60)
     try:
         rows = get_json(browser, f"/topics/{topic}/messages?from=0")["rows"]
         assert isinstance(rows, list)
@@ -109,7 +109,7 @@ def test_a_record_is_marked_by_how_its_transaction_stands(
         assert "aborting" not in page.replace("-aborting", "")
         assert "waiting" not in page.replace("-waiting", "")
     finally:
-        open_one.abort_transaction(20)
+        open_one.abort_transaction(60)
 
 
 def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goes_on(
@@ -119,7 +119,7 @@ def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goe
     write(stuck, topic, "held")
     other = transactional(broker, f"{topic}-other")
     write(other, topic, "behind")
-    other.commit_transaction(20)
+    other.commit_transaction(60)
     reader = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -149,7 +149,7 @@ def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goe
     assert (entry["change"], entry["subject"], entry["user"]) == ("abort-transaction", f"{topic}-stuck", "ANONYMOUS")
     assert entry["outcome"] == "done"
 
-    message = reader.poll(20)
+    message = reader.poll(60)
     assert message is not None
     assert message.value() == b"behind"
     reader.close()
@@ -167,7 +167,7 @@ def test_the_stair_of_time_travel_is_what_the_broker_said_at_each_step(
 
     def note(end: int) -> None:
         """Wait for the end, as markers are written after the client knows of the outcome, and note both offsets."""
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while not noted or noted[-1][0] < end:
             state = get_json(browser, f"/topics/{topic}")["topic"]["partitions"][0]
             if state["high_watermark"] == end:
@@ -180,13 +180,13 @@ def test_the_stair_of_time_travel_is_what_the_broker_said_at_each_step(
     note(2)
     write(second, topic, "c")
     note(3)
-    first.abort_transaction(20)
+    first.abort_transaction(60)
     note(4)
     write(first, topic, "d")
     note(5)
-    second.commit_transaction(20)
+    second.commit_transaction(60)
     note(6)
-    first.commit_transaction(20)
+    first.commit_transaction(60)
     note(7)
     steps = get_json(browser, f"/topics/{topic}/0/time-travel")["history"]["steps"]
     stair = [(step["end_offset"], step["last_stable_offset"]) for step in steps]
@@ -222,7 +222,7 @@ def test_names_of_any_text_are_shown_and_do_nothing(broker: BrokerProcess, brows
         assert "was fenced" in text_of(done.text)
     finally:
         with pytest.raises(Exception, match=r"(?i)fenced"):
-            producer.commit_transaction(20)
+            producer.commit_transaction(60)
 
 
 @pytest.mark.parametrize("csrf", ["", "x" * 43])

@@ -74,9 +74,9 @@ def test_it_serves_until_a_signal_and_ends_without_a_word(tmp_path: Path, ending
             assert time.monotonic() < deadline_s, log.read_text()
             assert process.poll() is None, log.read_text()
             time.sleep(0.05)
-        assert httpx.get(ready[1], timeout=30).status_code == 502
+        assert httpx.get(ready[1], timeout=60).status_code == 502
         process.send_signal(ending)
-        process.wait(20)
+        process.wait(60)
         assert log.read_text().rstrip() == ready[0].rstrip()
     finally:
         process.kill()

@@ -54,7 +54,7 @@ def page(console: RunningConsole, path: str) -> str:
 
 
 def test_the_transactions_of_all_coordinators_are_listed(console: RunningConsole) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         shown = page(console, "/transactions")
         if all(f"id={name}" in shown for name in IDS):

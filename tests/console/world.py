@@ -37,13 +37,13 @@ def fill(bootstrap: str) -> None:
     """Write topics, committed and aborted transactions, and let groups read."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()]).values():
-        future.result(30)
+        future.result(60)
     views = Producer({"bootstrap.servers": bootstrap, "client.id": "web-3"})
     for number in range(300):
         value = json.dumps({"page": f"/product/{number % 37}", "visitor": f"v{number % 91}", "ms": number * 13 % 700})
         views.produce("page-views", value, f"v{number % 91}")
     views.produce("archive", "kept")
-    views.flush(30)
+    views.flush(60)
     shops = [_producer(bootstrap, f"shop-{number}", 900_000) for number in range(3)]
     for number in range(TRANSACTIONS):
         shop = shops[number % 3]
@@ -54,11 +54,11 @@ def fill(bootstrap: str) -> None:
             headers = {"source": "shop", "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
             shop.produce("orders", value, f"c{order % 40}", partition=number // 3 % 3, headers=headers)
             shop.produce("payments", json.dumps({"order": order, "state": "captured"}), str(order))
-        shop.flush(30)
+        shop.flush(60)
         if number % 7 == 3:
-            shop.abort_transaction(30)
+            shop.abort_transaction(60)
         else:
-            shop.commit_transaction(30)
+            shop.commit_transaction(60)
     for group_id, topics, least in (("billing", ["orders"], 60), ("audit", ["orders", "payments"], 120)):
         _read(bootstrap, group_id, topics, least)
     _read(bootstrap, "search-index", ["page-views"], 100)
@@ -74,7 +74,7 @@ def _producer(bootstrap: str, transactional_id: str, timeout_ms: int) -> Produce
             "log_level": 0,
         }
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     return producer
 
 
@@ -90,7 +90,7 @@ def _read(bootstrap: str, group_id: str, topics: list[str], least: int) -> None:
         }
     )
     consumer.subscribe(topics)
-    count, deadline_s = 0, time.monotonic() + 30
+    count, deadline_s = 0, time.monotonic() + 60
     while count < least:
         count += consumer.poll(0.2) is not None
         assert time.monotonic() < deadline_s, f"{group_id} read {count} records"
@@ -104,12 +104,12 @@ def leave_open(bootstrap: str, topic: str, transactional_id: str = STUCK_ID, *, 
     stuck.begin_transaction()
     for number in range(5):
         stuck.produce(topic, json.dumps({"order": 5_000 + number}), "c9", partition=partition)
-    stuck.flush(30)
+    stuck.flush(60)
     behind = _producer(bootstrap, f"{topic}-behind", 60_000)
     behind.begin_transaction()
     for number in range(4):
         behind.produce(topic, json.dumps({"order": 6_000 + number}), "c1", partition=partition)
-    behind.commit_transaction(30)
+    behind.commit_transaction(60)
     return stuck
 
 
@@ -120,14 +120,14 @@ def leave_in_doubt(bootstrap: str) -> list[Producer]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topics = [NewTopic(name, 1, 1, config=dict(configs)) for name, configs in TOPIC_CONFIGS.items()]
     for future in admin.create_topics([*topics, NewTopic("receipts", 3, 1)]).values():
-        future.result(30)
+        future.result(60)
     producers = []
     for number in range(1, 4):
         producer = _producer(bootstrap, f"receipt-writer-{number}", 900_000)
         producer.begin_transaction()
         for receipt in range(number):
             producer.produce("receipts", json.dumps({"receipt": receipt}), "c1", partition=number - 1)
-        producer.flush(30)
+        producer.flush(60)
         producers.append(producer)
     # In a thread: the browser's driver has an event loop in this one.
     with ThreadPoolExecutor(1) as thread:
@@ -148,7 +148,7 @@ def leave_in_doubt(bootstrap: str) -> list[Producer]:
     writer = Producer({"bootstrap.servers": bootstrap})
     for entry in entries:
         writer.produce(entry.topic, entry.encoded_value(), entry.key)
-    writer.flush(30)
+    writer.flush(60)
     return producers
 
 

@@ -8,11 +8,14 @@
   let waitsForPage = 0;
   let row = -1;
 
+  const rowsOf = () => [...document.querySelectorAll("main tbody tr")];
+  const mark = (rows) => rows.forEach((one, number) => one.classList.toggle("current", number === row));
+
   const moveBy = (step) => {
-    const rows = [...document.querySelectorAll("main tbody tr")];
+    const rows = rowsOf();
     if (!rows.length) return;
     row = Math.min(rows.length - 1, Math.max(0, row + step));
-    rows.forEach((one, number) => one.classList.toggle("current", number === row));
+    mark(rows);
     rows[row].scrollIntoView({ block: "nearest" });
     rows[row].querySelector("a")?.focus();
   };
@@ -39,9 +42,10 @@
 
   // Pages that read themselves again, unless somebody is at work in them or they are not in front.
   const seconds = Number(document.body.dataset.refresh || 0);
+  // Links that had the focus get it back; a button would lose it before it is pressed.
   const isInUse = () =>
-    document.hidden || isTyping(document.activeElement) || document.querySelector("main details[open], dialog[open]") ||
-    !document.getSelection().isCollapsed;
+    document.hidden || isTyping(document.activeElement) || document.activeElement?.matches("main button, main summary") ||
+    document.querySelector("main details[open], dialog[open]") || !document.getSelection().isCollapsed;
 
   const readAgain = async () => {
     if (!isInUse()) {
@@ -53,6 +57,12 @@
           const address = document.activeElement?.closest("main") && document.activeElement.getAttribute("href");
           main.replaceChildren(...read.childNodes);
           if (address) main.querySelector(`a[href="${CSS.escape(address)}"]`)?.focus({ preventScroll: true });
+          if (row >= 0) {
+            const rows = rowsOf();
+            const focused = rows.findIndex((one) => one.contains(document.activeElement));
+            if (focused >= 0) row = focused;
+            mark(rows);
+          }
         }
       } catch { /* the console does not answer just now; the next try may succeed */ }
     }
