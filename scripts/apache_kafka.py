@@ -53,7 +53,7 @@ POM = """<project>
 </project>
 """
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 20.0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -36,21 +38,39 @@ def test_a_used_port_is_not_among_those_that_follow_each_other() -> None:
         assert first + 3 not in range(found, found + 4)
 
 
-def test_processes_that_start_one_after_another_have_no_port_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_have_no_port_in_common_whatever_their_ids_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: dict[int, socket.socket] = {}
+    monkeypatch.setattr("fencepost.soak.free_port._held", held)
     ports: list[set[int]] = []
-    for process_id in range(1_000_000, 1_000_008):
+    range_count = (END_PORT - FIRST_PORT) // PORTS_PER_PROCESS
+    for process_id in [*range(1_000_000, 1_000_004), *range(1_000_000 + range_count, 1_000_004 + range_count)]:
         monkeypatch.setattr(os, "getpid", lambda process_id=process_id: process_id)
         ports.append({free_port() for _ in range(PORTS_PER_PROCESS)})
+    for one in held.values():
+        one.close()
     assert len(set.union(*ports)) == sum(map(len, ports))
 
 
-def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_started_has_other_ports_than_its_parent() -> None:
+    mine = {free_port() for _ in range(PORTS_PER_PROCESS)}
+    command = "from fencepost.soak.free_port import free_port; print(*(free_port() for _ in range(200)))"
+    child = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert mine.isdisjoint(map(int, child.stdout.split()))
+
+
+def test_a_port_in_use_is_passed_over() -> None:
+    port = free_port()
+    with socket.socket() as server:
+        server.bind((HOST, port))
+        server.listen()
+        assert port not in {free_port() for _ in range(2 * PORTS_PER_PROCESS)}
+
+
+def test_there_is_an_error_if_every_range_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as server:
         server.bind((HOST, 0))
-        server.listen()
-        used = server.getsockname()[1]
-        monkeypatch.setattr("fencepost.soak.free_port.FIRST_PORT", used)
-        monkeypatch.setattr("fencepost.soak.free_port.END_PORT", used + 1)
-        monkeypatch.setattr("fencepost.soak.free_port.PORTS_PER_PROCESS", 1)
-        with pytest.raises(OSError, match="no free port"):
+        monkeypatch.setattr("fencepost.soak.free_port.FIRST_PORT", server.getsockname()[1])
+        monkeypatch.setattr("fencepost.soak.free_port.END_PORT", server.getsockname()[1] + PORTS_PER_PROCESS)
+        monkeypatch.setattr("fencepost.soak.free_port._held", {})
+        with pytest.raises(OSError, match="no free range"):
             free_port()
