@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 from tests.compat.builds import (
     build_go,
     build_kafka_python_2,
@@ -14,6 +17,8 @@ from tests.compat.builds import (
 )
 from tests.compat.harness import Client
 from tests.compat.jvm import JVM_CLIENTS
+
+T = TypeVar("T")
 
 # As the brokers that these tests start for themselves: sessions of three seconds are less than brokers usually take.
 KAFKA_PYTHON_TESTS_BROKER = {
@@ -47,3 +52,15 @@ CLIENTS = {
     client.name: client
     for client in (*ALONE, *(one.secured() for one in ALONE if one.secured().list_of_checks.exists()))
 }
+
+
+def in_order_of_clients(tests: Sequence[T], client_of: Callable[[T], object]) -> list[T]:
+    """Tests in the order that `CLIENTS` has their clients in; those of no client keep their places.
+
+    The programs run in that order, whatever order the tests were put in. A test that came before its client's turn
+    would wait for all programs, and exceed the time that it has for one.
+    """
+    turns = {name: turn for turn, name in enumerate(CLIENTS)}
+    of_clients = [test for test in tests if client_of(test) in turns]
+    ordered = iter(sorted(of_clients, key=lambda test: turns[str(client_of(test))]))
+    return [next(ordered) if client_of(test) in turns else test for test in tests]

@@ -1,14 +1,15 @@
-"""Which checks are made against a broker of several nodes."""
+"""The order of the checks, and which of them are made against a broker of several nodes."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.compat.clients import CLIENTS
+from tests.compat.clients import CLIENTS, in_order_of_clients
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the checks that are about a broker of one process, or of one machine, where it has several."""
+    """Put the checks in order, and deselect those about a broker of one process, or of one machine, of several."""
+    items[:] = in_order_of_clients(items, lambda item: _client_and_check(item)[0])
     processes, machines = config.getoption("--processes"), config.getoption("--machines")
     if processes > 1 and machines > 1:
         raise pytest.UsageError("--processes and --machines exclude each other")

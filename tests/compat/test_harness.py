@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.clients import CLIENTS, in_order_of_clients
 from tests.compat.harness import BuildError, Client, NotHereError, Report, call, differences, fingerprint, run
 from tests.compat.secured import Security
 
@@ -153,3 +154,10 @@ def test_a_secured_broker_has_listeners_with_and_without_a_certificate_that_is_o
     assert ours.environment["SECURED_EXPIRED"] == f"127.0.0.1:{ours.ports['EXPIRED']}"
     assert ours.config_file().stat().st_mode & 0o777 == 0o600
     assert ours.answer("forbid everything") == "nobody knows what 'forbid everything' means"
+
+
+def test_the_tests_of_clients_come_in_the_order_in_which_their_programs_run() -> None:
+    first, second, *_, last = CLIENTS
+    tests = [(last, 1), ("", 2), (second, 3), (first, 4), (second, 5), ("", 6), (first, 7)]
+    ordered = in_order_of_clients(tests, lambda test: test[0])
+    assert ordered == [(first, 4), ("", 2), (first, 7), (second, 3), (second, 5), ("", 6), (last, 1)]
