@@ -293,12 +293,13 @@ async def _delete(context: RequestContext, name: str | None, topic_id: bytes) ->
         return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error, error_message=message)
 
     metadata = services.topics.metadata
+    wanted_id = topic_id if name is None else None
     if name is None:
         if topic_id == ZERO_UUID:
             return refused(ErrorCode.INVALID_REQUEST, "Neither a topic name nor a topic id is given.")
         topic = metadata.get_by_id(topic_id)
         if topic is None:
-            return refused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+            return refused(ErrorCode.UNKNOWN_TOPIC_ID, _DELETION_MESSAGES[ErrorCode.UNKNOWN_TOPIC_ID])
         name = topic.name
     elif topic_id != ZERO_UUID:
         return refused(ErrorCode.INVALID_REQUEST, "Both a topic name and a topic id are given.")
@@ -313,18 +314,19 @@ async def _delete(context: RequestContext, name: str | None, topic_id: bytes) ->
         and not _may_mutate(context, topic.partition_count, strict_from=FIRST_DELETE_VERSION_WITH_QUOTA)
     ):
         return refused(*_OVER_QUOTA)
-    error, message = await _outcome(_delete_by_name(services, name))
+    error, message = await _outcome(_delete_found(services, name, wanted_id))
     if error is ErrorCode.TOPIC_DELETION_DISABLED and context.api_version < FIRST_DELETE_VERSION_WITH_DISABLED_ERROR:
         error = ErrorCode.INVALID_REQUEST
     return refused(error, message)
 
 
-async def _delete_by_name(services: Services, name: str) -> ErrorWithMessage:
-    error = await services.topics.delete(name)
+async def _delete_found(services: Services, name: str, wanted_id: bytes | None) -> ErrorWithMessage:
+    error = await services.topics.delete(name, wanted_id)
     return error, _DELETION_MESSAGES.get(error)
 
 
 _DELETION_MESSAGES = {
+    ErrorCode.UNKNOWN_TOPIC_ID: "There is no topic with this id.",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no topic of this name.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The broker's own topics cannot be deleted.",
     ErrorCode.TOPIC_DELETION_DISABLED: "delete.topic.enable is false.",

@@ -319,7 +319,7 @@ class Topics:
             made = await self._hosted.create_logs(topic)
         except Exception:
             # Recorded as a deletion, so that the next start deletes what cannot be deleted now.
-            await self._store.delete_topic(name)
+            await self._store.delete_topic(name, topic.topic_id)
             await self._hosted.delete(topic)
             raise
         # From here on in one step: no request sees a part of it.
@@ -340,21 +340,29 @@ class Topics:
 
     # Changing and deleting
 
-    async def delete(self, name: str) -> ErrorCode:
+    async def delete(self, name: str, topic_id: bytes | None = None) -> ErrorCode:
         """Delete a topic and its logs: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED, INVALID_TOPIC_EXCEPTION
-        (internal). Requests do not see it any more before its files are deleted; this returns after that."""
-        return await self._uncancelled(self._delete(name))
+        (internal). Requests do not see it any more before its files are deleted; this returns after that.
 
-    async def _delete(self, name: str) -> ErrorCode:
+        topic_id: of the one that is meant, or else UNKNOWN_TOPIC_ID; any topic with this name, unless given.
+        """
+        return await self._uncancelled(self._delete(name, topic_id))
+
+    async def _delete(self, name: str, topic_id: bytes | None) -> ErrorCode:
         async with self._changing:
-            topic = self.metadata.get(name)
-            if topic is None:
-                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if not self._settings.delete_topic_enable:
-                return ErrorCode.TOPIC_DELETION_DISABLED
-            if topic.is_internal:
-                return ErrorCode.INVALID_TOPIC_EXCEPTION
-            await self._store.delete_topic(name)
+            while True:
+                topic = self.metadata.get(name)
+                if topic_id is not None and (topic is None or topic.topic_id != topic_id):
+                    return ErrorCode.UNKNOWN_TOPIC_ID
+                if topic is None:
+                    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if not self._settings.delete_topic_enable:
+                    return ErrorCode.TOPIC_DELETION_DISABLED
+                if topic.is_internal:
+                    return ErrorCode.INVALID_TOPIC_EXCEPTION
+                if await self._store.delete_topic(name, topic.topic_id):
+                    break
+                await self._refresh()  # another node has deleted it, and perhaps created another
             await self._stop_serving(topic)
             log.info("topic_deleted", topic=name, partitions=topic.partition_count)
             return ErrorCode.NONE

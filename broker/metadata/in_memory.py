@@ -66,10 +66,11 @@ class InMemoryMetadataStore:
         self._topics_changed()
         return True
 
-    async def delete_topic(self, name: str) -> bool:
-        topic = self._topics.pop(name, None)
-        if topic is None:
+    async def delete_topic(self, name: str, topic_id: bytes) -> bool:
+        topic = self._topics.get(name)
+        if topic is None or topic.topic_id != topic_id:
             return False
+        del self._topics[name]
         self._deletions[topic.topic_id] = topic
         self._topics_changed()
         return True

@@ -145,11 +145,14 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
             name, lambda database: resize_topic(database, name, partition_count, before), after=self.in_growth
         )
 
-    async def delete_topic(self, name: str) -> bool:
+    async def delete_topic(self, name: str, topic_id: bytes) -> bool:
         def delete(database: sqlite3.Connection) -> bool:
+            is_there = database.execute("SELECT 1 FROM topics WHERE name = ? AND topic_id = ?", (name, topic_id))
+            if is_there.fetchone() is None:
+                return False
             for hook in self.in_deletion:
                 hook(database, name)
-            return remove_topic(database, name)
+            return remove_topic(database, name, topic_id)
 
         return await self.transaction(delete, may_use_reserve=True)
 

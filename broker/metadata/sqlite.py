@@ -165,8 +165,8 @@ class SqliteMetadataStore:
     async def create_topic(self, topic: TopicMetadata) -> bool:
         return await self._query(lambda database: insert_topic(database, topic), changes=True)
 
-    async def delete_topic(self, name: str) -> bool:
-        return await self.transaction(lambda database: remove_topic(database, name), may_use_reserve=True)
+    async def delete_topic(self, name: str, topic_id: bytes) -> bool:
+        return await self.transaction(lambda database: remove_topic(database, name, topic_id), may_use_reserve=True)
 
     async def finish_deletion(self, topic_id: bytes) -> None:
         await self._change("DELETE FROM deletions WHERE topic_id = ?", (topic_id,), may_use_reserve=True)
@@ -510,14 +510,14 @@ def resize_topic(database: sqlite3.Connection, name: str, partition_count: int, 
     return _has_changed(database, statement, (partition_count, name, before))
 
 
-def remove_topic(database: sqlite3.Connection, name: str) -> bool:
-    """Turn a topic into a deletion, in a transaction; return False when there is no such topic."""
+def remove_topic(database: sqlite3.Connection, name: str, topic_id: bytes) -> bool:
+    """Turn a topic into a deletion, in a transaction; return False when there is no topic with this name and id."""
     database.execute(
         "INSERT INTO deletions (topic_id, name, partition_count, configs) "
-        "SELECT topic_id, name, partition_count, configs FROM topics WHERE name = ?",
-        (name,),
+        "SELECT topic_id, name, partition_count, configs FROM topics WHERE name = ? AND topic_id = ?",
+        (name, topic_id),
     )
-    return _has_changed(database, "DELETE FROM topics WHERE name = ?", (name,))
+    return _has_changed(database, "DELETE FROM topics WHERE name = ? AND topic_id = ?", (name, topic_id))
 
 
 def _has_changed(database: sqlite3.Connection, statement: str, parameters: tuple[object, ...]) -> bool:

@@ -49,8 +49,8 @@ class MetadataStore(Protocol):
         with it: "." and "_" count as the same."""
         ...
 
-    async def delete_topic(self, name: str) -> bool:
-        """Turn a topic into a deletion; return False when there is no such topic."""
+    async def delete_topic(self, name: str, topic_id: bytes) -> bool:
+        """Turn a topic into a deletion; return False when there is no topic with this name and id."""
         ...
 
     async def finish_deletion(self, topic_id: bytes) -> None:

@@ -449,9 +449,9 @@ class EngineLeaseStore(PostgresLeaseStore):
     async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
         return await self._placing(lambda rows: rows.set_partition_count(name, partition_count, before=before))
 
-    async def delete_topic(self, name: str) -> bool:
+    async def delete_topic(self, name: str, topic_id: bytes) -> bool:
         deleted: list[bytes] = []
-        return await self.session.transaction(lambda rows: rows.delete_topic(name, deleted))
+        return await self.session.transaction(lambda rows: rows.delete_topic(name, topic_id, deleted))
 
     async def finish_deletion(self, topic_id: bytes) -> None:
         await self.session.run(lambda rows: rows.deletions.pop(topic_id, None))

@@ -302,12 +302,12 @@ class EngineRows:
             self.touched.add(key)
         self.counts[PLACEMENT] += 1
 
-    def delete_topic(self, name: str, deleted: list[bytes]) -> bool:
+    def delete_topic(self, name: str, topic_id: bytes, deleted: list[bytes]) -> bool:
         """deleted: by an earlier attempt, whose answer was lost; changed here."""
         topic = self.topics.get(name)
-        if topic is None or (deleted and topic.topic_id not in deleted):
+        if topic is None or topic.topic_id != topic_id:
             return bool(deleted)
-        deleted.append(topic.topic_id)
+        deleted.append(topic_id)
         self.deletions[topic.topic_id] = topic
         for key in [key for key in self.partitions if key.topic_id == topic.topic_id]:
             del self.partitions[key]

@@ -134,21 +134,22 @@ class PostgresMetadataStore:
             await self._placement_changed()
         return is_changed
 
-    async def delete_topic(self, name: str) -> bool:
-        deleted: list[UUID] = []
+    async def delete_topic(self, name: str, topic_id: bytes) -> bool:
+        found_before = False
 
         async def delete(connection: Connection) -> bool:
+            nonlocal found_before
             await lock(connection, PLACING)
-            topic_id = await connection.fetchval("SELECT topic_id FROM topics WHERE name = $1", name)
-            if topic_id is None or (deleted and topic_id not in deleted):
-                return bool(deleted)  # an earlier attempt has deleted it
-            deleted.append(topic_id)
-            await connection.execute(
+            moved = await connection.execute(
                 "INSERT INTO deletions (topic_id, name, partition_count, configs) "
-                "SELECT topic_id, name, partition_count, configs FROM topics WHERE name = $1",
+                "SELECT topic_id, name, partition_count, configs FROM topics WHERE name = $1 AND topic_id = $2",
                 name,
+                UUID(bytes=topic_id),
             )
-            await remove_rows(connection, topic_id.bytes)
+            if moved == "INSERT 0 0":
+                return found_before  # an earlier attempt has deleted it
+            found_before = True
+            await remove_rows(connection, topic_id)
             await connection.execute("DELETE FROM topics WHERE name = $1", name)
             return True
 

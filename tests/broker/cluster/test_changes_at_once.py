@@ -117,6 +117,32 @@ async def test_a_topic_is_deleted_and_created_anew_through_any_node(two: Members
     assert await topics(two) == {"orders": 3}
 
 
+async def test_a_deletion_decides_by_what_the_store_has_where_a_look_was_overtaken(
+    two: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await create(two, 1, "orders") == NONE
+    topics = two.nodes[2].services.topics
+    await topics.catch_up()
+    known = topics.metadata.get("orders")
+    assert known is not None
+
+    async def look_before() -> None:
+        """The other node makes its changes between this look and the deletion."""
+
+    monkeypatch.setattr(topics, "catch_up", look_before)
+    assert await delete(two, 1, "orders") == NONE
+    assert await create(two, 1, "orders") == NONE
+    by_id = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=known.topic_id)], timeout_ms=5_000)
+    (answer,) = (await two.ask(2, by_id, 6)).responses
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert two.nodes[1].services.topics.metadata.get("orders") is not None
+    assert topics.metadata.get("orders") is not known, "the refusal was decided anew"
+    assert await delete(two, 1, "orders") == NONE
+    assert await create(two, 1, "orders") == NONE
+    assert await delete(two, 2, "orders") == NONE, "by its name, any topic is meant"
+    assert await delete(two, 2, "orders") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_a_topic_that_two_nodes_grow_never_shrinks(two: Members) -> None:
     for attempt in range(5):
         name = f"orders-{attempt}"

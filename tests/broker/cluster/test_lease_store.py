@@ -109,7 +109,7 @@ async def test_a_topic_that_grows_keeps_what_is_placed_and_one_that_is_deleted_l
     await one.store.set_partition_count("orders", 8, before=12)
     assert len(one.placement.known.table.partitions) == 8
     one.notices.clear()
-    await one.store.delete_topic("orders")
+    await one.store.delete_topic("orders", ORDERS.topic_id)
     assert await one.store.read(lambda database: database.execute("SELECT * FROM partitions").fetchall()) == []
     await one.placement.refresh()
     assert sorted(one.notices) == NAMES

@@ -263,7 +263,9 @@ class Calls:
     async def delete_topic(self) -> None:
         if self.chance.random() < 0.3:
             name = self.chance.choice(TOPICS)
-            await self.on_both("delete_topic", lambda side: side.stores[1].delete_topic(name))
+            ids = {topic.name: topic.topic_id for topic in await self.real.stores[1].load_topics()}
+            topic_id = self.new_id().bytes if self.chance.random() < 0.1 else ids.get(name, b"\0" * 16)
+            await self.on_both("delete_topic", lambda side: side.stores[1].delete_topic(name, topic_id))
 
     async def document(self) -> None:
         key, version = self.chance.choice("ab"), self.chance.randrange(3)

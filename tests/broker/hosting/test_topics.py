@@ -198,7 +198,8 @@ async def test_deleting_may_be_switched_off(tmp_path: Path) -> None:
 
 async def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start(hosted: Hosted) -> None:
     await create(hosted.topics, "orders", 2)
-    await hosted.store.delete_topic("orders")
+    (topic,) = hosted.topics.metadata.all()
+    await hosted.store.delete_topic("orders", topic.topic_id)
     topics = await hosted.restart()
     assert topics.metadata.get("orders") is None
     assert await create(topics, "orders", 2) is ErrorCode.NONE

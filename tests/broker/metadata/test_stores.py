@@ -90,12 +90,19 @@ async def test_a_topic_grows_and_its_configs_are_replaced(store: MetadataStore) 
 async def test_missing_entries_cannot_be_changed(store: MetadataStore) -> None:
     assert not await store.set_partition_count("orders", 5, before=3)
     assert not await store.set_topic_configs("orders", {}, before={})
-    assert not await store.delete_topic("orders")
+    assert not await store.delete_topic("orders", ORDERS.topic_id)
+
+
+async def test_a_topic_of_another_id_is_not_deleted(store: MetadataStore) -> None:
+    await store.create_topic(ORDERS)
+    assert not await store.delete_topic("orders", b"x" * 16)
+    assert await store.load_topics() == [ORDERS]
+    assert await store.load_deletions() == []
 
 
 async def test_a_deletion_is_remembered_until_it_is_finished(store: MetadataStore) -> None:
     await store.create_topic(ORDERS)
-    assert await store.delete_topic("orders")
+    assert await store.delete_topic("orders", ORDERS.topic_id)
     await reopen(store)
     assert await store.load_topics() == []
     assert await store.load_deletions() == [ORDERS]
@@ -222,7 +229,7 @@ async def filled(directory: Path) -> tuple[str, list[TopicMetadata]]:
     for topic in topics:
         await store.create_topic(topic)
     await store.create_topic(ORDERS)
-    await store.delete_topic("orders")
+    await store.delete_topic("orders", ORDERS.topic_id)
     await store.compare_and_set("block", b"7", 0)
     cluster_id = await store.cluster_id()
     await store.close()
@@ -374,7 +381,7 @@ async def test_on_a_full_disk_topics_are_deleted_and_configs_changed_but_none_is
     with pytest.raises(StorageError, match="full"):
         await store.create_topic(TopicMetadata("more", b"m" * 16, 1, {"note": "x" * 90_000}))
     assert reserve.stat().st_size > 0
-    assert await store.delete_topic("topic-0")
+    assert await store.delete_topic("topic-0", (0).to_bytes(16, "big"))
     assert reserve.stat().st_size == 0
     await store._run(lambda: limit(1))
     await store.finish_deletion((0).to_bytes(16, "big"))

@@ -122,7 +122,7 @@ async def test_a_topic_has_a_row_for_each_partition_from_its_creation_to_its_del
     assert (await execute(one, rows))[0][0] == 5
     await one.set_partition_count("orders", 3, before=5)
     assert (await execute(one, rows))[0][0] == 3
-    await one.delete_topic("orders")
+    await one.delete_topic("orders", ORDERS.topic_id)
     assert (await execute(one, rows))[0][0] == 0
 
 
@@ -132,7 +132,7 @@ async def test_of_two_topics_whose_names_collide_one_is_created(two: Two) -> Non
         created = await asyncio.gather(*(store.create_topic(topic) for store, topic in zip(two, topics, strict=True)))
         assert sorted(created) == [False, True]
         (found,) = await two[0].load_topics()
-        await two[1].delete_topic(found.name)
+        await two[1].delete_topic(found.name, found.topic_id)
         await two[1].finish_deletion(found.topic_id)
 
 
@@ -146,6 +146,12 @@ async def test_a_change_that_was_decided_on_what_another_node_has_changed_is_ref
     assert not await one.set_partition_count("orders", 5, before=3)
     (found,) = await one.load_topics()
     assert (found.partition_count, found.configs) == (9, {"c": "3"})
+    assert await other.delete_topic("orders", ORDERS.topic_id)
+    again = TopicMetadata("orders", b"again" + b"\0" * 11, 1)
+    assert await other.create_topic(again)
+    assert not await one.delete_topic("orders", ORDERS.topic_id)
+    assert await one.load_topics() == [again]
+    assert (await execute(one, "SELECT count(*) FROM partitions"))[0][0] == 1
 
 
 async def test_a_node_that_looks_knows_what_another_has_changed(two: Two) -> None:
@@ -195,7 +201,7 @@ async def test_a_creation_or_deletion_with_a_lost_answer_is_made_once_and_report
     lose_answer(is_done)
     assert await one.set_partition_count("orders", 5, before=3)
     lose_answer(is_done)
-    assert await one.delete_topic("orders")
+    assert await one.delete_topic("orders", ORDERS.topic_id)
     assert [topic.name for topic in await other.load_deletions()] == ["orders"]
 
 
