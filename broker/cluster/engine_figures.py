@@ -19,6 +19,9 @@ class EngineFigures(NamedTuple):
     tail_bytes:         of its logs, in PostgreSQL or in objects of flushes alone; as of the last pass of sealing.
     tail_budget_bytes:  beyond it, segments are sealed.
     sealed_segments, sealed_bytes:   stored as objects. brought_segments, brought_bytes: brought back for readers.
+    merged_segments:    sealed segments that were merged into larger ones.
+    removed_leftovers:  partitions that other brokers lead, and whose files were removed from this one's disk.
+    removed_objects:    that no row named any more.
     object_requests:    by operation (put, get, list, delete) and outcome (done, missing, failed).
     take_overs:         brokers whose partitions this one has given new leaders. resignations: of this one.
     """
@@ -35,6 +38,9 @@ class EngineFigures(NamedTuple):
     sealed_bytes: int
     brought_segments: int
     brought_bytes: int
+    merged_segments: int
+    removed_leftovers: int
+    removed_objects: int
     object_requests: Mapping[tuple[str, str], int]
     take_overs: int
     resignations: int

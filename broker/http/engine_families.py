@@ -126,6 +126,28 @@ ENGINE_FAMILIES: Final = (
         _value(lambda figures: figures.brought_bytes),
     ),
     Family(
+        "fencepost_engine_merged_segments_total",
+        COUNTER,
+        "Small sealed segments that were merged into larger ones.",
+        (),
+        _value(lambda figures: figures.merged_segments),
+    ),
+    Family(
+        "fencepost_engine_removed_leftovers_total",
+        COUNTER,
+        "Partitions that other brokers lead by now, and whose files were removed from this broker's disk.",
+        (),
+        _value(lambda figures: figures.removed_leftovers),
+    ),
+    Family(
+        "fencepost_engine_removed_objects_total",
+        COUNTER,
+        "Objects that this broker has removed, `fencepost.cluster.garbage.ms` after no row named them any more. One "
+        "broker at a time does that.",
+        (),
+        _value(lambda figures: figures.removed_objects),
+    ),
+    Family(
         "fencepost_engine_object_requests_total",
         COUNTER,
         "Requests to the object store: put, get, list or delete. outcome: done, missing or failed.",
