@@ -114,6 +114,7 @@ def restored(cluster_url: str) -> RestoredCluster:
 def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
     """Run work with a connection and a store, and turn what fails into one line."""
     with _packages_of_a_cluster():
+        from fencepost.broker.cluster.objects.bucket_check import remedy
         from fencepost.broker.cluster.objects.location import UnusableLocationError, read_location
         from fencepost.broker.cluster.objects.s3 import S3Objects
         from fencepost.broker.cluster.objects.store import ObjectStoreError
@@ -134,7 +135,7 @@ def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
         try:
             return await work(connection, S3Objects(location), cluster_id)
         except ObjectStoreError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(f"{error}. {remedy(error, 's3:ListBucket and s3:GetObject')}") from error
 
     return _with_database(cluster_url, on_connection)
 

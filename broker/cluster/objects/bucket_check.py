@@ -18,6 +18,16 @@ class UnusableBucketError(Exception):
     """The bucket does not do what a cluster needs. The text says what, where, and what to do."""
 
 
+def remedy(error: ObjectStoreError, right: str) -> str:
+    """What to do about an error. right: what the request needs."""
+    if isinstance(error, ObjectStoreRefusedError):
+        return f"Check the bucket's name, the keys, and that they have {right}"
+    return (
+        "Check the endpoint and region, the network, and the keys: without AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
+        "the machine's role is asked for"
+    )
+
+
 async def check_bucket(store: ObjectStore, location: ObjectLocation) -> None:
     """Put, read, list and delete one small object. Raises UnusableBucketError."""
     name = f"{CHECKED_PREFIX}{uuid.uuid4().hex}"
@@ -52,15 +62,8 @@ async def check_bucket(store: ObjectStore, location: ObjectLocation) -> None:
     for doing, right, step in steps:
         try:
             is_as_expected = await step()
-        except ObjectStoreRefusedError as error:
-            raise UnusableBucketError(
-                f"{location} cannot be {doing}: {error}. Check the bucket's name, the keys, and that they have {right}"
-            ) from error
         except ObjectStoreError as error:
-            raise UnusableBucketError(
-                f"{location} cannot be {doing}: {error}. Check the endpoint and region, the network, and the keys: "
-                "without AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY the machine's role is asked for"
-            ) from error
+            raise UnusableBucketError(f"{location} cannot be {doing}: {error}. {remedy(error, right)}") from error
         if not is_as_expected:
             raise UnusableBucketError(
                 f"{location} cannot be {doing}: it does not give back what was put. A cluster needs a store that is "

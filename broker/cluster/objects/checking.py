@@ -1,13 +1,14 @@
 """Check of a cluster's rows against its objects: every acknowledged record has a row, and every row has its object.
 
-It reads one moment of the database, and then lists all objects. They stay for the grace of the sweep at least, so a
-check that takes longer may report what was removed meanwhile.
+It reads one moment of the database, and then lists all objects. An object that is not there any more, as its row was
+replaced meanwhile, is no problem: what is missing is compared with the rows once more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from fencepost.broker.cluster.objects.names import SegmentName, cluster_prefix, flush_name
@@ -46,8 +47,12 @@ FROM tail LEFT JOIN tail_objects USING (object) WHERE object IS NOT NULL GROUP B
 
 @dataclass
 class CheckReport:
-    """What a check has found. problems: in words, of which each may cost records. unnamed: objects without a row, which
-    the sweep will remove."""
+    """What a check has found.
+
+    problems: in words, of which each may cost records.
+    unnamed:  objects without a row: those that are about to get one, or that the sweep will remove.
+    replaced: objects that were removed during the check, as others had taken their place.
+    """
 
     partitions: int = 0
     segments: int = 0
@@ -56,6 +61,7 @@ class CheckReport:
     objects: int = 0
     object_bytes: int = 0
     unnamed: int = 0
+    replaced: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -70,38 +76,66 @@ async def check_cluster(connection: Connection, store: ObjectStore, cluster_id: 
         for row in await connection.fetch(_EMPTY):
             name = _shown(topics, row["topic_id"], row["partition"])
             report.problems.append(f"{name}: begins at offset {row['log_start_offset']} and has no rows at all")
-        named: dict[str, tuple[str, int | None]] = {}
-        for topic_id, partition, base, end, object_id, size_bytes, has_aborted in await connection.fetch(_SEGMENTS):
-            report.segments += 1
-            names = SegmentName(cluster_id, topic_id.bytes, partition, base, object_id)
-            what = f"{_shown(topics, topic_id, partition)}, offsets {base} to {end - 1}"
-            for file in names.files(end, has_aborted=has_aborted):
-                named[file] = what, size_bytes if file.endswith(".log") else None
-        for object_id, size_bytes, needed_bytes in await connection.fetch(_FLUSHES):
-            report.flushes += 1
-            named[flush_name(cluster_id, object_id)] = "a flush of the tails", size_bytes
-            if size_bytes is None or needed_bytes > size_bytes:
-                report.problems.append(f"{object_id}: rows of the tails need {needed_bytes} bytes of {size_bytes}")
+        segments = await connection.fetch(_SEGMENTS)
+        flushes = await connection.fetch(_FLUSHES)
         garbage = {row["name"] for row in await connection.fetch("SELECT name FROM garbage")}
-    report.garbage = len(garbage)
+    report.segments, report.flushes, report.garbage = len(segments), len(flushes), len(garbage)
+    for object_id, size_bytes, needed_bytes in flushes:
+        if size_bytes is None or needed_bytes > size_bytes:
+            report.problems.append(f"{object_id}: rows of the tails need {needed_bytes} bytes of {size_bytes}")
+    named = _named(cluster_id, segments, flushes)
     report.problems += [
-        f"{named[name][0]}: {name} is garbage, and a row names it" for name in sorted(garbage & named.keys())
+        f"{_what(topics, named[name])}: {name} is garbage, and a row names it"
+        for name in sorted(garbage & named.keys())
     ]
     sizes: dict[str, int] = {}
     async for page in store.list(cluster_prefix(cluster_id)):
-        for one in page:
+        for found in page:
             report.objects += 1
-            report.object_bytes += one.size_bytes
-            if one.name in named:
-                sizes[one.name] = one.size_bytes
-            elif one.name not in garbage:
+            report.object_bytes += found.size_bytes
+            if found.name in named:
+                sizes[found.name] = found.size_bytes
+            elif found.name not in garbage:
                 report.unnamed += 1
-    for name, (what, size_bytes) in named.items():
-        if name not in sizes:
-            report.problems.append(f"{what}: there is no object {name}")
-        elif size_bytes is not None and sizes[name] != size_bytes:
-            report.problems.append(f"{what}: {name} has {sizes[name]} bytes instead of {size_bytes}")
+    missing = named.keys() - sizes.keys()
+    if missing:
+        segments, flushes = await connection.fetch(_SEGMENTS), await connection.fetch(_FLUSHES)
+        replaced = missing - _named(cluster_id, segments, flushes).keys()
+        report.replaced = len(replaced)
+        missing -= replaced
+    for name, one in named.items():
+        if name in missing:
+            report.problems.append(f"{_what(topics, one)}: there is no object {name}")
+        elif one.size_bytes is not None and sizes.get(name, one.size_bytes) != one.size_bytes:
+            report.problems.append(f"{_what(topics, one)}: {name} has {sizes[name]} bytes instead of {one.size_bytes}")
     return report
+
+
+class _Named(NamedTuple):
+    """What a row says of an object. segment: topic, partition and offsets; None of a flush. size_bytes: None where the
+    rows do not tell."""
+
+    segment: tuple[UUID, int, int, int] | None
+    size_bytes: int | None
+
+
+def _named(cluster_id: str, segments: Sequence[Sequence[Any]], flushes: Sequence[Sequence[Any]]) -> dict[str, _Named]:
+    """All objects that rows name. segments, flushes: rows of _SEGMENTS and of _FLUSHES."""
+    named = {
+        flush_name(cluster_id, object_id): _Named(None, size_bytes) for object_id, size_bytes, _needed_bytes in flushes
+    }
+    for topic_id, partition, base, end, object_id, size_bytes, has_aborted in segments:
+        names = SegmentName(cluster_id, topic_id.bytes, partition, base, object_id)
+        for file in names.files(end, has_aborted=has_aborted):
+            named[file] = _Named((topic_id, partition, base, end), size_bytes if file.endswith(".log") else None)
+    return named
+
+
+def _what(topics: dict[UUID, str], one: _Named) -> str:
+    if one.segment is None:
+        return "a flush of the tails"
+    topic_id, partition, base, end = one.segment
+    return f"{_shown(topics, topic_id, partition)}, offsets {base} to {end - 1}"
 
 
 def _shown(topics: dict[UUID, str], topic_id: UUID, partition: int) -> str:

@@ -163,6 +163,8 @@ def translated(address: PostgresAddress) -> Iterator[None]:
 def storage_error(error: BaseException, address: PostgresAddress) -> StorageError:
     """What an error of asyncpg means for the caller: UnavailableError, NoRoomError, or a StorageError that stays."""
     reason = str(error).strip() or type(error).__name__
+    if isinstance(error, TimeoutError):
+        reason = "it has not answered in time"
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         reason += next((f". {remedy}" for beginning, remedy in _REMEDIES if state.startswith(beginning)), "")

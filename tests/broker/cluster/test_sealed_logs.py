@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from fencepost.broker.cluster import bringing, merging, scratch, sealing
 from fencepost.broker.cluster.objects import sweep
 from fencepost.broker.cluster.objects.checking import check_cluster
 from fencepost.broker.cluster.objects.segments import SegmentObjects
+from fencepost.broker.cluster.objects.store import StoredObject
 from fencepost.broker.cluster.postgres.connections import parse_address
 from fencepost.broker.cluster.seal_plan import SealLimits
 from fencepost.broker.log.cleaner import LogCleaning, dirty_range
@@ -363,6 +364,32 @@ async def test_a_missing_object_is_reported_by_the_check_and_by_a_take_over(
     other = await cluster.start()
     with pytest.raises(StorageError, match="records are lost"):
         await other.take_over()
+
+
+async def test_a_check_takes_no_object_for_missing_that_was_replaced_and_removed_meanwhile(
+    cluster: SealedCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.inline_max_bytes = 50
+    node = await cluster.start()
+    await node.take_over()
+    await node.write(20)
+    store_list = store.list
+
+    async def list_late(prefix: str) -> AsyncIterator[Sequence[StoredObject]]:
+        node.orders.roll(node.clock.now_ms())
+        await node.orders.flushed()
+        await node.seal_all()
+        await node.sweep.remove_garbage()
+        async for page in store_list(prefix):
+            yield page
+
+    flushes = {name for name in store.objects if "/tail/" in name}
+    with monkeypatch.context() as late:
+        late.setattr(store, "list", list_late)
+        report = await check_cluster(cluster.database, store, "a-cluster")
+    assert report.problems == []
+    assert report.replaced == len(flushes - store.objects.keys()) > 0
+    assert (await check_cluster(cluster.database, store, "a-cluster")).replaced == 0
 
 
 async def test_readers_of_a_segment_that_is_lost_get_an_error_and_all_others_go_on(

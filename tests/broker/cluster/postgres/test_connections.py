@@ -108,6 +108,10 @@ async def test_a_role_that_may_not_create_the_schema_is_named_its_remedy(cluster
         await owner.close()
 
 
+def test_a_server_that_is_silent_is_described_in_words() -> None:
+    assert str(storage_error(TimeoutError(), HERE)).endswith("cannot be reached: it has not answered in time")
+
+
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
     address = parse_address("postgresql://user:secret@127.0.0.1:1/brokers")
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1/brokers cannot be reached"):
