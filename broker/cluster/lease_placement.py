@@ -88,9 +88,9 @@ class LeasePlacement:
 
     def leader(self, topic_partition: TopicPartition) -> NodeAddress | None:
         lease = self._lease(topic_partition)
-        if lease is None or lease.leader is None or topic_partition in self._handing_over:
+        if lease is None or lease.leader is None:
             return None
-        if self._is_resigned and lease.leader == self.node_id:
+        if lease.leader == self.node_id and (self._is_resigned or topic_partition in self._handing_over):
             return None
         return self._addresses.get(lease.leader)
 

@@ -47,6 +47,7 @@ from fencepost.protocol.record_batch import (
 )
 
 if TYPE_CHECKING:
+    from fencepost.broker.kernel.topic_partition import TopicPartition
     from fencepost.broker.log.partition_log import PartitionLog
 
 _SERVED_ACKS = frozenset({ACKS_ALL, ACKS_LEADER, ACKS_NONE})
@@ -80,12 +81,14 @@ def handle_produce(
     (two producers in one request). With INVALID_REQUIRED_ACKS it refuses every batch that
     could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used where the disk is this
     machine's: the write finishes, or fails with KAFKA_STORAGE_ERROR. In a cluster of several machines the answer is
-    REQUEST_TIMED_OUT when it is over; the batches stay appended.
+    REQUEST_TIMED_OUT when it is over; the batches stay appended. NOT_LEADER_OR_FOLLOWER for a partition that moves away
+    waits until its next leader is known.
     """
     version = context.api_version
     produce = ProduceAppend(context, request)
     answers, writes = produce.answers, produce.writes
     transactional: list[PartitionAppend] = []
+    moving: tuple[TopicPartition, ...] = ()
     log: PartitionLog | ErrorCode | None
     for target in context.prepared(find_targets, request):
         requested, _, log, _ = target
@@ -93,6 +96,8 @@ def handle_produce(
             log = find_log_again(context.services.topics, target)
         if isinstance(log, ErrorCode):
             answers.append(produce.refused(requested.index, ProduceRefusal(log)))
+            if target.topic_partition in context.services.topics.hand_overs:
+                moving += (target.topic_partition,)
             continue
         records = requested.records or b""
         batch = read_batch(records, version)
@@ -113,6 +118,8 @@ def handle_produce(
             produce.refuse(write, ErrorCode.INVALID_REQUIRED_ACKS)
         return produce.answer()
     started = produce.start(transactional)
+    if moving and request.acks != ACKS_NONE:
+        started = produce.answer_after_moves(started, moving)
     if isinstance(started, eager.Finished):
         return started.result
     context.blocks_connection = produce.has_large_batches

@@ -23,6 +23,7 @@ from fencepost.broker.config import (
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.background_opening import BackgroundOpening
 from fencepost.broker.hosting.catching_up import CatchingUp
+from fencepost.broker.hosting.hand_overs import HandOvers
 from fencepost.broker.hosting.hosted_logs import HostedLogs, report_not_admitted
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
 from fencepost.broker.hosting.topic_rules import check_topic_name, internal_topic, refused_factor
@@ -68,6 +69,7 @@ class Topics:
     arrivals:               with a placement, brings the directories of partitions from other nodes.
     on_created, on_deleted: called in the step that makes the topic visible, or just before its logs are deleted.
     on_led:                 called when a partition of a known topic moved to this node, or is led in a new epoch.
+    hand_overs:             of partitions that move to other nodes.
     searches:               the searches by timestamp, in any log.
     on_resigned:            called before a partition moves to another node, or is led in a new epoch; nothing has been
                             appended since the placement changed.
@@ -89,6 +91,7 @@ class Topics:
         self.on_deleted: list[Callable[[TopicMetadata], None]] = []
         self.on_led: list[Callable[[PartitionLog], None]] = []
         self.on_resigned: list[Callable[[TopicPartition], None]] = []
+        self.hand_overs = HandOvers()
         self.searches = Searches()
         self._store = store
         self._logs = logs
@@ -551,6 +554,7 @@ class Topics:
     # Partitions that move between nodes
 
     def _placement_changed(self, topic_partition: TopicPartition) -> None:
+        self.hand_overs.end(topic_partition)
         self._context.copy().run(self._follow_placement, topic_partition)
 
     def _follow_placement(self, topic_partition: TopicPartition) -> None:
@@ -658,6 +662,7 @@ class Topics:
 
         The placement says by now that this node does not lead them.
         """
+        self.hand_overs.begin(names)
         for name in names:
             if name in self._partition_logs:
                 for resigned in self.on_resigned:

@@ -479,6 +479,12 @@ class ProduceAppend:
                 self._log_failed(write, error)
         return self.answer()
 
+    async def answer_after_moves(self, started: StartedProduce, names: Sequence[TopicPartition]) -> ProduceAnswer:
+        """Answer when all batches are durable or refused, and the next leaders of partitions that move are known."""
+        await started
+        await self._services.topics.hand_overs.ended(names, within_s=self._request.timeout_ms / 1000)
+        return self.answer()
+
     def answer(self) -> UsualAnswer | ProduceResponse:
         """Answer, when every batch is durable or refused."""
         if self.first_error is not NO_ERROR:

@@ -29,8 +29,8 @@ KEEPALIVE_S: Final = 5
 """After this silence PostgreSQL asks whether the other machine is still there, and ends the session after 3 questions
 without an answer."""
 
-CONNECTIONS_COUNT: Final = 5
-"""Of one broker: leases, metadata, flushes, sealed segments, the sweep. A take-over takes one more for its reading."""
+CONNECTIONS_COUNT: Final = 6
+"""Of one broker: leases, metadata, flushes, sealed segments, the sweep, the tails of partitions that come to it."""
 
 _PASSING: Final = (
     "08",  # connection exceptions
@@ -47,7 +47,7 @@ _REMEDIES: Final = (
     ("28", "Check the user and its password, in ~/.pgpass or PGPASSWORD, and the server's pg_hba.conf"),
     ("3D", "Create the database, or name another in fencepost.cluster.url"),
     ("42501", "Give the role the right: it has to own the schema, or to have CREATE on the database"),
-    ("53300", f"Raise its max_connections: each broker has {CONNECTIONS_COUNT}, and one more for some moments"),
+    ("53300", f"Raise its max_connections: each broker has up to {CONNECTIONS_COUNT}"),
 )
 """What an operator does about a SQLSTATE, by its beginning."""
 OLDEST_MAJOR_VERSION: Final = 13

@@ -30,6 +30,8 @@ log = get_logger(__name__)
 
 FLUSH_TIMEOUT_S: Final = 2.0
 """The longest a flush runs at the server, and by a second more here: a take-over waits for one that hangs."""
+READER_CHECK_S: Final = 1.0
+"""How long a connection that has long been idle may take to answer; then another one is opened."""
 ROWS_PER_FETCH: Final = 64
 
 _COMMIT: Final = """
@@ -83,10 +85,17 @@ class PostgresTail:
             None  # topic, partition, offset of the last flush's first row
         )
         self._continues = False  # whether the connection's server was seen to have the last flush
+        self._reader: Connection | None = None  # of the last restore, while no restore has it
+        self._reader_name = ""
+        self._is_closed = False
 
     async def close(self) -> None:
-        """Close the commit connection."""
+        """Close the connections."""
+        self._is_closed = True
         self._drop()
+        if self._reader is not None:
+            self._reader.terminate()
+            self._reader = None
 
     # Flushes
 
@@ -193,12 +202,37 @@ class PostgresTail:
 
     @contextlib.asynccontextmanager
     async def _reading(self) -> AsyncIterator[Connection]:
-        """A connection for one restore: flushes of other partitions go on meanwhile."""
-        connection = await connect(self._address, application_name=self._application_name())
+        """A connection for one restore: flushes of other partitions go on meanwhile. It is kept for the next one, as to
+        connect takes longer than to read a short tail."""
+        connection = await self._kept_reader() or await connect(
+            self._address, application_name=self._application_name()
+        )
         try:
             yield connection
-        finally:
+        except BaseException:
             connection.terminate()
+            raise
+        if self._reader is None and not self._is_closed:
+            self._reader, self._reader_name = connection, self._application_name()
+        else:  # another restore has ended meanwhile
+            connection.terminate()
+
+    async def _kept_reader(self) -> Connection | None:
+        """The connection of the last restore, if it still answers; the caller has it alone."""
+        connection, self._reader = self._reader, None
+        if connection is None:
+            return None
+        try:
+            if self._reader_name == self._application_name():
+                await connection.execute("SELECT", timeout=READER_CHECK_S)
+                return connection
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # a time-out is an OSError
+            pass
+        except BaseException:
+            connection.terminate()
+            raise
+        connection.terminate()
+        return None
 
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:

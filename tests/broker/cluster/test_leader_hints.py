@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
 import pytest
 
+from fencepost.broker.cluster.leases import Move, NodeEvent, Placed
+from fencepost.broker.hosting import hand_overs as hand_overs_module
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.left_off import LeftOff
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.leaders import LeaderIdAndEpoch, NodeEndpoint
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -73,6 +80,79 @@ async def test_a_refused_produce_names_the_leader(members: Members, version: int
     has_room = version >= FIRST_PRODUCE_WITH_LEADERS
     assert refused.current_leader == (LeaderIdAndEpoch(2, 1) if has_room else UNKNOWN)
     assert answer.node_endpoints == ([endpoint(members, 2)] if has_room else [])
+
+
+@dataclass
+class SlowMove:
+    """A move of a partition from node 1 to node 2 whose rows are not stored before `release`. waiting: for its end."""
+
+    name: TopicPartition
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@pytest.fixture
+async def slow_move(members: Members, monkeypatch: pytest.MonkeyPatch) -> SlowMove:
+    """Begins when a partition of node 1 is not served any more."""
+    await orders_on_two(members)
+    move = SlowMove(next(name for name in NAMES if members.leader_id(name) == 1))
+    store, hand_overs = members.members[1]._store, members.nodes[1].services.topics.hand_overs
+    store_moves, ended = store.move, hand_overs.ended
+
+    async def store_slowly(moves: Mapping[Move, LeftOff]) -> list[Placed]:
+        await move.release.wait()
+        return await store_moves(moves)
+
+    async def seen_to_wait(names: Iterable[TopicPartition], *, within_s: float) -> None:
+        move.waiting.set()
+        await ended(names, within_s=within_s)
+
+    monkeypatch.setattr(hand_overs_module, "LONGEST_WAIT_S", 30.0)
+    monkeypatch.setattr(store, "move", store_slowly)
+    monkeypatch.setattr(hand_overs, "ended", seen_to_wait)
+    await members.members[1].placement.choose({move.name: 2})
+    await until(lambda: move.name in hand_overs)
+    return move
+
+
+async def test_a_produce_to_a_partition_that_moves_is_refused_when_its_next_leader_is_known(
+    members: Members, slow_move: SlowMove
+) -> None:
+    here = next(name for name in NAMES if members.leader_id(name) == 1)
+    request = produce(members, slow_move.name.partition, here.partition)
+    answering = asyncio.create_task(members.ask(1, request, 13))
+    await slow_move.waiting.wait()
+    log = members.log(here)
+    assert log is not None
+    assert log.log_end_offset == 2, "what does not move is appended meanwhile"
+    slow_move.release.set()
+    refused, taken = (await answering).responses[0].partition_responses
+    assert (refused.error_code, refused.current_leader) == (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        LeaderIdAndEpoch(2, 1),
+    )
+    assert (taken.error_code, taken.base_offset) == (ErrorCode.NONE, 1)
+
+
+async def test_a_produce_waits_for_a_move_no_longer_than_its_client(members: Members, slow_move: SlowMove) -> None:
+    request = produce(members, slow_move.name.partition)
+    request.timeout_ms = 1
+    answer: ProduceResponse = await members.ask(1, request, 13)
+    (refused,) = answer.responses[0].partition_responses
+    assert (refused.error_code, refused.current_leader) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, UNKNOWN)
+    slow_move.release.set()
+
+
+async def test_a_produce_that_waits_for_a_move_is_refused_if_the_partition_stays(
+    members: Members, slow_move: SlowMove
+) -> None:
+    answering = asyncio.create_task(members.ask(1, produce(members, slow_move.name.partition), 13))
+    await slow_move.waiting.wait()
+    await members.members[2]._store.node_event(2, NodeEvent.STOPPED)  # its target is gone: the move is out of date
+    slow_move.release.set()
+    (refused,) = (await answering).responses[0].partition_responses
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await until(lambda: members.leader_id(slow_move.name) == 1)
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)

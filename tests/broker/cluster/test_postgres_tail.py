@@ -143,6 +143,50 @@ async def test_a_lost_session_alone_refuses_no_flush(tail: PostgresTail, led: Co
     assert await commit_again(tail, flush(2), [row(2)])
 
 
+async def sessions(database: Connection) -> set[int]:
+    found = await database.fetch("SELECT pid FROM pg_stat_activity WHERE application_name = $1", COMMITTING)
+    return {pid for (pid,) in found}
+
+
+async def test_the_next_restore_reads_through_the_connection_of_the_last_one(
+    tail: PostgresTail, database: Connection
+) -> None:
+    await read(tail)
+    before = await sessions(database)
+    await read(tail)
+    assert len(before) == 1
+    assert await sessions(database) == before
+
+
+async def test_a_restore_connects_again_if_the_connection_of_the_last_one_was_ended(
+    tail: PostgresTail, database: Connection
+) -> None:
+    assert await tail.commit(flush(1), [row(0)])
+    await read(tail)
+    for pid in await sessions(database):
+        assert await database.fetchval("SELECT pg_terminate_backend($1, 10000)", pid)
+    assert await read(tail) == [row(0)]
+
+
+async def test_a_restore_in_another_incarnation_connects_under_its_name(
+    address: PostgresAddress, database: Connection
+) -> None:
+    name = "fencepost test first"
+    store = PostgresTail(address, lambda: name)
+    await read(store)
+    name = COMMITTING
+    await read(store)
+    assert len(await sessions(database)) == 1
+    await store.close()
+
+
+async def test_restores_side_by_side_have_a_connection_each(tail: PostgresTail, database: Connection) -> None:
+    assert await tail.commit(flush(1), [row(0), row(0, key=OTHER)])
+    for _ in range(2):
+        of_one, of_other = await asyncio.gather(read(tail, KEY), read(tail, OTHER))
+        assert (of_one, of_other) == ([row(0)], [row(0, key=OTHER)])
+
+
 async def test_a_flush_that_is_repeated_is_committed_once(tail: PostgresTail) -> None:
     assert not await tail.is_committed(flush(1), [row(0)])
     assert await tail.commit(flush(1), [row(0), row(1)])

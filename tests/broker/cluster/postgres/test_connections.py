@@ -76,7 +76,7 @@ def test_errors_that_pass_can_be_distinguished_from_those_that_stay(error: Excep
         (asyncpg.InvalidAuthorizationSpecificationError("no such role"), "Check the user"),
         (asyncpg.InvalidCatalogNameError("no such database"), "Create the database"),
         (asyncpg.InsufficientPrivilegeError("permission denied"), "CREATE on the database"),
-        (asyncpg.TooManyConnectionsError("too many clients"), "max_connections: each broker has 5"),
+        (asyncpg.TooManyConnectionsError("too many clients"), "max_connections: each broker has up to 6"),
     ],
 )
 def test_what_an_operator_has_to_do_is_said(error: Exception, remedy: str) -> None:
