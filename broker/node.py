@@ -258,7 +258,9 @@ class Node:
         between_brokers = inter_broker_listener(settings, listeners)
         node_sockets = self._node_sockets
         if self._placement is not None and self._peers is None:
-            self._peers = self._channel(self._placement, None if node_sockets is not None else between_brokers)
+            peers = self._channel(self._placement, None if node_sockets is not None else between_brokers)
+            self._placement.on_changed.append(lambda _: peers.leave_lost())
+            self._peers = peers
         bound_listeners = []
         for listener in listeners:
             bound = self._bind(listener, settings)

@@ -215,7 +215,8 @@ class TcpPeers:
     connect:    the running loop's `create_connection`, unless given.
     log_in:     authenticates on each new connection; nothing, unless given.
     A connection is opened with the first request. After a time-out it is closed, so that a late response is never taken
-    for that to a later request, and a late request never arrives after its repetition on the same connection.
+    for that to a later request, and a late request never arrives after its repetition on the same connection. A node
+    that hangs closes no connection: `leave_lost` does, so that requests do not wait for their time-outs.
     """
 
     def __init__(
@@ -245,6 +246,12 @@ class TcpPeers:
             reason = f"node {node_id} did not answer within {timeout_s} s"
             link.give_up(reason)
             raise PeerUnreachable(reason) from None
+
+    def leave_lost(self) -> None:
+        """Close the connections to nodes that are not alive any more, and fail their pending requests."""
+        lost = [node_id for node_id in self._links if self._address_of(node_id) is None]
+        for node_id in lost:
+            self._links.pop(node_id).give_up(f"node {node_id} is not alive any more")
 
     async def close(self) -> None:
         for link in self._links.values():

@@ -104,6 +104,28 @@ async def test_requests_leave_before_earlier_ones_are_answered() -> None:
         assert await asyncio.gather(*(ask(peers) for _ in range(3))) == [0, 1, 2]
 
 
+async def test_a_request_to_a_node_that_hangs_fails_when_the_node_is_taken_for_lost() -> None:
+    async with other_node() as (node, peers):
+        asked = asyncio.Event()
+
+        async def hang(_: int, __: asyncio.StreamWriter) -> None:
+            asked.set()
+
+        node.answer = hang
+        asking = asyncio.create_task(ask(peers, timeout_s=600))
+        await asked.wait()
+        peers.leave_lost()
+        await asyncio.sleep(0)
+        assert not asking.done(), "it is alive"
+        node.is_alive = False
+        peers.leave_lost()
+        with pytest.raises(PeerUnreachable, match="node 2 is not alive any more"):
+            await asking
+        node.is_alive, node.answer = True, node.echo
+        assert await ask(peers) == 0
+        assert node.connection_count == 2
+
+
 async def test_an_answer_may_come_in_pieces() -> None:
     async with other_node() as (node, peers):
 
