@@ -70,7 +70,7 @@ def _refusal(marker: TransactionMarker) -> ErrorCode:
 
 def _refused(topics: Topics, marker: TransactionMarker, refusal: ErrorCode) -> dict[TopicPartition, ErrorCode]:
     return {
-        topic_partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topics.log(topic_partition) is None else refusal
+        topic_partition: topics.error_of_absent_log(topic_partition) if topics.log(topic_partition) is None else refusal
         for topic_partition in marker.partitions
     }
 

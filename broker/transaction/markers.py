@@ -93,9 +93,9 @@ async def write_markers(
 
     Up to MARKERS_PER_STEP appends are one step of the event loop, more are sliced; then the syncs run together.
     The observer of a `__consumer_offsets` log commits or drops pending offsets. Writing a marker again is harmless.
-    Returns errors in the order of `markers`, per partition: NONE; UNKNOWN_TOPIC_OR_PARTITION if it is not hosted here;
-    NOT_LEADER_OR_FOLLOWER if its log is not open yet; INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if a
-    newer owner has the producer id; KAFKA_STORAGE_ERROR.
+    Returns errors in the order of `markers`, per partition: NONE; UNKNOWN_TOPIC_OR_PARTITION if this node knows none;
+    NOT_LEADER_OR_FOLLOWER if another node leads it, or its log is not open yet; INVALID_PRODUCER_EPOCH or
+    TRANSACTION_COORDINATOR_FENCED if a newer owner has the producer id; KAFKA_STORAGE_ERROR.
     Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
     """
     outcomes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
@@ -121,11 +121,8 @@ def _append_all(
     for topic_partition in partitions:
         partition_log = topics.log(topic_partition)
         if partition_log is None:
-            # While logs are still being opened after a start, the coordinator sends it again.
-            is_opening = topics.is_unopened(topic_partition)
-            outcome[topic_partition] = (
-                ErrorCode.NOT_LEADER_OR_FOLLOWER if is_opening else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            # Where its log is being opened or restored, or where another node leads it, the coordinator sends it again.
+            outcome[topic_partition] = topics.error_of_absent_log(topic_partition)
             continue
         try:
             error = partition_log.append_marker(

@@ -215,6 +215,12 @@ class MemoryTopics:
     def log(self, topic_partition: TopicPartition) -> MemoryLog | None:
         return self.logs.get(topic_partition)
 
+    def error_of_absent_log(self, topic_partition: TopicPartition) -> ErrorCode:
+        topic = self.metadata.get(topic_partition.topic)
+        if topic is None or topic_partition.partition >= topic.partition_count:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     def is_unopened(self, topic_partition: TopicPartition) -> bool:
         return False
 

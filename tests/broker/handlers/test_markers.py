@@ -55,6 +55,15 @@ async def test_every_marker_and_partition_has_its_own_outcome(handlers: Transact
     assert written == [(7, True), (8, False)]
 
 
+async def test_a_partition_whose_log_is_elsewhere_or_not_open_yet_is_not_taken_for_unknown(
+    handlers: TransactionHandlers,
+) -> None:
+    del handlers.topics.logs[OUT_0]
+    answered = await handlers.call(WriteTxnMarkersRequest(markers=[marker(7, 0, 1), marker(-1, 0)]), 2)
+    errors = [[partition.error_code for partition in result.topics[0].partitions] for result in answered.markers]
+    assert errors == [[ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE], [ErrorCode.NOT_LEADER_OR_FOLLOWER]]
+
+
 async def test_no_markers_are_answered_with_none(handlers: TransactionHandlers) -> None:
     assert (await handlers.call(WriteTxnMarkersRequest(), 2)).markers == []
 
