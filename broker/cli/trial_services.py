@@ -221,10 +221,12 @@ def _initialize(programs: Path, data: Path, log: Path, how: dict[str, Any]) -> N
 
 
 @contextlib.contextmanager
-def trial_objects(directory: Path, first_port: int, *, ends_with_parent: bool = True) -> Iterator[Service]:
+def trial_objects(
+    directory: Path, first_port: int, *, module: str = "localbucket", ends_with_parent: bool = True
+) -> Iterator[Service]:
     """Run an object store whose buckets are in a directory; its URL names an empty or earlier bucket.
 
-    ends_with_parent: see `Service`. Raises TrialError.
+    module: of Python, which serves. ends_with_parent: see `Service`. Raises TrialError.
     """
     _check_objects_installed()
     (directory / "buckets" / BUCKET).mkdir(parents=True, exist_ok=True)
@@ -232,7 +234,7 @@ def trial_objects(directory: Path, first_port: int, *, ends_with_parent: bool = 
     command = [
         sys.executable,
         "-m",
-        "localbucket",
+        module,
         str(directory / "buckets"),
         "--host",
         "127.0.0.1",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fencepost.broker.cli.trial_services import Service
 from fencepost.soak.broker import Broker, BrokerDiedError
+from fencepost.soak.busy_objects import Trouble
 from fencepost.soak.machines import Machines
 from fencepost.soak.operating import Operator, finished
 from fencepost.soak.plan import Partition
@@ -23,6 +24,10 @@ FROZEN_BEYOND_LEASE_S = (4.0, 12.0)
 LONG_SHARE = 0.2
 """Of outages, and of brokers that are frozen: these last for as long as any may."""
 OUTAGE_S = (0.3, 8.0)
+TROUBLES = ((0.7, 0.0), (0.0, 0.3), (0.4, 0.2))
+"""Shares of requests to the object store that are refused, and that get no answer."""
+TROUBLE_S = (2.0, 20.0)
+"""A request that gets no answer is given up after 10 s."""
 STORE_DOWN_S = (0.0, 3.0)
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -76,6 +81,7 @@ class MachineFaults:
             self.cut_connections: 3,
             self.stop_objects: 2,
             self.freeze_objects: 1,
+            self.trouble_objects: 3,
         }
 
     # Brokers
@@ -239,6 +245,21 @@ class MachineFaults:
     def freeze_objects(self) -> Iterator[float]:
         """The object store does not answer."""
         yield from self._freeze(self._machines.objects, "objects_freezes", "object store")
+
+    def trouble_objects(self) -> Iterator[float]:
+        """The object store answers SlowDown to many requests, or carries some out and does not say so."""
+        if self._machines.is_away(self._machines.objects):
+            return
+        trouble = Trouble(*self._chance.choice(TROUBLES))
+        duration_s = self._chance.uniform(*TROUBLE_S)
+        self._note(
+            "objects_troubles",
+            f"object store: SlowDown for {trouble.refused:.0%} of requests, no answer for {trouble.unanswered:.0%}, "
+            f"for {duration_s:.1f} s",
+        )
+        self._machines.trouble_objects(trouble)
+        yield duration_s
+        self._machines.end_trouble_of_objects()
 
     def cut_connections(self) -> Iterator[float]:
         """Half of the connections to PostgreSQL break, wherever they are with their statements."""

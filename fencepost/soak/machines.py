@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fencepost.broker.cli.trial_services import USER, Service, postgres_programs, trial_objects, trial_postgres
+from fencepost.soak import busy_objects
 from fencepost.soak.broker import Broker
+from fencepost.soak.busy_objects import NO_TROUBLE, Trouble, set_trouble
 from fencepost.soak.free_port import free_port
 from fencepost.soak.process_family import freeze_family, thaw
 
@@ -37,6 +39,7 @@ class Machines:
         self.database: Service
         self.objects: Service
         self._directory = directory
+        self._objects_directory = directory / "objects"
         self._arguments: list[str] = []  # known once the stores run
         self._brokers = {
             number: Broker(
@@ -95,9 +98,12 @@ class Machines:
             os.chmod(short, 0o755)
             log = self._directory / "postgres.log"
             self.database = self._stores.enter_context(trial_postgres(Path(short), log=log, ends_with_parent=False))
-            objects = self._directory / "objects"
-            objects.mkdir()
-            self.objects = self._stores.enter_context(trial_objects(objects, free_port(), ends_with_parent=False))
+            self._objects_directory.mkdir()
+            self.objects = self._stores.enter_context(
+                trial_objects(
+                    self._objects_directory, free_port(), module=busy_objects.__name__, ends_with_parent=False
+                )
+            )
             self._arguments += ["--cluster", self.database.url, "--objects", self.objects.url]
         for broker in self._brokers.values():
             broker.spawn()
@@ -124,6 +130,15 @@ class Machines:
     def thaw(self, service: Service) -> None:
         thaw(self._frozen.pop(service))
         self.outage_ends(service)
+
+    def trouble_objects(self, trouble: Trouble) -> None:
+        """Let the object store refuse requests, or not answer them."""
+        self.outage_begins(self.objects)
+        set_trouble(self._objects_directory, trouble)
+
+    def end_trouble_of_objects(self) -> None:
+        set_trouble(self._objects_directory, NO_TROUBLE)
+        self.outage_ends(self.objects)
 
     def outage_begins(self, service: Service) -> None:
         """A store does not answer from now on."""

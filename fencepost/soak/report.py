@@ -42,6 +42,7 @@ MACHINE_FAULT_TITLES = {
     "connection_cuts": "PostgreSQL: half of the connections cut",
     "objects_restarts": "object store: kill -9",
     "objects_freezes": "object store: SIGSTOP",
+    "objects_troubles": "object store: SlowDown, no answers",
 }
 
 
