@@ -96,16 +96,23 @@ def read(bootstrap: str) -> dict[str, list[int]]:
 class Transactions:
     """Producers that commit four of five transactions, each with a value in three partitions, until they are stopped.
 
-    settings: of the producers, beside what they need. prefix: what all values begin with.
+    settings: of the producers, beside what they need. prefix, ids: what all values and ids begin with.
     committed, aborted: the values of transactions whose end was confirmed. unknown: of those whose end was not.
     ends: when each end was confirmed, by the producer's number; time.monotonic().
     """
 
     def __init__(
-        self, bootstrap: str, count: int, settings: Mapping[str, object] | None = None, *, prefix: str = ""
+        self,
+        bootstrap: str,
+        count: int,
+        settings: Mapping[str, object] | None = None,
+        *,
+        prefix: str = "",
+        ids: str = "id",
     ) -> None:
         self._settings = settings or {}
         self._prefix = prefix
+        self._ids = ids
         self.committed: set[str] = set()
         self.aborted: set[str] = set()
         self.unknown: set[str] = set()
@@ -127,7 +134,7 @@ class Transactions:
             producer = Producer(
                 {
                     "bootstrap.servers": self._bootstrap,
-                    "transactional.id": f"id-{number}",
+                    "transactional.id": f"{self._ids}-{number}",
                     "log_level": 0,
                     **self._settings,
                 }
