@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -58,6 +59,7 @@ def java_program(*artifacts: tuple[str, str] | Path, sources: Sequence[Path] = (
         folders = [client.folder, JVM_CHECKS, *sources]
 
         def compile_all(cache: Path) -> None:
+            shutil.rmtree(cache / "classes", ignore_errors=True)  # classes whose source is gone
             sources = [
                 str(path) for place in folders for path in (sorted(place.glob("*.java")) if place.is_dir() else [place])
             ]

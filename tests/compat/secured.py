@@ -167,12 +167,13 @@ class Security:
         topic NAME                                    a topic with one partition
         allow User:NAME OPERATION KIND RESOURCE       an ACL; KIND is topic, group, transactional-id or cluster
         forbid User:NAME OPERATION KIND RESOURCE      without that ACL
+        allowed User:NAME OPERATION KIND RESOURCE     wait until each node has that ACL, which somebody added
         """
         what, *words = asked.split()
         if what == "topic" and len(words) == 1:
             return self._create_topic(words[0])
-        if what in {"allow", "forbid"} and len(words) == 4:
-            return self._change_right(what == "allow", *words)
+        if what in {"allow", "forbid", "allowed"} and len(words) == 4:
+            return self._right(what, *words)
         return f"nobody knows what {asked!r} means"
 
     def _create_topic(self, name: str) -> str:
@@ -183,7 +184,7 @@ class Security:
         self._until(lambda: self._each_node_says(known, 9, lambda reply: reply.topics[0].error_code == ErrorCode.NONE))
         return "done"
 
-    def _change_right(self, is_added: bool, principal: str, operation: str, kind: str, name: str) -> str:
+    def _right(self, what: str, principal: str, operation: str, kind: str, name: str) -> str:
         from confluent_kafka.admin import (
             AclBinding,
             AclBindingFilter,
@@ -208,16 +209,16 @@ class Security:
             AclOperation[operation],
             AclPermissionType.ALLOW,
         )
-        changed = (
-            self._admin.create_acls([AclBinding(*rule)])
-            if is_added
-            else self._admin.delete_acls([AclBindingFilter(*rule)])
-        )
+        changed: dict[Any, Any] = {}
+        if what == "allow":
+            changed = self._admin.create_acls([AclBinding(*rule)])
+        elif what == "forbid":
+            changed = self._admin.delete_acls([AclBindingFilter(*rule)])
         for one in changed.values():
             one.result(TIMEOUT_S)
         resource, _, pattern, _, host, does, permission = rule
         stored = DescribeAclsRequest(resource.value, name, pattern.value, principal, host, does.value, permission.value)
-        self._until(lambda: self._each_node_says(stored, 3, lambda reply: bool(reply.resources) == is_added))
+        self._until(lambda: self._each_node_says(stored, 3, lambda reply: bool(reply.resources) == (what != "forbid")))
         return "done"
 
     def _each_node_says(self, request: Any, version: int, expected: Callable[[Any], bool]) -> bool:

@@ -68,7 +68,7 @@ class _Reader(Reader):
 class ConfluentKafka(Clients):
     wrong_password = "_AUTHENTICATION"
     wrong_token = "_AUTHENTICATION"
-    wrong_certificate = "_SSL"
+    wrong_certificate = "certificate verify failed"
     no_certificate = "_TRANSPORT"  # the handshake of TLS 1.3 is over when the broker looks for a certificate
     wrong_topic = "TOPIC_AUTHORIZATION_FAILED"
     wrong_group = "GROUP_AUTHORIZATION_FAILED"
@@ -102,9 +102,10 @@ class ConfluentKafka(Clients):
         producer = ck.Producer(settings_of(check, login) | {"error_cb": errors.append})
         for _ in check.turns("the client shows why it does not connect"):
             producer.poll(0.05)
-            named = [error.name() for error in errors if error.code() != ck.KafkaError._ALL_BROKERS_DOWN]
+            named = [error for error in errors if error.code() != ck.KafkaError._ALL_BROKERS_DOWN]
             if named:
-                return str(named[0])
+                # Its code is _TRANSPORT if the certificate is there when the handshake begins; the text is the same.
+                return self.wrong_certificate if "certificate verify failed" in named[0].str() else str(named[0].name())
         return "none"
 
     def error_of(self, call: Callable[[], object]) -> str:

@@ -1,3 +1,4 @@
+import java.util.ArrayList;
 import java.util.List;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
@@ -81,19 +82,28 @@ final class TopicTools {
         return Tool.output(check, CONFIGS, with(arguments, "--bootstrap-server", "BOOTSTRAP"));
     }
 
+    /** The tool describes an entity before it deletes configs of it, and fails at a node that does not know them yet. */
+    private static void deleteConfigs(Check check, String names, String... entity) throws Exception {
+        String[] arguments = with(entity, "--bootstrap-server", "BOOTSTRAP", "--alter", "--delete-config", names);
+        check.until("a node that knows them is asked", () -> Tool.run(check, CONFIGS, arguments).exitCode() == 0);
+    }
+
     static void configsOfTopics(Check check) throws Exception {
         String topic = Clients.createTopic(check, "topic", 1);
         check.equal("none", configs(check, "--describe", "--entity-type", "topics", "--entity-name", topic),
                 List.of("Dynamic configs for topic " + topic + " are:"));
         check.equal("alter", configs(check, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config",
                 "retention.ms=70000,cleanup.policy=[compact,delete]"), List.of("Completed updating config for topic " + topic + "."));
-        check.until("both are there", () ->
-                configs(check, "--describe", "--entity-type", "topics", "--entity-name", topic).size() == 3);
-        List<String> two = configs(check, "--describe", "--entity-type", "topics", "--entity-name", topic);
+        List<String> two = new ArrayList<>();
+        check.until("both are there", () -> {
+            two.clear();
+            two.addAll(configs(check, "--describe", "--entity-type", "topics", "--entity-name", topic));
+            return two.size() == 3;
+        });
         check.fact("two", two.stream().sorted().map(line -> line.replace(topic, "TOPIC")).toList());
         check.isTrue("retention: " + two, two.stream().anyMatch(line -> line.startsWith(
                 "  retention.ms=70000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=70000")));
-        configs(check, "--alter", "--entity-type", "topics", "--entity-name", topic, "--delete-config", "cleanup.policy");
+        deleteConfigs(check, "cleanup.policy", "--entity-type", "topics", "--entity-name", topic);
         check.until("one is left", () ->
                 configs(check, "--describe", "--entity-type", "topics", "--entity-name", topic).size() == 2);
         List<String> all = configs(check, "--describe", "--all", "--entity-type", "topics", "--entity-name", topic);
@@ -109,7 +119,7 @@ final class TopicTools {
                 "log.segment.bytes=99000000"), List.of("Completed updating default config for brokers in the cluster."));
         check.until("it is there", () -> configs(check, "--describe", "--entity-type", "brokers", "--entity-default")
                 .stream().anyMatch(line -> line.strip().startsWith("log.segment.bytes=99000000 ")));
-        configs(check, "--alter", "--entity-type", "brokers", "--entity-default", "--delete-config", "log.segment.bytes");
+        deleteConfigs(check, "log.segment.bytes", "--entity-type", "brokers", "--entity-default");
         check.until("it is gone", () -> configs(check, "--describe", "--entity-type", "brokers", "--entity-default")
                 .stream().noneMatch(line -> line.strip().startsWith("log.segment.bytes=")));
         check.isTrue("all of one broker", configs(check, "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
@@ -127,8 +137,7 @@ final class TopicTools {
                     && described.get(0).contains("producer_byte_rate=100000.0")
                     && described.get(0).contains("request_percentage=150.0");
         });
-        configs(check, "--alter", "--entity-type", "clients", "--entity-name", client, "--delete-config",
-                "producer_byte_rate,request_percentage");
+        deleteConfigs(check, "producer_byte_rate,request_percentage", "--entity-type", "clients", "--entity-name", client);
         check.until("they are gone", () ->
                 configs(check, "--describe", "--entity-type", "clients", "--entity-name", client).isEmpty());
     }
@@ -167,8 +176,7 @@ final class TopicTools {
                 List.of("Completed updating config for ip 10.11.12.13."));
         check.until("it is there", () -> configs(check, with(address, "--describe"))
                 .equals(List.of("Quota configs for ip '10.11.12.13' are connection_creation_rate=20.0")));
-        check.until("a node that knows it is asked", () -> Tool.run(check, CONFIGS, with(with(address, "--alter",
-                "--delete-config", "connection_creation_rate"), "--bootstrap-server", "BOOTSTRAP")).exitCode() == 0);
+        deleteConfigs(check, "connection_creation_rate", address);
         check.until("it is gone", () -> configs(check, with(address, "--describe")).isEmpty());
     }
 
