@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,16 @@ from tests.support.refused_connections import refused_connections_are_closed  # 
 _numbers = itertools.count()
 
 
+TIMEOUT_S = 600
+"""Of each test that names no longer one: several waits of a busy machine, each for a minute at most."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if "tests/integration/" in item.path.as_posix():
+            named = item.get_closest_marker("timeout")
+            if named is None or named.args[0] < TIMEOUT_S:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_S), append=False)
         # `-m integration` does not include tests that take hours.
         if "tests/integration/" in item.path.as_posix() and item.get_closest_marker("long") is None:
             item.add_marker(pytest.mark.integration)
@@ -97,13 +105,23 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
 
 
 @pytest.fixture
+def machine_settings() -> Mapping[str, str]:
+    """Of `machines`."""
+    return SETTINGS
+
+
+@pytest.fixture
 def machines(
-    database: PostgresServer, objects: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: PostgresServer,
+    objects: ObjectServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    machine_settings: Mapping[str, str],
 ) -> Iterator[Machines]:
     """Three brokers that all lead partitions of the topic `orders`."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not checked")
-    with Machines(database.cluster_url(), objects.make_bucket(), tmp_path, settings=SETTINGS) as machines:
+    with Machines(database.cluster_url(), objects.make_bucket(), tmp_path, settings=machine_settings) as machines:
         create(machines.bootstrap, "orders")
         until(lambda: set(leaders(machines.bootstrap)) == {1, 2, 3})
         yield machines

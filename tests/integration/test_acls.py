@@ -178,13 +178,13 @@ def test_a_consumer_needs_its_group_and_its_topic(
     options = {"bootstrap_servers": secured.bootstrap, "auto_offset_reset": "earliest"}
     with_group = KafkaConsumer(topic, group_id=group, **options)
     with pytest.raises((GroupAuthorizationFailedError, TopicAuthorizationFailedError)):
-        with_group.poll(5_000)
+        with_group.poll(60_000)
     with_group.close(autocommit=False)
     alone = KafkaConsumer(**options)
     alone.assign([KafkaPythonPartition(topic, 0)])
     assert alone.poll(2_000) == {}
     admin.create_acls([topic_rule(topic, ACLOperation.READ, ACLPermissionType.ALLOW)])
-    assert [record.value for records in alone.poll(10_000).values() for record in records] == [b"value"]
+    assert [record.value for records in alone.poll(60_000).values() for record in records] == [b"value"]
     alone.close()
 
 

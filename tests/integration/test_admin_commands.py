@@ -34,7 +34,7 @@ def group(broker: BrokerProcess, run: Run, unique: Unique) -> str:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(10):
         producer.produce(name, str(number).encode(), partition=0, timestamp=1000 + number)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     assert run("groups", "reset-offsets", name, name, "--to", "latest").exit_code == 0
     return name
 
@@ -115,7 +115,7 @@ def test_a_group_is_watched_until_ctrl_c(broker: BrokerProcess, group: str) -> N
             assert line
             headlines += line.startswith(f"{group}: ")
         watching.send_signal(signal.SIGINT)
-        _, said = watching.communicate(timeout=20)
+        _, said = watching.communicate(timeout=60)
     assert "Traceback" not in said
     assert watching.returncode in (0, 130)
 

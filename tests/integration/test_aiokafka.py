@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from fencepost import Broker
@@ -17,11 +19,10 @@ async def read(broker: Broker, topic: str, count: int, isolation_level: str) -> 
     )
     await consumer.start()
     values: list[bytes] = []
-    for _ in range(50):
-        for records in (await consumer.getmany(timeout_ms=200)).values():
-            values.extend(record.value for record in records)
-        if len(values) >= count:
-            break
+    async with asyncio.timeout(60):
+        while len(values) < count:
+            for records in (await consumer.getmany(timeout_ms=200)).values():
+                values.extend(record.value for record in records)
     await consumer.stop()
     return values
 
@@ -61,5 +62,9 @@ async def test_offsets_are_committed_within_a_transaction(fencepost: Broker) -> 
     consumer = AIOKafkaConsumer(bootstrap_servers=fencepost.bootstrap_servers, group_id="billing")
     consumer.assign([TopicPartition("orders", 0)])
     await consumer.start()
-    assert await consumer.committed(TopicPartition("orders", 0)) == 1
+    committed = None
+    async with asyncio.timeout(60):
+        while committed is None:  # the marker follows the end
+            committed = await consumer.committed(TopicPartition("orders", 0))
+    assert committed == 1
     await consumer.stop()

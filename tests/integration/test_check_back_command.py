@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +32,7 @@ from tests.support.missing_tools import require_apache_kafka
 from tests.support.secured_broker import STANDARD_AUTHORIZER
 
 pytestmark = pytest.mark.integration
-until = partial(conditions.until, timeout_s=40)
+until = conditions.until
 
 
 @pytest.fixture(scope="module", params=["fencepost", "apache kafka"])
@@ -84,7 +83,7 @@ class CheckBackProcess:
     def terminate(self) -> int:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(20)
+        return self._process.wait(60)
 
     @property
     def output(self) -> str:
@@ -123,7 +122,7 @@ def name(request: pytest.FixtureRequest, bootstrap: str) -> str:
 
 def properties(source: AnsweringSource, name: str, **more: str) -> dict[str, str]:
     of_orders = {"type": "http", "ids": f"{name}-*", "url": source.url, "first.ms": "0", "interval.ms": "100"}
-    of_orders |= {"backoff": "1", "timeout.ms": "1000"} | {key.replace("_", "."): text for key, text in more.items()}
+    of_orders |= {"backoff": "1", "timeout.ms": "30000"} | {key.replace("_", "."): text for key, text in more.items()}
     return {
         "fencepost.check.back.resolvers": "orders",
         **{f"fencepost.check.back.orders.{key}": text for key, text in of_orders.items()},
@@ -135,7 +134,7 @@ def prepared(bootstrap: str, producers: list[Any], topic: str, name: str, timeou
         {"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0, "transaction.timeout.ms": timeout_ms}
     )
     producers.append(producer)
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, name.encode(), partition=0)
     return prepare(producer)
@@ -145,6 +144,17 @@ def audit(bootstrap: str, name: str) -> list[Any]:
     """The records about a test's ids."""
     values = [json.loads(record.value) for record in committed_records(bootstrap, AUDIT_TOPIC)]
     return [value for value in values if value["id"].startswith(name)]
+
+
+def committed(bootstrap: str, topic: str) -> list[str]:
+    """The committed values. Of a transaction that has ended they may come a moment later: with its markers."""
+    return [record.value.decode() for record in committed_records(bootstrap, topic)]
+
+
+def has_forgotten_all(bootstrap: str) -> bool:
+    """Whether the journal has no case and no command."""
+    journal = read_journal({one.key.decode(): one.value for one in committed_records(bootstrap, STATE_TOPIC)})
+    return not journal.cases and not journal.commands
 
 
 @pytest.mark.parametrize(("answer", "is_left"), [("commit", True), ("abort", False)])
@@ -168,8 +178,9 @@ def test_prepared_transactions_are_ended_as_their_source_says(
         open_ids = [one.token.transactional_id for one in coordinator.in_doubt(f"(other-)?{name}.*")]
         assert open_ids == [other.transactional_id]
         coordinator.complete(other, commit=False)
-    values = sorted(record.value.decode() for record in committed_records(bootstrap, name))
-    assert values == ([token.transactional_id for token in tokens] if is_left else [])
+    until(
+        lambda: sorted(committed(bootstrap, name)) == ([token.transactional_id for token in tokens] if is_left else [])
+    )
     assert sorted(source.asked) == sorted(map(str, tokens))
 
 
@@ -194,11 +205,10 @@ def test_a_check_back_that_is_killed_goes_on_counting_parks_and_takes_the_comman
         entry = command_entry(Command(token.transactional_id, "ask-again", None, int(time.time() * 1000)))
         writer = Producer({"bootstrap.servers": bootstrap})
         writer.produce(STATE_TOPIC, entry.encoded_value(), entry.key, partition=0)
-        assert writer.flush(20) == 0
+        assert writer.flush(60) == 0
         until(lambda: [one for one in audit(bootstrap, name) if one["event"] == "end"])
-        assert [record.value.decode() for record in committed_records(bootstrap, name)] == [token.transactional_id]
-        journal = read_journal({one.key.decode(): one.value for one in committed_records(bootstrap, STATE_TOPIC)})
-        assert (journal.cases, journal.commands) == ({}, [])
+        until(lambda: committed(bootstrap, name) == [token.transactional_id])
+        until(lambda: has_forgotten_all(bootstrap))
 
 
 def test_what_the_client_ends_itself_is_recorded_as_its_end(
@@ -216,10 +226,11 @@ def test_what_the_client_ends_itself_is_recorded_as_its_end(
 def test_what_time_ends_is_recorded_as_ended_by_time(
     tmp_path: Path, bootstrap: str, source: AnsweringSource, producers: list[Any], name: str
 ) -> None:
-    prepared(bootstrap, producers, name, f"{name}-1", timeout_ms=15_000)
     with CheckBackProcess(tmp_path, bootstrap, properties(source, name, interval_ms="60000", interval_max_ms="60000")):
+        # Its time begins when the check-back runs: it has to be asked about before that is over.
+        prepared(bootstrap, producers, name, f"{name}-1", timeout_ms=15_000)
         until(lambda: source.asked)
-        (end,) = until(lambda: [one for one in audit(bootstrap, name) if one["event"] == "end"], timeout_s=60)
+        (end,) = until(lambda: [one for one in audit(bootstrap, name) if one["event"] == "end"], timeout_s=90)
         assert (end["who"], end["outcome"], end["decision"]) == ("time-out", "abort", None)
 
 
@@ -243,7 +254,7 @@ def test_a_committed_record_of_the_same_cluster_decides(
         until(lambda: len([one for one in audit(bootstrap, name) if one["event"] == "end"]) == 2)
     outcomes = {one["id"]: one["outcome"] for one in audit(bootstrap, name) if one["event"] == "end"}
     assert outcomes == {listed.transactional_id: "commit", left_out.transactional_id: "abort"}
-    assert [record.value.decode() for record in committed_records(bootstrap, name)] == [listed.transactional_id]
+    until(lambda: committed(bootstrap, name) == [listed.transactional_id])
     assert source.asked == []
 
 
@@ -300,7 +311,7 @@ def test_a_user_with_these_rights_and_no_others_can_check_back(
             {"bootstrap.servers": broker.bootstrap, "transactional.id": "order-1", "log_level": 0, **log_in}
         )
         producers.append(producer)
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce("out", b"order-1", partition=0)
         prepare(producer)
@@ -309,6 +320,6 @@ def test_a_user_with_these_rights_and_no_others_can_check_back(
             (ended,) = until(lambda: process.events("transaction_in_doubt_ended"))
             assert (ended["id"], ended["outcome"]) == ("order-1", "commit")
         shown = CliRunner().invoke(
-            fencepost, ["consume", AUDIT_TOPIC, "--from-beginning", "--idle-seconds", "0.3"], env=as_admin
+            fencepost, ["consume", AUDIT_TOPIC, "--from-beginning", "--exit-at-end"], env=as_admin
         )
         assert '"partitions":["out-0"]' in shown.stdout

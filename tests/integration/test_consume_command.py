@@ -25,7 +25,7 @@ def numbers(broker: BrokerProcess, run: Run, unique: Unique) -> str:
     for number in range(10):
         producer.produce(topic, str(number).encode(), partition=0, timestamp=1000 + number)
     producer.produce(topic, b"other", partition=1, timestamp=5000)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     return topic
 
 
@@ -87,10 +87,10 @@ def test_markers_show_how_each_record_stands(broker: BrokerProcess, run: Run, un
     run("produce", topic, "--transactional-id", till, input="good\n")
     run("produce", topic, "--transactional-id", till, "--abort", input="bad\n")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": unique("open")})
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"pending", partition=0)
-    producer.flush(10)
+    producer.flush(60)
     rows: list[Any] = [json.loads(line) for line in run("consume", topic, "--markers", "--json").stdout.splitlines()]
     assert [(row["offset"], row["mark"], row["value"], row.get("outcome")) for row in rows] == [
         (0, "plain", "plain", None),
@@ -104,7 +104,7 @@ def test_markers_show_how_each_record_stands(broker: BrokerProcess, run: Run, un
     pair = f"{rows[3]['producer_id']}:{rows[3]['producer_epoch']}"
     assert lines[0] == f"{topic}-0 @3 aborted of producer {pair}: null: bad"
     assert lines[1].startswith(f"{topic}-0 @4 marker: abort of producer {rows[4]['producer_id']}:")
-    producer.abort_transaction(10)
+    producer.abort_transaction(60)
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ from tests.support.broker_process import BrokerProcess
 Unique = Callable[[str], str]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "30000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "300",
     "group.consumer.assignment.interval.ms": "0",
@@ -53,7 +53,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """With short time-outs."""
+    """With short intervals. Sessions outlast a busy machine's pauses; tests of their end shorten those of a group."""
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings=SETTINGS) as process:
         yield process
         assert process.is_running, process.output
@@ -134,7 +134,7 @@ def ask(broker: BrokerProcess | Broker, request: Callable[[AdminClient], Any]) -
     address = broker.bootstrap_servers if isinstance(broker, Broker) else broker.bootstrap
     admin = AdminClient({"bootstrap.servers": address})  # alive until the answer is there
     asked = request(admin)
-    return (next(iter(asked.values())) if isinstance(asked, dict) else asked).result(10)
+    return (next(iter(asked.values())) if isinstance(asked, dict) else asked).result(60)
 
 
 def create(broker: BrokerProcess | Broker, topic: str, count: int = 4) -> None:
@@ -145,7 +145,14 @@ def produce(broker: BrokerProcess, topic: str, values: Iterable[int], partition_
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for value in values:
         producer.produce(topic, value=str(value), partition=value % partition_count)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
+
+
+def set_session_timeout(broker: BrokerProcess | Broker, group: str, value_ms: int) -> None:
+    """Of the sessions of a group: it counts from the next heartbeat of each member on."""
+    entry = ConfigEntry("consumer.session.timeout.ms", str(value_ms), incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+    ask(broker, lambda admin: admin.incremental_alter_configs([changed]))
 
 
 def described(broker: BrokerProcess | Broker, group: str) -> Any:
@@ -184,7 +191,7 @@ def test_a_member_that_takes_over_starts_at_the_committed_offset(broker: BrokerP
     assert first.read + second.read == Counter({str(value): 1 for value in range(200)})
     first.commit()
     second.commit()
-    committed = first.consumer.committed([TopicPartition(topic, partition) for partition in range(4)], 10)
+    committed = first.consumer.committed([TopicPartition(topic, partition) for partition in range(4)], 60)
     assert [offset.offset for offset in committed] == [50, 50, 50, 50]
     first.close()
     second.close()
@@ -210,6 +217,7 @@ def test_a_static_member_that_restarts_finds_its_partitions_untouched(broker: Br
     again = Member(broker, group, topic, group_instance_id="one")
     wait_until([again, other], lambda: again.assigned == before)
     assert other.assigned == others
+    set_session_timeout(broker, group, 2_000)
     again.close()
     # Nobody comes back this time.
     wait_until([other], lambda: other.assigned == partitions(topic, 4))
@@ -283,13 +291,14 @@ def test_a_member_that_falls_silent_is_fenced_and_joins_again(broker: BrokerProc
         try:
             wait_until([other], lambda: len(other.assigned) == 2)
             wait_until([other], lambda: len(described(broker, group).members) == 2)
+            set_session_timeout(broker, group, 3_000)
             process.send_signal(signal.SIGSTOP)
             wait_until([other], lambda: other.assigned == partitions(topic, 4))
             assert len(described(broker, group).members) == 1
             process.send_signal(signal.SIGCONT)
             wait_until([other], lambda: len(other.assigned) == 2)
-            wait_until([other], lambda: described(broker, group).state is ConsumerGroupState.STABLE)
-            assert len(described(broker, group).members) == 2
+            set_session_timeout(broker, group, 30_000)
+            wait_until([other], lambda: has_settled(described(broker, group), 2))
         finally:
             process.kill()
     other.close()
@@ -316,6 +325,11 @@ def test_a_group_outlives_its_broker(own_broker: BrokerProcess) -> None:
     assert members[0].read + members[1].read == Counter({str(value): 1 for value in range(300)})
     for member in members:
         member.close()
+
+
+def has_settled(group: Any, count: int) -> bool:
+    """Whether a group has so many members, and all have what they shall have."""
+    return group.state is ConsumerGroupState.STABLE and len(group.members) == count
 
 
 def have_read(members: Iterable[Member], count: int) -> bool:
@@ -370,7 +384,7 @@ def test_a_group_changes_its_protocol_one_member_after_another(
     classic: dict[str, Any] = {
         "group_protocol": "classic",
         "partition_assignment_strategy": strategy,
-        "session_timeout_ms": 6_000,
+        "session_timeout_ms": 45_000,
         "heartbeat_interval_ms": 300,
     }
     everybody: list[Member] = []
@@ -443,20 +457,9 @@ def test_a_group_has_a_session_timeout_of_its_own(fencepost: Broker) -> None:
     broker, topic, group = fencepost, "orders", "group"
     create(broker, topic)
     resource = ConfigResource(ResourceType.GROUP, group)
-
-    def alter(value: str) -> None:
-        changed = ConfigResource(
-            ResourceType.GROUP,
-            group,
-            incremental_configs=[
-                ConfigEntry("consumer.session.timeout.ms", value, incremental_operation=AlterConfigOpType.SET)
-            ],
-        )
-        ask(broker, lambda admin: admin.incremental_alter_configs([changed]))
-
-    alter("1500")
+    set_session_timeout(broker, group, 1_500)
     with pytest.raises(KafkaException) as refused:
-        alter("500")
+        set_session_timeout(broker, group, 500)
     assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
     broker.crash()
     broker.restart()

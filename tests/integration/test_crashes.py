@@ -14,17 +14,19 @@ from kafka import KafkaProducer
 
 from fencepost.testing.process import ProcessBroker
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
+from tests.support.stable_offsets import until_stable
 
 
 def create(broker: BrokerProcess, topic: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
 def read(
     broker: BrokerProcess, topic: str, *, isolation_level: str = "read_committed", partitions: int = 1
 ) -> list[bytes]:
-    """Everything up to the end of the topic's partitions, as this isolation level sees it."""
+    """Everything up to the end of the topic's partitions, as this isolation level sees it. No transaction is open."""
+    until_stable({"bootstrap.servers": broker.bootstrap}, topic, partitions)
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -37,7 +39,7 @@ def read(
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     values: list[bytes] = []
     ended: set[int] = set()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(ended) < partitions:
         assert time.monotonic() < deadline, f"end of {topic} never reached"
         message = consumer.poll(0.5)
@@ -78,7 +80,7 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed_while_producers_
         number += 1
         producer.poll(0.001)
     crashes.join()
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     written = read(own_broker, "events", partitions=3)
     assert len(acknowledged) == number
     # Each exactly once, although batches were sent again after every crash.
@@ -88,14 +90,14 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed_while_producers_
 def test_a_transaction_open_at_a_crash_goes_on_after_it(fencepost_process: ProcessBroker) -> None:
     fencepost_process.topic("events", partitions=2)
     producer = Producer({"bootstrap.servers": fencepost_process.bootstrap_servers, "transactional.id": "writer"})
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce("events", value=b"before", partition=0)
-    producer.flush(10)
+    producer.flush(60)
     fencepost_process.kill()
     fencepost_process.start()
     producer.produce("events", value=b"after", partition=1)
-    producer.commit_transaction(30)
+    producer.commit_transaction(60)
     assert [record.value for record in fencepost_process.records("events", count=2)] == [b"before", b"after"]
 
 
@@ -110,7 +112,7 @@ def test_a_transaction_left_behind_is_aborted_when_its_time_is_up_and_readers_go
     )
     zombie.init_transactions()
     zombie.begin_transaction()
-    zombie.send("events", b"left behind").get(timeout=10)
+    zombie.send("events", b"left behind").get(timeout=60)
     fencepost_process.kill()
     fencepost_process.start()
     fencepost_process.produce("events", b"after")
@@ -126,16 +128,16 @@ def test_a_transaction_left_behind_is_aborted_when_its_time_is_up_and_readers_go
 def test_committed_and_aborted_transactions_look_the_same_after_a_crash(own_broker: BrokerProcess) -> None:
     create(own_broker, "events", 2)
     producer = Producer({"bootstrap.servers": own_broker.bootstrap, "transactional.id": "writer"})
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     for number in range(20):
         producer.begin_transaction()
         for partition in range(2):
             producer.produce("events", value=str(number), partition=partition)
-        producer.flush(10)
+        producer.flush(60)
         if number % 3:
-            producer.commit_transaction(10)
+            producer.commit_transaction(60)
         else:
-            producer.abort_transaction(10)
+            producer.abort_transaction(60)
     before = read(own_broker, "events", partitions=2)
     own_broker.restart_after_kill()
     assert sorted(read(own_broker, "events", partitions=2)) == sorted(before)
@@ -147,7 +149,7 @@ def test_transactions_that_race_with_crashes_are_whole_or_absent(own_broker: Bro
     producer = Producer(
         {"bootstrap.servers": own_broker.bootstrap, "transactional.id": "writer", "transaction.timeout.ms": 30_000}
     )
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     stop = threading.Event()
 
     def crash_three_times() -> None:
@@ -177,7 +179,7 @@ def test_group_offsets_survive_a_crash(own_broker: BrokerProcess) -> None:
     consumer.close()
     own_broker.restart_after_kill()
     consumer = Consumer({"bootstrap.servers": own_broker.bootstrap, "group.id": "group"})
-    (committed,) = consumer.committed([TopicPartition("events", 0)], 10)
+    (committed,) = consumer.committed([TopicPartition("events", 0)], 60)
     consumer.close()
     assert committed.offset == 42
 
@@ -186,7 +188,7 @@ def test_sigterm_stops_cleanly_and_the_next_start_recovers_nothing(own_broker: B
     create(own_broker, "events")
     producer = Producer({"bootstrap.servers": own_broker.bootstrap})
     producer.produce("events", value=b"x")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     assert own_broker.terminate() == 0
     assert (own_broker.data_directory / ".kafka_cleanshutdown").exists()
     own_broker.start()
@@ -209,7 +211,7 @@ def test_a_torn_tail_is_cut_and_the_rest_is_kept(own_broker: BrokerProcess) -> N
     producer = Producer({"bootstrap.servers": own_broker.bootstrap})
     for number in range(10):
         producer.produce("events", value=str(number))
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
     own_broker.kill()
     segment = own_broker.data_directory / "events-0" / f"{0:020}.log"
     segment.write_bytes(segment.read_bytes()[:-7])
@@ -224,7 +226,7 @@ def test_a_broker_that_is_stopped_and_continued_serves_again(fencepost_process: 
     producer.produce("events", value=b"x")
     producer.poll(0.5)
     fencepost_process.thaw()
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert [record.value for record in fencepost_process.records("events")] == [b"x"]
 
 

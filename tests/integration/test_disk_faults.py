@@ -41,6 +41,7 @@ from fencepost.protocol.messages.topics import (
 from fencepost.protocol.record_batch import Record, build_batch, iterate_batches
 from fencepost.protocol.schema import DecodeError
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
+from tests.support.stable_offsets import until_stable
 from tests.support.wire import WireConnection
 
 ONE_PARTITION_EACH = {
@@ -67,16 +68,16 @@ def client(broker: BrokerProcess) -> dict[str, Any]:
 
 def create(broker: BrokerProcess, topic: str, *, partitions: int = 1, config: dict[str, str] | None = None) -> None:
     admin = AdminClient({**client(broker)})
-    admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])[topic].result(10)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])[topic].result(60)
 
 
 def topic_names(broker: BrokerProcess) -> set[str]:
-    listed = AdminClient({**client(broker)}).list_topics(timeout=10).topics
+    listed = AdminClient({**client(broker)}).list_topics(timeout=60).topics
     return {name for name in listed if not name.startswith("__")}
 
 
 def cluster_id(broker: BrokerProcess) -> str:
-    return str(AdminClient({**client(broker)}).list_topics(timeout=10).cluster_id)
+    return str(AdminClient({**client(broker)}).list_topics(timeout=60).cluster_id)
 
 
 def write(broker: BrokerProcess, topic: str, *values: bytes) -> None:
@@ -84,7 +85,7 @@ def write(broker: BrokerProcess, topic: str, *values: bytes) -> None:
     producer = Producer({**client(broker), "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value=value, partition=0)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
 
 
 def produce_raw(
@@ -99,7 +100,7 @@ def produce_raw(
     )
     request = ProduceRequest(
         acks=-1,
-        timeout_ms=5_000,
+        timeout_ms=60_000,
         topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])],
     )
     with WireConnection(broker.host, broker.port) as connection:
@@ -130,7 +131,8 @@ def commit_raw(broker: BrokerProcess, group: str, topic: str, metadata: str = ""
 
 
 def read(broker: BrokerProcess, topic: str, *, isolation_level: str = "read_committed") -> list[bytes]:
-    """Everything in partition 0."""
+    """Everything in partition 0. No transaction is open."""
+    until_stable(client(broker), topic, 1)
     consumer = Consumer(
         {
             **client(broker),
@@ -143,7 +145,7 @@ def read(broker: BrokerProcess, topic: str, *, isolation_level: str = "read_comm
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[bytes] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         assert time.monotonic() < deadline, f"end of {topic} never reached after {len(values)} records"
         message = consumer.poll(0.5)
@@ -196,21 +198,21 @@ def test_a_partition_on_a_full_disk_refuses_and_keeps_acknowledged_records_while
     write(disk_broker, "other", b"0")
     disk_broker.limit_file_size(300_000)
     acknowledged: list[bytes] = []
-    failed: list[str] = []
 
     def delivered(error: Any, message: Any) -> None:
         if error is None:
             acknowledged.append(message.value()[:8])
-        else:
-            failed.append(error.name())
 
-    producer = Producer({**client(disk_broker), "message.timeout.ms": 3_000, "enable.idempotence": True})
-    number = 0
-    while not failed:
-        producer.produce("filling", value=f"{number:08}".encode() + b"x" * 9_992, partition=0, on_delivery=delivered)
-        number += 1
-        if number % 3 == 0:
-            assert producer.flush(20) == 0
+    producer = Producer({**client(disk_broker), "enable.idempotence": True})
+    is_full, number = False, 0
+    while not is_full:
+        for _ in range(3):
+            value = f"{number:08}".encode() + b"x" * 9_992
+            producer.produce("filling", value=value, partition=0, on_delivery=delivered)
+            number += 1
+        while producer.flush(0.1) and not is_full:
+            is_full = "partition_went_offline" in disk_broker.output
+    producer.purge()
     assert 5 < len(acknowledged) < 30
     line = disk_broker.wait_for_output("partition_went_offline")
     assert "topic=filling" in line
@@ -251,7 +253,7 @@ def test_commits_that_find_no_room_are_refused_and_earlier_ones_are_kept(disk_br
     assert disk_broker.terminate() == 0
     disk_broker.start()
     consumer = Consumer({**client(disk_broker), "group.id": "first"})
-    (committed,) = consumer.committed([TopicPartition("events", 0)], 10)
+    (committed,) = consumer.committed([TopicPartition("events", 0)], 60)
     consumer.close()
     assert committed.offset == 7
     assert commit_raw(disk_broker, "second", "events") is ErrorCode.NONE
@@ -259,21 +261,14 @@ def test_commits_that_find_no_room_are_refused_and_earlier_ones_are_kept(disk_br
 
 def test_a_transaction_whose_commit_finds_no_room_is_not_committed(disk_broker: BrokerProcess) -> None:
     create(disk_broker, "events")
-    producer = Producer(
-        {
-            **client(disk_broker),
-            "transactional.id": "writer",
-            "transaction.timeout.ms": 3_000,
-            "message.timeout.ms": 3_000,
-        }
-    )
-    producer.init_transactions(10)
+    producer = Producer({**client(disk_broker), "transactional.id": "writer"})
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce("events", value=b"committed")
-    producer.commit_transaction(10)
+    producer.commit_transaction(60)
     producer.begin_transaction()
     producer.produce("events", value=b"undecided")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     # The last byte that the coordinator may write has been written.
     disk_broker.limit_file_size(log_file(disk_broker, "__transaction_state-0").stat().st_size)
     with pytest.raises(KafkaException):
@@ -289,10 +284,10 @@ def test_a_transaction_whose_commit_finds_no_room_is_not_committed(disk_broker: 
     del producer, late
     disk_broker.start()
     successor = Producer({**client(disk_broker), "transactional.id": "writer"})
-    successor.init_transactions(20)
+    successor.init_transactions(60)
     successor.begin_transaction()
     successor.produce("events", value=b"after")
-    successor.commit_transaction(10)
+    successor.commit_transaction(60)
     assert read(disk_broker, "events") == [b"committed", b"after"]
     assert read(disk_broker, "events", isolation_level="read_uncommitted") == [b"committed", b"undecided", b"after"]
 
@@ -598,15 +593,15 @@ def test_every_file_beside_a_log_can_be_lost_and_readers_and_producers_notice_no
 ) -> None:
     create(disk_broker, "events", config={"internal.segment.bytes": "1500", "index.interval.bytes": "100"})
     producer = Producer({**client(disk_broker), "transactional.id": "writer"})
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     for number in range(20):
         producer.begin_transaction()
         producer.produce("events", value=f"{number}".encode() * 50)
-        producer.flush(10)
+        producer.flush(60)
         if number % 2:
-            producer.commit_transaction(10)
+            producer.commit_transaction(60)
         else:
-            producer.abort_transaction(10)
+            producer.abort_transaction(60)
     for sequence in range(7):
         error, last_offset = produce_raw(disk_broker, "events", b"idempotent", producer_id=900, base_sequence=sequence)
         assert error is ErrorCode.NONE
@@ -749,13 +744,13 @@ def test_metadata_and_logs_are_in_step_after_crashes_at_any_moment_of_creation_a
                 for number in itertools.count():
                     name = f"topic-{number % 5}"
                     if certain.pop(name, name in there):
-                        deletion = DeleteTopicsRequest(topic_names=[name], timeout_ms=1_000)
+                        deletion = DeleteTopicsRequest(topic_names=[name], timeout_ms=60_000)
                         answer = connection.call(deletion, DeleteTopicsResponse, 4, flexible_header=True)
                         errors.add(ErrorCode(answer.responses[0].error_code))
                         certain[name] = False
                     else:
                         asked = CreatableTopic(name=name, num_partitions=4, replication_factor=1)
-                        creation = CreateTopicsRequest(topics=[asked], timeout_ms=1_000)
+                        creation = CreateTopicsRequest(topics=[asked], timeout_ms=60_000)
                         answer = connection.call(creation, CreateTopicsResponse, 5, flexible_header=True)
                         errors.add(ErrorCode(answer.topics[0].error_code))
                         certain[name] = True

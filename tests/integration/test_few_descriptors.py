@@ -43,12 +43,12 @@ def test_too_many_clients_are_refused_and_the_others_go_on_as_if_they_were_not_t
         def send_to_all(topic: str, partitions_count: int) -> None:
             sent = [producer.send(topic, b"content", partition=partition) for partition in range(partitions_count)]
             for future in sent:
-                future.get(20)
+                future.get(60)
 
         admin.create_topics([NewTopic("orders", PARTITIONS_COUNT, 1)])
         send_to_all("orders", PARTITIONS_COUNT)
         for _ in range(CLIENTS_COUNT):
-            client = socket.create_connection((broker.host, broker.port), timeout=10)
+            client = socket.create_connection((broker.host, broker.port), timeout=60)
             crowd.callback(client.close)
         broker.wait_for_output("connection_refused.*limit of open files.*ulimit -n")
         send_to_all("orders", PARTITIONS_COUNT)

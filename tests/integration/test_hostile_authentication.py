@@ -32,11 +32,14 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.hostile_requests import HostileRequests
 from tests.support.secured_process import connected, secured_process, state_of
 
-TIMEOUT_MS: Final = 1_500
+SHORT_TIMEOUT_MS: Final = 1_500
+"""For strangers who are silent. A user on a busy machine may need longer, so users meet the other broker."""
+TIMEOUT_MS: Final = 60_000
 LARGEST_FRAME_BYTES: Final = 524_288
 SEED: Final = 11_091
-PATIENCE_S: Final = 8.0
-SLOWEST_WITNESS_S: Final = 2.0
+PATIENCE_S: Final = 60.0
+SLOWEST_WITNESS_S: Final = TIMEOUT_MS / 1000 / 2
+"""A user who had to wait for strangers would wait until their time is over; the rest is for a busy machine."""
 QUICK_TRIES: Final = 800
 LONG_TRIES: Final = 10_000
 
@@ -57,6 +60,16 @@ BEGINNINGS: Final = {
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     settings = {"fencepost.authentication.timeout.ms": str(TIMEOUT_MS)}
     with secured_process(tmp_path_factory.mktemp("strangers") / "data", settings) as process:
+        yield process
+        assert process.is_running, process.output
+        assert "[error" not in process.output, process.output
+        assert "Traceback" not in process.output, process.output
+
+
+@pytest.fixture(scope="module")
+def impatient_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {"fencepost.authentication.timeout.ms": str(SHORT_TIMEOUT_MS)}
+    with secured_process(tmp_path_factory.mktemp("silent-strangers") / "data", settings) as process:
         yield process
         assert process.is_running, process.output
         assert "[error" not in process.output, process.output
@@ -99,12 +112,12 @@ def error_of(reply: bytes) -> int:
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_a_silent_client_is_disconnected_when_its_time_is_over(broker: BrokerProcess, beginning: str) -> None:
-    with connected(broker) as connection:
-        began_s = time.monotonic()
+def test_a_silent_client_is_disconnected_when_its_time_is_over(impatient_broker: BrokerProcess, beginning: str) -> None:
+    began_s = time.monotonic()
+    with connected(impatient_broker) as connection:
         connection.send_bytes(BEGINNINGS[beginning])
         replies(connection)
-        assert TIMEOUT_MS / 1000 * 0.9 < time.monotonic() - began_s < PATIENCE_S
+        assert time.monotonic() - began_s > SHORT_TIMEOUT_MS / 1000 * 0.9
 
 
 def trickle(connection: Connection, until_s: float) -> None:
@@ -116,12 +129,12 @@ def trickle(connection: Connection, until_s: float) -> None:
         assert time.monotonic() < until_s
 
 
-def test_a_client_that_trickles_bytes_has_no_more_time_than_others(broker: BrokerProcess) -> None:
-    with connected(broker) as connection:
-        began_s = time.monotonic()
+def test_a_client_that_trickles_bytes_has_no_more_time_than_others(impatient_broker: BrokerProcess) -> None:
+    began_s = time.monotonic()
+    with connected(impatient_broker) as connection:
         with pytest.raises(ConnectionClosedError):
             trickle(connection, began_s + PATIENCE_S)
-        assert time.monotonic() - began_s > TIMEOUT_MS / 1000 * 0.9
+        assert time.monotonic() - began_s > SHORT_TIMEOUT_MS / 1000 * 0.9
 
 
 def test_many_silent_clients_do_not_keep_others_out(broker: BrokerProcess) -> None:
@@ -131,6 +144,14 @@ def test_many_silent_clients_do_not_keep_others_out(broker: BrokerProcess) -> No
     began_s = time.monotonic()
     with connected(broker, ALICE):
         assert time.monotonic() - began_s < SLOWEST_WITNESS_S
+    for connection in silent:
+        connection.close()
+
+
+def test_many_silent_clients_are_all_disconnected(impatient_broker: BrokerProcess) -> None:
+    silent = [connected(impatient_broker) for _ in range(200)]
+    for connection in silent[::2]:
+        connection.send_bytes(HANDSHAKE + token(b"")[:11])
     for connection in silent:
         replies(connection)
         connection.close()
@@ -370,11 +391,16 @@ def test_failures_take_longer_and_longer_but_not_for_those_who_know_their_passwo
                 replies(connection)
                 taken_s.append(time.monotonic() - began_s)
         assert min(taken_s) >= 0.018  # of 20 ms: the event loop's clock counts in milliseconds, and may be one behind
-        assert sum(taken_s[:10]) < taken_s[-1] * 10
-        assert taken_s[-1] > 0.3
-        began_s = time.monotonic()
-        with connected(process, ALICE):
-            assert time.monotonic() - began_s < taken_s[-1]
+        # What other programs take of the machine makes none of them shorter, and hardly all of them longer.
+        assert min(taken_s[:10]) < 0.3 < taken_s[-1]
+        assert min(log_in_s(process) for _ in range(10)) < 0.3
+
+
+def log_in_s(process: BrokerProcess) -> float:
+    """Seconds until a user who knows her password is in."""
+    began_s = time.monotonic()
+    with connected(process, ALICE):
+        return time.monotonic() - began_s
 
 
 def test_nobody_finds_a_password_in_the_log(broker: BrokerProcess) -> None:

@@ -143,7 +143,7 @@ def corrupt(position: int, content: bytes, *, fix_crc: bool = True) -> bytes:
 def test_a_bad_batch_is_refused_and_leaves_the_log_untouched(
     broker: BrokerProcess, connection: WireConnection, records: bytes, error: ErrorCode
 ) -> None:
-    KafkaProducer(bootstrap_servers=broker.bootstrap).send("guarded", b"first", partition=0).get(timeout=10)
+    KafkaProducer(bootstrap_servers=broker.bootstrap).send("guarded", b"first", partition=0).get(timeout=60)
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=None)
     partition = TopicPartition("guarded", 0)
     before = consumer.end_offsets([partition])[partition]
@@ -266,7 +266,7 @@ def test_ten_thousand_idle_connections_are_carried(broker: BrokerProcess) -> Non
     idle: list[socket.socket] = []
     try:
         while len(idle) < count:
-            idle.append(socket.create_connection((broker.host, broker.port), timeout=10))
+            idle.append(socket.create_connection((broker.host, broker.port), timeout=60))
         with WireConnection(broker.host, broker.port) as busy:
             answer = busy.call(MetadataRequest(topics=[]), MetadataResponse, 12, flexible_header=True)
             assert len(answer.brokers) == 1

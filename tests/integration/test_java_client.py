@@ -6,10 +6,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer
+from kafka import KafkaAdminClient
 
 from fencepost.soak.kafka_jars import kafka_clients_class_path
 from tests.support.broker_process import BrokerProcess
+from tests.support.committed_records import committed_records
+from tests.support.stable_offsets import until_stable
 
 PROGRAM = Path(__file__).parent / "java" / "VersionTwoTransactions.java"
 
@@ -33,16 +35,12 @@ def test_transactions_of_version_2_commit_abort_survive_a_crash_and_fence(own_br
         program.stdin.write("\n")
         program.stdin.flush()
         assert program.stdout.read().split("\n") == ["fenced", "done", ""]
-    consumer = KafkaConsumer(
-        "java",
-        bootstrap_servers=own_broker.bootstrap,
-        group_id=None,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        consumer_timeout_ms=3_000,
+    until_stable({"bootstrap.servers": own_broker.bootstrap}, "java", 2)
+    values = sorted(
+        record.value.decode()
+        for partition in range(2)
+        for record in committed_records(own_broker.bootstrap, "java", partition)
     )
-    values = sorted(record.value.decode() for record in consumer)
-    consumer.close()
     assert values == ["after the crash", "before the crash", "committed", "committed", "successor"]
     admin = KafkaAdminClient(bootstrap_servers=own_broker.bootstrap)
     description = admin.describe_transactions(["java"])["java"]

@@ -12,7 +12,6 @@ from tests.support.broker_process import BrokerProcess
 
 PROGRAM = Path(__file__).parent / "java" / "ConsumerGroups.java"
 SETTINGS = {
-    "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "1000",
     "group.consumer.assignment.interval.ms": "0",
 }
@@ -70,7 +69,7 @@ def test_members_share_commit_restart_and_change_their_protocol_as_with_kafka(tm
             ["java", "-cp", kafka_clients_class_path(), str(PROGRAM), broker.bootstrap, "java"],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=280,
             check=False,
         )
         assert finished.stdout == PRINTED_WITH_KAFKA, finished.stderr

@@ -25,7 +25,7 @@ def kcat(broker: BrokerProcess, *arguments: str, stdin: str = "") -> str:
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     ).stdout
 

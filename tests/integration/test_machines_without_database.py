@@ -87,7 +87,7 @@ def ask(machine: Machine, asked: Asked, timeout_s: float = CLIENTS_TIMEOUT_S) ->
             answer = connection.call(
                 asked.request, asked.response_type, asked.version, flexible_header=asked.flexible_header
             )
-        except AssertionError:
+        except (AssertionError, ConnectionError):
             return Outcome(None, time.monotonic() - began_s)
     return Outcome(ErrorCode(asked.error_of(answer)), time.monotonic() - began_s)
 
@@ -172,7 +172,7 @@ def machine(database: PostgresServer, tmp_path_factory: pytest.TempPathFactory) 
         Machines(database.cluster_url(), objects.make_bucket(), directory, 1, settings=settings) as machines,
     ):
         admin = AdminClient({"bootstrap.servers": machines.bootstrap})
-        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(60)
         for key_type in (0, 1):
             settled(machines[1], find_coordinator(key_type))
         yield machines[1]

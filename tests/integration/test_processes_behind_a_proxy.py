@@ -67,7 +67,7 @@ def test_clients_transact_through_forwarded_ports_while_a_partition_moves_and_a_
     forwarded: tuple[BrokerProcesses, Forwarder],
 ) -> None:
     broker, proxy = forwarded
-    found = AdminClient({"bootstrap.servers": proxy.addresses[0]}).list_topics(timeout=30).brokers
+    found = AdminClient({"bootstrap.servers": proxy.addresses[0]}).list_topics(timeout=60).brokers
     assert {node_id: f"{node.host}:{node.port}" for node_id, node in found.items()} == dict(
         enumerate(proxy.addresses, 1)
     )

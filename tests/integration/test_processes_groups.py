@@ -32,6 +32,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "6",
     "offsets.topic.num.partitions": "6",
     "share.coordinator.state.topic.num.partitions": "6",
+    "fencepost.processes.silence.max.ms": "60000",  # a busy machine is no reason to kill a process
     **OF_SHARE_GROUPS,
 }
 PARTITIONS = 12
@@ -98,7 +99,7 @@ class JavaProgram:
             self.process.stdout.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_share_group_loses_no_record_when_any_of_the_processes_is_killed(broker: BrokerProcesses) -> None:
     """Each process leads some of the partitions, keeps some of their state, and one coordinates the group."""
     records = 6_000
@@ -109,7 +110,7 @@ def test_a_share_group_loses_no_record_when_any_of_the_processes_is_killed(broke
     try:
         with noted(lambda: "\n".join([*program.lines, broker.output])):
             for node_id in broker.node_ids:
-                until(lambda: program.value("accepted") > node_id * 1_200)  # noqa: B023  # called at once
+                until(lambda: program.value("accepted") > node_id * 1_200, timeout_s=120)  # noqa: B023  # called at once
                 broker.wait_for_another(node_id, than=broker.kill_node(node_id))
             program.wait()
     finally:
@@ -196,9 +197,9 @@ def _coordinator(broker: BrokerProcesses, group: str, asked: int) -> int:
 
 
 class Members:
-    """Consumers of one group, each on a thread of its own, that commit after each poll.
+    """Consumers of one group, each on a thread of its own, that commit after each poll, again until it is confirmed.
 
-    found: the values that were read. positions: the last committed offset of each partition; it never goes back.
+    found: the values that were read. problems: refusals of commits that nothing explains.
     """
 
     def __init__(self, broker: BrokerProcesses, group: str, **settings: object) -> None:
@@ -223,17 +224,28 @@ class Members:
 
     def _run(self, number: int, topics: tuple[str, ...], settings: dict[str, object]) -> None:
         consumer = Consumer({**self._settings, **{name.replace("_", "."): value for name, value in settings.items()}})
-        consumer.subscribe(list(topics))
+        read: dict[tuple[str, int], int] = {}  # and not committed yet: where to go on
+
+        def forget(_: Consumer, partitions: list[TopicPartition]) -> None:
+            """The next member that has these partitions reads it again."""
+            for one in partitions:
+                read.pop((one.topic, one.partition), None)
+
+        consumer.subscribe(list(topics), on_revoke=forget, on_lost=forget)
         while not self._stopping.is_set():
             message = consumer.poll(0.1)
             self.assignments[number] = len(consumer.assignment())
-            if message is None or message.error():
+            if message is not None and not message.error():
+                self.found.add(message.value().decode())
+                read[message.topic(), message.partition()] = message.offset() + 1
+            if not read:
                 continue
-            self.found.add(message.value().decode())
             try:
-                consumer.commit(message, asynchronous=False)
+                offsets = [TopicPartition(*place, offset) for place, offset in read.items()]
+                consumer.commit(offsets=offsets, asynchronous=False)
+                read.clear()
             except KafkaException as error:
-                # The coordinator moves, or the group rebalances: what was read comes again, or is committed later.
+                # The coordinator moves, or the group rebalances.
                 if error.args[0].name() not in TEMPORARY:
                     self.problems.append(str(error))
         consumer.close()
@@ -321,15 +333,22 @@ def test_a_group_goes_on_when_its_coordinator_is_killed_in_a_rebalance(
             write(broker, "orders", range(600, 900))
             until(lambda: len(members.found) == 900)
             until(lambda: sum(members.assignments.values()) == PARTITIONS and all(members.assignments.values()))
+            until(lambda: committed_offsets(broker, "group") == [75] * PARTITIONS)
     finally:
         members.stop()
     assert not members.problems
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "group"})
-    wanted = [TopicPartition("orders", number) for number in range(PARTITIONS)]
-    committed = retried(lambda: consumer.committed(wanted, timeout=PATIENCE_S))
-    assert [one.offset for one in committed] == [75] * PARTITIONS
-    consumer.close()
+    assert committed_offsets(broker, "group") == [75] * PARTITIONS
     assert "Traceback" not in broker.output, broker.output
+
+
+def committed_offsets(broker: BrokerProcesses, group: str) -> list[int]:
+    """Of all partitions of `orders`."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    wanted = [TopicPartition("orders", number) for number in range(PARTITIONS)]
+    try:
+        return [one.offset for one in retried(lambda: consumer.committed(wanted, timeout=PATIENCE_S))]
+    finally:
+        consumer.close()
 
 
 @pytest.mark.timeout(240)
@@ -416,13 +435,14 @@ def test_offsets_in_transactions_are_exactly_once_when_processes_are_killed(brok
 def test_groups_are_administered_through_any_process(broker: BrokerProcesses) -> None:
     create(broker, "orders")
     write(broker, "orders", range(PARTITIONS))
-    groups = [f"group-{number}" for number in range(12)]
+    groups = groups_of_all_partitions(int(SETTINGS["offsets.topic.num.partitions"]))
     for group in groups:
         consumer = Consumer({"bootstrap.servers": broker.address(1), "group.id": group})
         offsets = [TopicPartition("orders", number, 1) for number in range(PARTITIONS)]
         retried(lambda: consumer.commit(offsets=offsets, asynchronous=False))  # noqa: B023  # called at once
         consumer.close()
-    assert {coordinator_of(broker, group) for group in groups} == {1, 2, 3}
+    # Each node leads as many partitions of the groups' topic as any other.
+    until(lambda: {coordinator_of(broker, group) for group in groups} == {1, 2, 3})
     for node_id in broker.node_ids:
         admin = AdminClient({"bootstrap.servers": broker.address(node_id)})
         listed = admin.list_consumer_groups().result()
@@ -439,6 +459,26 @@ def test_groups_are_administered_through_any_process(broker: BrokerProcesses) ->
     for deleted in admin.delete_consumer_groups(groups).values():
         deleted.result()
     until(lambda: not admin.list_consumer_groups().result().valid)
+
+
+def groups_of_all_partitions(count: int) -> list[str]:
+    """Names of two groups for each partition of the topic that keeps them, which Kafka chooses by Java's hash."""
+    found: dict[int, list[str]] = {partition: [] for partition in range(count)}
+    for number in range(100 * count):
+        name = f"group-{number}"
+        of_partition = found[java_hash(name) % count]
+        if len(of_partition) < 2:
+            of_partition.append(name)
+    assert all(len(names) == 2 for names in found.values())
+    return [name for names in found.values() for name in names]
+
+
+def java_hash(text: str) -> int:
+    """The absolute value of a Java string's `hashCode`, which is an integer of 32 bits with a sign."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    return value if value < 2**31 else 2**32 - value
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
 
 from tests.support.broker_processes import BrokerProcesses
 from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read
@@ -72,7 +71,7 @@ def check_point(broker: Broker, point: str) -> None:
             processes.kill_node(1)
             until(broker.has_died, timeout_s=IN_TIME_S)
             until(lambda: processes.output.count("process_ended") >= ended + 2, timeout_s=IN_TIME_S)
-            until(lambda: led_by(broker) == NODES, timeout_s=IN_TIME_S)
+            until(lambda: set(leaders(broker.bootstrap)) == NODES, timeout_s=IN_TIME_S)
             commit_some(transactions)
     finally:
         transactions.stop()
@@ -87,14 +86,6 @@ def check_point(broker: Broker, point: str) -> None:
 def commit_some(transactions: Transactions) -> None:
     before = len(transactions.committed)
     until(lambda: len(transactions.committed) > before + 10, timeout_s=IN_TIME_S)
-
-
-def led_by(broker: Broker) -> set[int]:
-    """The nodes that lead partitions; none while nobody says."""
-    try:
-        return set(leaders(broker.bootstrap))
-    except KafkaException:
-        return set()
 
 
 @pytest.mark.integration

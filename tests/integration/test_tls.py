@@ -57,7 +57,7 @@ def test_a_broker_inside_the_process_serves_clients_with_certificates(
         consumer.subscribe(["orders"])
         read: list[bytes] = []
         while len(read) < len(values):
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             assert message is not None
             assert message.error() is None
             read.append(message.value())
@@ -72,9 +72,9 @@ def test_a_broker_inside_the_process_serves_clients_with_certificates(
             "ssl_keyfile": str(files.key),
         }
         sender = KafkaProducer(**other)
-        assert sender.send("others", b"x" * 500_000).get(30).offset == 0
+        assert sender.send("others", b"x" * 500_000).get(60).offset == 0
         sender.close()
-        reader = KafkaConsumer("others", auto_offset_reset="earliest", consumer_timeout_ms=20_000, **other)
+        reader = KafkaConsumer("others", auto_offset_reset="earliest", consumer_timeout_ms=60_000, **other)
         assert next(reader).value == b"x" * 500_000
         reader.close()
 
@@ -90,7 +90,7 @@ def test_a_client_without_the_authority_or_without_a_certificate_is_not_served(
     }
     with Broker(tmp_path / "data", settings=settings) as broker:
         right = of_librdkafka(broker.bootstrap_servers, authority)
-        assert AdminClient(right).list_topics(timeout=20) is not None
+        assert AdminClient(right).list_topics(timeout=60) is not None
         stranger = Authority(tmp_path / "stranger", "stranger")
         without = {name: text for name, text in right.items() if not name.startswith(("ssl.cert", "ssl.key"))}
         for wrong in ({**right, "ssl.ca.location": str(stranger.path)}, without):
@@ -117,10 +117,10 @@ def test_a_certificate_is_replaced_at_a_signal_and_open_connections_stay(tmp_pat
     with process:
         assert shown(process.host, process.port) == "first"
         client = AdminClient(of_librdkafka(process.bootstrap, authority))
-        assert client.list_topics(timeout=20) is not None
+        assert client.list_topics(timeout=60) is not None
         path.write_bytes(authority.server("second").both.read_bytes())
         os.kill(process.process_id, signal.SIGHUP)
         process.wait_for_output("tls_reloaded")
         assert shown(process.host, process.port) == "second"
-        assert client.list_topics(timeout=20) is not None
+        assert client.list_topics(timeout=60) is not None
         assert "connection_refused" not in process.output

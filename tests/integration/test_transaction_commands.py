@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException, Producer
 from fencepost.broker.cli.commands import fencepost
 from fencepost.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from tests.support.broker_process import BrokerProcess
+from tests.support.conditions import until
 from tests.support.hanging_transaction import leave_hanging
 from tests.support.wire import WireConnection
 
@@ -24,10 +25,10 @@ Unique = Callable[[str], str]
 def open_transaction(bootstrap: str, topic: str, transactional_id: str) -> Producer:
     """A producer with one record of an open transaction in partition 0."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
-    producer.flush(10)
+    producer.flush(60)
     return producer
 
 
@@ -37,7 +38,7 @@ def described(run: Run, transactional_id: str) -> Any:
 
 
 def read(run: Run, topic: str) -> list[str]:
-    return run("consume", topic, "--from-beginning", "--idle-seconds", "0.3").stdout.split()
+    return run("consume", topic, "--from-beginning", "--exit-at-end").stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_an_open_transaction_is_ended_in_the_place_of_its_producer(
     done = run("transactions", command, name, "--pair", pair, "--yes")
     assert done.exit_code == 0, done.output
     assert f"the transaction of {name}, which {pair} wrote" in done.stdout
-    assert described(run, name)["state"] == state
+    until(lambda: described(run, name)["state"] == state)  # complete when its markers are written
     assert read(run, name) == left
     again = run("transactions", command, name, "--pair", pair, "--yes")
     assert (again.exit_code, "nothing was left to do" in again.stdout) == (0, True), again.output
@@ -117,7 +118,7 @@ def test_open_transactions_are_listed_by_their_age(broker: BrokerProcess, run: R
     wrong = run("transactions", "list", "--older-than", "soon")
     assert wrong.exit_code == 2
     assert "'soon' is no duration: write 500ms, 90s, 10m, 2h or 1d" in wrong.stderr
-    producer.abort_transaction(10)
+    producer.abort_transaction(60)
 
 
 def test_why_names_the_transaction_and_the_command_that_ends_it(
@@ -138,7 +139,7 @@ def test_why_names_the_transaction_and_the_command_that_ends_it(
     assert run(*command.split()[1:], "--yes").exit_code == 0
     assert json.loads(run("transactions", "why", name, "0", "--json").stdout)["cause"] == "not stuck"
     with pytest.raises(KafkaException):
-        producer.commit_transaction(10)
+        producer.commit_transaction(60)
 
 
 def test_why_says_what_does_not_exist(run: Run, unique: Unique) -> None:
@@ -171,9 +172,13 @@ def test_hanging_transactions_are_listed_and_why_gives_the_remedy(tmp_path: Path
             3,
         ]
         assert run("transactions", "list", "--hanging", "--older-than", "1h").stdout == "no transaction hangs\n"
-        producer.abort_transaction(10)
-        found = json.loads(run("transactions", "why", "orders", "0", "--json").stdout)
-        assert found["cause"] == "hanging"
+        producer.abort_transaction(60)
+
+        def why() -> Any:
+            return json.loads(run("transactions", "why", "orders", "0", "--json").stdout)
+
+        until(lambda: why()["cause"] == "hanging")
+        found = why()
         (remedy,) = found["remedies"]
         assert run(*remedy["command"].split()[1:], "--yes").exit_code == 0
         assert json.loads(run("transactions", "list", "--hanging", "--json").stdout) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def create(admin: AdminClient, topic: str, partitions: int = 1, **configs: str) -> None:

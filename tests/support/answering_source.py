@@ -11,10 +11,14 @@ from urllib.parse import unquote
 
 
 class AnsweringSource:
-    """answer: `commit`, `abort` or `unknown`, or None to hang until the end. asked: the tokens, in order."""
+    """answer: `commit`, `abort` or `unknown`, or None to hang until the end. asked: the tokens, in order.
+
+    hangs_after: how many questions it answers before it hangs; None: all.
+    """
 
     def __init__(self, answer: str | None = "unknown") -> None:
         self.answer = answer
+        self.hangs_after: int | None = None
         self.asked: list[str] = []
         self._ended = threading.Event()
         source = self
@@ -22,10 +26,11 @@ class AnsweringSource:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 source.asked.append(unquote(self.path.removeprefix("/outcome/")))
-                if source.answer is None:
-                    source._ended.wait(60)
+                answer = source.answer
+                if answer is None or (source.hangs_after is not None and len(source.asked) > source.hangs_after):
+                    source._ended.wait()
                     return
-                body = json.dumps({"outcome": source.answer}).encode()
+                body = json.dumps({"outcome": answer}).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))

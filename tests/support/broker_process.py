@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import Self
 
 from fencepost.soak.free_port import free_port
+from tests.support.conditions import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 READY = re.compile(r"ready: (?P<host>\S+):(?P<port>\d+)")
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 60.0
 
 
 class BrokerFailedError(RuntimeError):
@@ -158,7 +159,7 @@ class BrokerProcess:
         _, hard_limit = resource.prlimit(process_id, resource.RLIMIT_FSIZE)
         resource.prlimit(process_id, resource.RLIMIT_FSIZE, (limit_bytes, hard_limit))
 
-    def wait_for_output(self, pattern: str, *, timeout_s: float = 10.0) -> str:
+    def wait_for_output(self, pattern: str, *, timeout_s: float = PATIENCE_S) -> str:
         """The first line of the output that a regular expression is found in. Raises AssertionError."""
         deadline = time.monotonic() + timeout_s
         while True:

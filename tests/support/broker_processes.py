@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from fencepost.soak.free_port import free_ports
 from tests.support.broker_process import BrokerProcess
+from tests.support.conditions import PATIENCE_S
 
 
 class BrokerProcesses(BrokerProcess):
@@ -57,14 +58,14 @@ class BrokerProcesses(BrokerProcess):
         os.kill(process_id, signal.SIGSTOP)
         return process_id
 
-    def wait_for_another(self, node_id: int, than: int, *, timeout_s: float = 40.0) -> None:
+    def wait_for_another(self, node_id: int, than: int, *, timeout_s: float = PATIENCE_S) -> None:
         """Wait until another process serves a node."""
         deadline = time.monotonic() + timeout_s
         while self.process_of(node_id) == than:
             assert time.monotonic() < deadline, f"node {node_id} was not started again:\n{self.output}"
             time.sleep(0.05)
 
-    def wait_for_answer(self, node_id: int, *, timeout_s: float = 40.0) -> None:
+    def wait_for_answer(self, node_id: int, *, timeout_s: float = PATIENCE_S) -> None:
         """Wait until a node answers requests."""
         AdminClient({"bootstrap.servers": self.address(node_id), "log_level": 0}).list_topics(timeout=timeout_s)
 

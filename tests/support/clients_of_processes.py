@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.conditions import PATIENCE_S, until
+from tests.support.stable_offsets import until_stable
 
 PARTITIONS = 30
 """As many as make it certain that each of three nodes leads some."""
@@ -19,7 +20,9 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "6",
     "offsets.topic.num.partitions": "6",
     "fencepost.node.settling.ms": "0",
+    "fencepost.processes.silence.max.ms": "60000",
 }
+"""A process is silent for a while on a busy machine: only a test of hanging ones has them killed sooner."""
 NO_LEADER = -1
 T = TypeVar("T")
 
@@ -49,9 +52,19 @@ def _is_known(found: list[int]) -> bool:
 
 
 def leaders(bootstrap: str, topic: str = "orders") -> list[int]:
-    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=PATIENCE_S)
-    partitions = metadata.topics[topic].partitions
-    return [partitions[number].leader for number in sorted(partitions)]
+    """Who leads each partition; NO_LEADER for those that nobody leads. Waits for a broker that says it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+        except KafkaException:
+            # The broker that was asked has died meanwhile: this client does not ask another one by itself.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+            continue
+        return [partitions[number].leader for number in sorted(partitions)]
 
 
 def write(bootstrap: str, values: list[str]) -> None:
@@ -66,7 +79,8 @@ def write(bootstrap: str, values: list[str]) -> None:
 
 
 def read(bootstrap: str) -> dict[str, list[int]]:
-    """The values of all committed records, each with the partitions that it is in."""
+    """The values of all committed records, each with the partitions that it is in. Nobody may write any more."""
+    until_stable({"bootstrap.servers": bootstrap}, "orders", PARTITIONS)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -119,18 +133,21 @@ class Transactions:
         self.ends: dict[int, list[float]] = {number: [] for number in range(count)}
         self._bootstrap = bootstrap
         self._stopping = threading.Event()
+        self._give_up_at_s = float("inf")
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(count)]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
+        """End all producers. None leaves a transaction open, if brokers answer."""
+        self._give_up_at_s = time.monotonic() + PATIENCE_S
         self._stopping.set()
         for thread in self._threads:
             thread.join()
 
     def _run(self, number: int) -> None:
         chance, count = random.Random(number), 0
-        while not self._stopping.is_set():
+        while time.monotonic() < self._give_up_at_s:
             producer = Producer(
                 {
                     "bootstrap.servers": self._bootstrap,
@@ -146,7 +163,8 @@ class Transactions:
                     self._one(producer, f"{self._prefix}{number}-{count}", chance, is_committed=count % 5 != 0)
                     self.ends[number].append(time.monotonic())
             except KafkaException:
-                continue  # another producer of this id goes on
+                continue  # another producer of this id goes on, or at least ends what this one has left
+            return
 
     def _one(self, producer: Producer, value: str, chance: random.Random, *, is_committed: bool) -> None:
         producer.begin_transaction()

@@ -8,16 +8,16 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaConnectionError
 
-PATIENCE_S = 30.0
+from tests.support.conditions import PATIENCE_S
 
 
-def committed_records(bootstrap: str, topic: str) -> list[Any]:
-    """The committed records of partition 0, up to the first open transaction; none if there is no such topic."""
+def committed_records(bootstrap: str, topic: str, partition: int = 0) -> list[Any]:
+    """The committed records of a partition, up to the first open transaction; none if there is no such topic."""
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap, isolation_level="read_committed", allow_auto_create_topics=False
     )
     try:
-        place = TopicPartition(topic, 0)
+        place = TopicPartition(topic, partition)
         if not _partitions(consumer, topic):
             return []
         consumer.assign([place])

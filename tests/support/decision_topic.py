@@ -27,11 +27,11 @@ def write_decision(bootstrap: str, topic: str, tokens: Iterable[Token], *, commi
     """Write a decision in a transaction of its own; one that is not committed never counts."""
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-driver", "log_level": 0}
     producer = Producer(settings)
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, json.dumps({"batch": 1, "tokens": [str(token) for token in tokens]}), KEY, partition=0)
     if committed:
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
     else:
-        producer.flush(30)
-        producer.abort_transaction(30)
+        producer.flush(60)
+        producer.abort_transaction(60)

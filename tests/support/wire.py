@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from fencepost.protocol.headers import request_header_version
 from fencepost.protocol.schema import decode, encode
+from tests.support.conditions import PATIENCE_S
 
 
 def frame(api_key: int, version: int, body: bytes, *, correlation_id: int = 1, client_id: bytes = b"raw") -> bytes:
@@ -27,7 +28,7 @@ def request_frame(request: Any, version: int, *, correlation_id: int = 1) -> byt
 class WireConnection:
     """A blocking socket to a broker that speaks frames."""
 
-    def __init__(self, host: str, port: int, *, timeout_s: float = 5.0) -> None:
+    def __init__(self, host: str, port: int, *, timeout_s: float = PATIENCE_S) -> None:
         self.socket = socket.create_connection((host, port), timeout=timeout_s)
 
     def send(self, content: bytes) -> None:

@@ -30,7 +30,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 public class ConsumerGroups {
-    static final long PATIENCE_MS = 30_000;
+    static final long PATIENCE_MS = 60_000;
 
     static String bootstrap;
     static String prefix;

@@ -30,7 +30,9 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 public class ShareGroups {
-    static final int LOCK_MS = 2_000;
+    static final int SHORT_LOCK_MS = 2_000;
+    static final int RENEWED_LOCK_MS = 8_000;
+    static final int LONG_LOCK_MS = 60_000;
     static final long PATIENCE_MS = 60_000;
     static Map<String, Object> common;
     static Admin admin;
@@ -107,7 +109,8 @@ public class ShareGroups {
                 var quick = consumer("locks", "locks", Map.of())) {
             List<ConsumerRecord<String, String>> kept = some(slow);
             System.out.println("kept " + offsets(kept));
-            Thread.sleep(LOCK_MS + 500);
+            configure("locks", Map.of("share.record.lock.duration.ms", "" + LONG_LOCK_MS)); // of the locks to come
+            Thread.sleep(SHORT_LOCK_MS + 500);
             List<ConsumerRecord<String, String>> taken = some(quick);
             for (var record : taken) {
                 System.out.println("offset " + record.offset() + " for the " + count(record) + ". time");
@@ -119,13 +122,13 @@ public class ShareGroups {
         }
     }
 
-    /** A lock that is renewed in time lasts longer. */
+    /** A lock that is renewed in time lasts longer. There is time to renew it, even on a busy machine. */
     static void renewal() throws Exception {
         prepare("renewal", 1, 1, Map.of());
         try (var consumer = consumer("renewal", "renewal", Map.of())) {
             var record = some(consumer).get(0);
             for (int turn = 0; turn < 3; turn++) {
-                Thread.sleep(LOCK_MS * 6 / 10);
+                Thread.sleep(RENEWED_LOCK_MS * 36 / 100);
                 consumer.acknowledge(record, AcknowledgeType.RENEW);
                 print(consumer.commitSync());
                 consumer.poll(Duration.ZERO);
@@ -170,7 +173,9 @@ public class ShareGroups {
                             consumer.acknowledge(record, AcknowledgeType.ACCEPT);
                         }
                         consumer.commitSync();
-                        Thread.sleep(5);
+                        do { // the other one gets the next records, also where it is slow to begin
+                            Thread.sleep(5);
+                        } while (members.equals(Set.of(member)) && System.currentTimeMillis() < deadline);
                     }
                 } catch (InterruptedException interrupted) {
                     throw new IllegalStateException(interrupted);
@@ -314,12 +319,17 @@ public class ShareGroups {
         admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1))).all().get();
         Map<String, String> all = new TreeMap<>(configs);
         all.put("share.auto.offset.reset", "earliest");
-        all.put("share.record.lock.duration.ms", name.equals("locks") || name.equals("renewal") ? "" + LOCK_MS : "30000");
-        List<AlterConfigOp> operations = new ArrayList<>();
-        all.forEach((config, value) -> operations.add(new AlterConfigOp(new ConfigEntry(config, value), AlterConfigOp.OpType.SET)));
-        admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, name), operations)).all().get();
+        int lockMs = name.equals("locks") ? SHORT_LOCK_MS : name.equals("renewal") ? RENEWED_LOCK_MS : LONG_LOCK_MS;
+        all.put("share.record.lock.duration.ms", "" + lockMs);
+        configure(name, all);
         produce(name, records);
         Thread.sleep(500);
+    }
+
+    static void configure(String group, Map<String, String> configs) throws Exception {
+        List<AlterConfigOp> operations = new ArrayList<>();
+        configs.forEach((config, value) -> operations.add(new AlterConfigOp(new ConfigEntry(config, value), AlterConfigOp.OpType.SET)));
+        admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, group), operations)).all().get();
     }
 
     static void produce(String topic, int records) {
@@ -369,7 +379,7 @@ public class ShareGroups {
     }
 
     static void awaitLag(String topic, String group, long lag) throws Exception {
-        long deadline = System.currentTimeMillis() + 10_000;
+        long deadline = System.currentTimeMillis() + PATIENCE_MS;
         while (System.currentTimeMillis() < deadline) {
             var offsets = admin.listShareGroupOffsets(Map.of(group, new ListShareGroupOffsetsSpec())).partitionsToOffsetInfo(group).get();
             var info = offsets.get(new TopicPartition(topic, 0));
@@ -392,7 +402,8 @@ public class ShareGroups {
     }
 
     static void awaitEmpty(String group) throws Exception {
-        for (int turn = 0; turn < 100; turn++) {
+        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        while (System.currentTimeMillis() < deadline) {
             if (admin.describeShareGroups(List.of(group)).describedGroups().get(group).get().members().isEmpty()) {
                 return;
             }

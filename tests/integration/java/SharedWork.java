@@ -17,7 +17,7 @@ import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 public class SharedWork {
-    static final long PATIENCE_MS = 180_000;
+    static final long PATIENCE_MS = 300_000;
     static final Set<String> accepted = ConcurrentHashMap.newKeySet();
     static final AtomicInteger again = new AtomicInteger();
     static final AtomicInteger highestCount = new AtomicInteger();
