@@ -15,7 +15,8 @@ from fencepost.broker.kernel.printable import printable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CLIENT_ID = "fencepost-cli"
-CONNECT_TIMEOUT_MS = 5_000
+CONNECT_TIMEOUT_MS = 30_000
+"""The broker has answered a moment before."""
 READS_TRIED = 4
 
 

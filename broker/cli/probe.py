@@ -25,8 +25,10 @@ from fencepost.protocol.schema import decode, encode
 if TYPE_CHECKING:
     import ssl
 
-TIMEOUT_S = 3.0
+TIMEOUT_S = 10.0
+"""A broker that is not there refuses at once; one on a busy machine may take seconds to answer."""
 ADVERTISED_TIMEOUT_S = 4.0
+ADVERTISED_ADDRESS_TIMEOUT_S = 3.0
 VERSION = 0  # All brokers answer it, in the same format.
 METADATA_VERSION = 4  # The first that does not create topics; later ones add nothing that matters here.
 HEADER_VERSION = 1
@@ -254,7 +256,7 @@ def check_advertised(
         if (host, port) in known:
             return
         try:
-            left_s = max(0.1, min(TIMEOUT_S, deadline_s - time.perf_counter()))
+            left_s = max(0.1, min(ADVERTISED_ADDRESS_TIMEOUT_S, deadline_s - time.perf_counter()))
             probe(host, port, timeout_s=left_s, security=security)
         except NoBrokerError as error:
             reasons.append(f"{host}:{port} ({error})")
