@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -68,11 +69,12 @@ def set_group_config_at(bootstrap: str, group: str, **values: str) -> None:
 
 
 class JavaProgram:
-    """A Java program beside the test. lines: what it has printed so far."""
+    """A Java program beside the test. lines: what it has printed so far. troubles: what it has told its operators."""
 
     def __init__(self, name: str, *arguments: str, class_path: str | None = None) -> None:
         command = ["java", "-cp", class_path or kafka_clients_class_path(), str(JAVA / name), *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self._troubles = tempfile.TemporaryFile()  # noqa: SIM115  # `end` closes it
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._troubles, text=True)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -81,6 +83,16 @@ class JavaProgram:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
+
+    @property
+    def troubles(self) -> str:
+        """The end of it."""
+        size = os.fstat(self._troubles.fileno()).st_size
+        return os.pread(self._troubles.fileno(), 20_000, max(0, size - 20_000)).decode(errors="replace")
+
+    def has_said(self, line: str) -> bool:
+        assert self.process.poll() is None, "it has ended"
+        return line in list(self.lines)
 
     def value(self, name: str) -> int:
         """The last number that the program has printed after a name; 0 before the first."""
@@ -95,6 +107,7 @@ class JavaProgram:
         self.process.kill()
         self._reader.join()
         self.process.wait()
+        self._troubles.close()
         if self.process.stdout is not None:
             self.process.stdout.close()
 
@@ -108,7 +121,7 @@ def test_a_share_group_loses_no_record_when_any_of_the_processes_is_killed(broke
     write(broker, "work", range(records))
     program = JavaProgram("SharedWork.java", broker.bootstrap, "work", "workers", "2", str(records))
     try:
-        with noted(lambda: "\n".join([*program.lines, broker.output])):
+        with noted(lambda: "\n".join([*program.lines, program.troubles, broker.output])):
             for node_id in broker.node_ids:
                 until(lambda: program.value("accepted") > node_id * 1_200, timeout_s=120)  # noqa: B023  # called at once
                 broker.wait_for_another(node_id, than=broker.kill_node(node_id))
@@ -121,7 +134,7 @@ def test_a_share_group_loses_no_record_when_any_of_the_processes_is_killed(broke
     assert "Traceback" not in broker.output, broker.output
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_streams_application_counts_exactly_once_when_its_coordinators_process_is_killed(
     broker: BrokerProcesses, tmp_path: Path
 ) -> None:
@@ -155,7 +168,8 @@ def test_a_streams_application_counts_exactly_once_when_its_coordinators_process
         return len(counts) >= values * number
 
     try:
-        with noted(lambda: "\n".join([f"{len(counts)} counts", *program.lines, broker.output])):
+        with noted(lambda: "\n".join([f"{len(counts)} counts", *program.lines, program.troubles, broker.output])):
+            until(lambda: program.has_said("state RUNNING"), timeout_s=300)  # it is compiled first
             until(lambda: has_counted(1), timeout_s=120)
             for number in range(2, rounds + 1):
                 node_id = coordinators_node(broker, "counters")
