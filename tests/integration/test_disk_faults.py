@@ -48,6 +48,8 @@ ONE_PARTITION_EACH = {
     "num.partitions": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    # All logs are open once it is ready, on a slow disk, too: raw requests are not repeated as those of clients are.
+    "fencepost.start.opening.logs.ms": "600000",
 }
 
 
