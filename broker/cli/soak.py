@@ -30,7 +30,13 @@ def _kinds(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 
 
 @click.command()
-@click.option("--minutes", type=float, required=True, metavar="M", help="Minutes of faults.")
+@click.option(
+    "--minutes",
+    type=float,
+    required=True,
+    metavar="M",
+    help="Minutes of faults. Longer on a busy machine, until there were some of all kinds.",
+)
 @click.option("--seed", type=int, metavar="N", help="Seed of the faults and their times; default: the time of day.")
 @click.option(
     "--directory",

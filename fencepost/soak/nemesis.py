@@ -25,12 +25,18 @@ from fencepost.soak.plan import ExitCode
 from fencepost.soak.process_faults import ProcessFaults
 
 FaultSchedule: TypeAlias = Iterator[float]
+Least: TypeAlias = dict[tuple[str, ...], int]
+"""The fewest faults of each kind, by what their names begin with."""
 
 LOOK_S = 0.02  # between two checks of a condition
 STOP_TIMEOUT_S = 30.0
 FENCING_TIMEOUT_S = 90.0  # a zombie may wait for a reply up to its client's time-outs
 SUCCESSOR_TIMEOUT_S = 60.0
 CLIENT_FROZEN_S = (0.2, 14.0)  # beyond the time-outs of sessions and of transactions
+LEAST_OF_CLIENTS: Least = {("client_", "zombies"): 2}
+LEAST_OF_BROKER: Least = {("broker_",): 3, **LEAST_OF_CLIENTS}
+LEAST_OF_PROCESSES: Least = {("process_",): 3, **LEAST_OF_CLIENTS}
+LEAST_OF_MACHINES: Least = {("machine_",): 2, ("database_", "objects_", "connection_"): 1, **LEAST_OF_CLIENTS}
 
 
 class Nemesis:
@@ -77,6 +83,18 @@ class Nemesis:
     @property
     def is_busy(self) -> bool:
         return bool(self._under_way)
+
+    @property
+    def has_done_enough(self) -> bool:
+        """Whether there were faults of all kinds, which says something even of a soak of seconds."""
+        if isinstance(self._broker, Machines):
+            least = LEAST_OF_MACHINES
+        else:
+            least = LEAST_OF_BROKER if self._broker.process_count == 1 else LEAST_OF_PROCESSES
+        return all(
+            sum(count for fault, count in self.counts.items() if fault.startswith(names)) >= wanted
+            for names, wanted in least.items()
+        )
 
     def act(self, *, may_begin: bool) -> None:
         """Continue the faults that are due. may_begin: whether new faults may begin. Raises BrokerDiedError."""

@@ -28,6 +28,7 @@ from fencepost.soak.report import SoakReport
 TICK_S = 0.02
 PROGRESS_INTERVAL_S = 5.0
 FIRST_COMMITS_TIMEOUT_S = 60.0
+LONGEST_EXTENSION_S = 180.0  # of a short soak, until all kinds of faults took place and a transaction was aborted
 QUIET_TIMEOUT_S = 90.0  # after the last fault; every client must have committed again by then
 STOP_TIMEOUT_S = 15.0
 CREATE_TIMEOUT_S = 20.0
@@ -138,7 +139,9 @@ class Soak:
             self.report.findings.append(f"never committed, before any fault: {', '.join(slot.name for slot in never)}")
             return
         end_at_s = time.monotonic() + self._minutes * 60
-        while time.monotonic() < end_at_s:
+        while time.monotonic() < end_at_s or (
+            not self._has_done_enough() and time.monotonic() < end_at_s + LONGEST_EXTENSION_S
+        ):
             self._tick(may_begin=True, doing="faults")
         while self._nemesis.is_busy:
             self._tick(may_begin=False, doing="the last faults end")
@@ -149,6 +152,9 @@ class Soak:
             f"{slot.name} has committed nothing in {time.monotonic() - quiet_since_s:.0f} s after the last fault"
             for slot in self._crew.idle_since(quiet_since_s)
         ]
+
+    def _has_done_enough(self) -> bool:
+        return self._nemesis.has_done_enough and self._crew.total("aborted") > 0
 
     def _close(self) -> None:
         self._say("clients end")
