@@ -328,7 +328,7 @@ def test_a_group_outlives_its_broker(own_broker: BrokerProcess) -> None:
 
 
 def has_settled(group: Any, count: int) -> bool:
-    """Whether a group has so many members, and all have what they shall have."""
+    """Whether a group has this number of members, and all have what they shall have."""
     return group.state is ConsumerGroupState.STABLE and len(group.members) == count
 
 
