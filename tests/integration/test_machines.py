@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 import urllib.request
 from pathlib import Path
 
