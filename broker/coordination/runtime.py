@@ -454,7 +454,16 @@ class CoordinatorRuntime(Generic[S]):
         return self._durable_in_time(partition, asyncio.shield(task))
 
     async def _answer_when_durable(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
-        await self._durable(partition)
+        """Parked requests wait no longer for a commit than others do: they are refused, and ask again. Raises
+        CoordinatorRefusal."""
+        try:
+            await self._durable_in_time(partition)
+        except CoordinatorRefusal as refusal:
+            for token, _ in decision.parked_replies:
+                waiting = partition.parked.pop(token, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_exception(CoordinatorRefusal(refusal.error))
+            raise
         self._answer(partition, decision)
 
     def _answer(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:

@@ -105,6 +105,7 @@ class EngineCluster(Cluster):
             "listeners": ("PLAINTEXT://127.0.0.1:0",),
             "transaction_state_log_num_partitions": 2,
             "offsets_topic_num_partitions": 2,
+            "group_initial_rebalance_delay_ms": 60_000,
             "fencepost_shutdown_drain_ms": 500,
         }
         disk = ScratchDisk()

@@ -17,10 +17,23 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import log_directory
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from fencepost.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from fencepost.protocol.messages.group_membership import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
+from fencepost.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.cluster.members import ask
 from tests.broker.supervision.planting import until
 from tests.support.cluster import COORDINATOR, DATA, TOPIC
 from tests.support.engine_cluster import EngineCluster, running_engine_cluster
@@ -127,6 +140,44 @@ async def test_a_coordinator_does_not_let_its_clients_wait_for_an_engine_that_st
     await until(lambda: cluster.state(ID) == "COMPLETE_COMMIT")
     assert (await cluster.end(ID, producer, committed=True, version=5)).error_code == 0
     assert await cluster.values(DATA_0, 1) == [b"one"]
+
+
+async def test_a_join_that_waits_for_others_is_answered_though_the_engine_stays_away(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = cluster.nodes[DATA]
+    await cluster.send(DATA, OFFSET_FETCH, 9)
+    groups = node.services.groups
+    index = groups._partition_index("group")
+    other = next(f"other-{n}" for n in range(100) if groups._partition_index(f"other-{n}") == index)
+
+    async def send(request: Any, version: int) -> Any:
+        """Over a connection of its own: a request that waits holds up those behind it."""
+        return await ask(node.address.host, node.address.port, request, version)
+
+    joining = JoinGroupRequest(
+        group_id="group",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        group_instance_id="one",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    joined = asyncio.ensure_future(send(joining, 5))
+    await until(lambda: groups._runtime.partition(index).parked)
+    monkeypatch.setattr(runtime, "LONGEST_COMMIT_WAIT_S", 0.05)
+    cluster.engine.begin_fail_over()
+    offsets = OffsetCommitRequestTopic(name=TOPIC, partitions=[OffsetCommitRequestPartition(committed_offset=0)])
+    committed = await send(OffsetCommitRequest(group_id=other, topics=[offsets]), 7)
+    assert committed.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not joined.done()
+    leaving = LeaveGroupRequest(group_id="group", members=[MemberIdentity(group_instance_id="one")])
+    left = await send(leaving, 3)
+    assert left.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (await joined).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    cluster.engine.end_fail_over()
+    await until(lambda: groups._runtime.durable_shard(index))
+    assert (await send(leaving, 3)).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID, "it had left"
 
 
 async def test_a_stop_does_not_wait_for_an_engine_that_stays_away(
