@@ -19,7 +19,7 @@ from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.log_opening import OWN_LEADER_EPOCH
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.disk import StorageError, remedy
 
 log = get_logger(__name__)
 
@@ -28,8 +28,14 @@ CHANGED_PER_TURN = 4
 
 
 def report_not_admitted(name: TopicPartition, error: StorageError) -> None:
-    """Log that a partition which this node leads cannot be served."""
-    log.error("partition_admission_failed", topic=name.topic, partition=name.partition, reason=str(error))
+    """Log that a partition which this node leads cannot be served for now: the caller tries again."""
+    log.error(
+        "partition_admission_failed",
+        topic=name.topic,
+        partition=name.partition,
+        reason=str(error),
+        remedy=f"{remedy(error)}; it is tried again by itself, within a minute",
+    )
 
 
 class HostedLogs:

@@ -416,13 +416,14 @@ class Topics:
                     break
                 await self._refresh()  # another node has changed it
             try:
-                await self._hosted.host(grown)
+                refused = await self._hosted.host(grown)
             except Exception:
                 # No client knows of the new partitions yet. If they stay, the next start or attempt uses them.
                 if self._hosted.undo_growth(grown, topic.partition_count):
                     await self._store.set_partition_count(name, topic.partition_count, before=new_count)
                 raise
             self.metadata.put(grown)
+            self._admit_later(refused)
             log.info("partitions_added", topic=name, partitions=new_count)
             return NO_PROBLEM
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import pytest
 
 from fencepost.broker.cluster import tail_log
 from fencepost.broker.coordination import runtime
+from fencepost.broker.hosting import topics
 from fencepost.broker.hosting.peers import PeerUnreachable
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import log_directory
-from fencepost.protocol.errors import ErrorCode
+from fencepost.broker.storage.disk import NoRoomError
+from fencepost.broker.storage.local_disk import LocalFile
+from fencepost.protocol.errors import NO_PROBLEM, ErrorCode
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from fencepost.protocol.messages.group_membership import (
     JoinGroupRequest,
@@ -35,12 +39,14 @@ from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.cluster.members import ask
 from tests.broker.supervision.planting import until
+from tests.support.captured_events import capture_logs
 from tests.support.cluster import COORDINATOR, DATA, TOPIC
 from tests.support.engine_cluster import EngineCluster, running_engine_cluster
 from tests.support.handler_context import NOW_MS, batch
 from tests.support.simulated_engine import EngineFaults, SimulatedEngine
 
 ID = "tx"
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 DATA_0, DATA_1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 
 
@@ -109,6 +115,55 @@ async def test_a_node_that_comes_back_starts_from_the_engine_alone(cluster: Engi
     await until(lambda: cluster.nodes[DATA].services.topics.log(DATA_0) is not None)
     assert await cluster.values(DATA_0, 2) == [b"one", b"two"]
     assert error_of(await cluster.send(DATA, produce(b"three"), 9)) is ErrorCode.NONE
+
+
+async def test_what_a_full_disk_does_not_let_a_node_restore_is_served_once_there_is_room(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "FIRST_READMISSION_PAUSE_S", 0.02)
+    assert error_of(await cluster.send(DATA, produce(b"before"), 9)) is ErrorCode.NONE
+    beginning = f"{cluster.scratch(COORDINATOR)}/{TOPIC}-0/"
+    heir = cluster.nodes[COORDINATOR].services.topics
+    with capture_logs() as lines:
+        with monkeypatch.context() as full:
+            full.setattr(LocalFile, "append", refusing(LocalFile.append, lambda path: path.startswith(beginning)))
+            cluster.freeze(DATA)
+            cluster.engine.raise_fence(DATA)
+            cluster.table.place(DATA_0, COORDINATOR)
+            await until(lambda: [line["event"] for line in lines].count("partition_admission_failed") > 1)
+            assert heir.log(DATA_0) is None
+            assert error_of(await cluster.send(COORDINATOR, produce(b"not yet"), 9)) is NOT_LEADER
+        await until(lambda: heir.log(DATA_0) is not None)
+    failed = next(line for line in lines if line["event"] == "partition_admission_failed")
+    assert "free space" in failed["remedy"]
+    assert "tried again by itself" in failed["remedy"]
+    assert error_of(await cluster.send(COORDINATOR, produce(b"after"), 9)) is ErrorCode.NONE
+    assert await cluster.values(DATA_0, 2, node_id=COORDINATOR) == [b"before", b"after"]
+
+
+async def test_added_partitions_that_a_full_disk_refuses_are_served_once_there_is_room(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "FIRST_READMISSION_PAUSE_S", 0.02)
+    hosted = cluster.nodes[DATA].services.topics
+    assert await hosted.create("small", 1, {}) == NO_PROBLEM
+    with monkeypatch.context() as full:
+        beginning = f"{cluster.scratch(DATA)}/small-1/"
+        full.setattr(LocalFile, "append", refusing(LocalFile.append, lambda path: path.startswith(beginning)))
+        assert await hosted.add_partitions("small", 2) == NO_PROBLEM
+        assert hosted.log(TopicPartition("small", 1)) is None
+    await until(lambda: hosted.log(TopicPartition("small", 1)) is not None)
+
+
+def refusing(append: Callable[..., Any], is_refused: Callable[[str], bool]) -> Callable[..., Any]:
+    """Appends to files, of which some find the disk full."""
+
+    def refuse(file: LocalFile, *contents: Any) -> Any:
+        if is_refused(file.path):
+            raise NoRoomError(errno.ENOSPC, "No space left on device", file.path)
+        return append(file, *contents)
+
+    return refuse
 
 
 # An engine that is away
