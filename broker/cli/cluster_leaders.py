@@ -279,5 +279,7 @@ async def _until_none(left: Callable[[], Awaitable[str]], wait_s: float) -> None
     deadline_s = loop.time() + wait_s
     while words := await _words(left):
         if loop.time() > deadline_s:
-            raise click.ClickException(f"{words}, {wait_s:g} s later; it goes on, and `fencepost cluster` shows it")
+            raise click.ClickException(
+                f"it is not done after {wait_s:g} s: {words}. It goes on, and `fencepost cluster` shows it"
+            )
         await asyncio.sleep(LOOK_S)

@@ -118,22 +118,28 @@ def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
         from fencepost.broker.cluster.objects.location import UnusableLocationError, read_location
         from fencepost.broker.cluster.objects.s3 import S3Objects
         from fencepost.broker.cluster.objects.store import ObjectStoreError
+        from fencepost.broker.cluster.postgres.schema import FORMAT
     try:
         location = read_location(objects_url)
     except UnusableLocationError as error:
         raise click.BadParameter(str(error), param_hint="--objects") from None
 
     async def on_connection(connection: Connection, address: PostgresAddress) -> T:
-        cluster_id = None
+        row = None
         if await connection.fetchval("SELECT to_regclass('cluster')") is not None:
-            cluster_id = await connection.fetchval("SELECT cluster_id FROM cluster")
-        if cluster_id is None:
+            row = await connection.fetchrow("SELECT cluster_id, format FROM cluster")
+        if row is None:
             raise click.ClickException(
                 f"PostgreSQL at {address.shown} has no tables of a cluster; name the database, and with search_path "
                 "the schema, that the brokers have in fencepost.cluster.url"
             )
+        if row["format"] != FORMAT:
+            raise click.ClickException(
+                f"the tables of PostgreSQL at {address.shown} have format {row['format']}, this command reads format "
+                f"{FORMAT}; use the command of the version that the brokers have"
+            )
         try:
-            return await work(connection, S3Objects(location), cluster_id)
+            return await work(connection, S3Objects(location), row["cluster_id"])
         except ObjectStoreError as error:
             raise click.ClickException(f"{error}. {remedy(error, 's3:ListBucket and s3:GetObject')}") from error
 

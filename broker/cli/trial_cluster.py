@@ -148,9 +148,13 @@ def _locked(directory: Path) -> Iterator[bool]:
 
 def run_trial(directory: Path, *, nodes: int, port: int, assignments: Sequence[str]) -> None:
     """Run the cluster until Ctrl-C or SIGTERM. Raises TrialError."""
-    directory.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as cleanup:
-        if not cleanup.enter_context(_locked(directory)):
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            is_locked = cleanup.enter_context(_locked(directory))
+        except OSError as error:
+            raise TrialError(f"{directory} cannot be used: {error.strerror}; name another directory") from error
+        if not is_locked:
             raise TrialError(
                 f"a trial runs in {directory} already; name another directory, or stop it. To start one of its brokers "
                 "again: --restart-node NODE"

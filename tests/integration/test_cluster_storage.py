@@ -15,7 +15,8 @@ from kafka import KafkaConsumer, TopicPartition
 from fencepost.broker.cli.cluster import cluster as cluster_command
 from fencepost.broker.cluster.objects.location import ObjectLocation
 from fencepost.broker.cluster.objects.s3 import S3Objects
-from fencepost.broker.cluster.postgres.connections import parse_address
+from fencepost.broker.cluster.postgres.connections import connect, parse_address
+from fencepost.broker.cluster.postgres.schema import prepare
 from tests.broker.cluster.sealed_world import SealedCluster, SealedWorld
 from tests.broker.conftest import cluster_url, durable_postgres  # noqa: F401
 from tests.compat.harness import NotHereError
@@ -86,6 +87,30 @@ async def test_the_check_passes_and_names_an_object_that_is_gone(
     assert code == 1
     assert f"there is no object {gone.removeprefix('backups/a-cluster/')}" in output
     assert "Restore the database" in output
+
+
+async def test_tables_of_another_version_are_not_read(stores: list[str], cluster_url: str) -> None:  # noqa: F811
+    address = parse_address(cluster_url)
+    connection = await connect(address, application_name="test")
+    await prepare(connection, address)
+    await connection.execute("UPDATE cluster SET format = 99")
+    await connection.close()
+    code, output = run("check", *stores)
+    assert code == 1
+    assert "have format 99, this command reads format 1; use the command of the version" in output
+
+
+async def test_what_to_do_about_a_bucket_that_does_not_answer_is_said(cluster_url: str) -> None:  # noqa: F811
+    address = parse_address(cluster_url)
+    connection = await connect(address, application_name="test")
+    await prepare(connection, address)
+    await connection.close()
+    nowhere = "s3://nowhere?endpoint=http://127.0.0.1:1&access_key_id=tests&secret_access_key=not-checked"
+    code, output = run("check", "--cluster", cluster_url, "--objects", nowhere)
+    assert code == 1
+    assert "cannot list s3://nowhere/" in output
+    assert "Check the endpoint and region, the network, and the keys" in output
+    assert "not-checked" not in output
 
 
 def dump(logs: Sequence[Path]) -> str:

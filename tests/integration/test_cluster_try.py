@@ -150,6 +150,14 @@ def test_a_restart_without_a_trial_is_refused(trial: Trial) -> None:
     assert "no trial runs in" in refused.stderr
 
 
+def test_a_directory_that_cannot_be_used_is_refused_in_words(trial: Trial) -> None:
+    trial.directory.write_text("a file stands there")
+    trial.directory /= "below"
+    refused = trial.run("--nodes", "2")
+    assert refused.returncode == 1
+    assert refused.stderr == f"Error: {trial.directory} cannot be used: Not a directory; name another directory\n"
+
+
 def test_a_port_that_is_taken_is_named(trial: Trial) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", trial.port + 1))
