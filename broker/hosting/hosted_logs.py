@@ -29,12 +29,13 @@ CHANGED_PER_TURN = 4
 
 def report_not_admitted(name: TopicPartition, error: StorageError) -> None:
     """Log that a partition which this node leads cannot be served for now: the caller tries again."""
+    advice = "it is tried again by itself, within a minute"
     log.error(
         "partition_admission_failed",
         topic=name.topic,
         partition=name.partition,
         reason=str(error),
-        remedy=f"{remedy(error)}; it is tried again by itself, within a minute",
+        remedy=advice if error.errno is None else f"{remedy(error)}; {advice}",
     )
 
 
