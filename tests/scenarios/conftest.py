@@ -36,8 +36,8 @@ class TranscriptItem(pytest.Item):
     def runtest(self) -> None:
         text = self.path.read_text(encoding="utf-8")
         performance = perform_transcript(parse_transcript(text))
-        if performance.violations:
-            raise OtherThanWritten("\n".join(str(violation) for violation in performance.violations))
+        if performance.findings:
+            raise OtherThanWritten("\n".join(performance.findings))
         actual = performance.text
         if actual == text:
             return

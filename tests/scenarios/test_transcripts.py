@@ -27,6 +27,16 @@ wait 1 s
 """
 
 
+def listed_transcripts(folder: Path) -> dict[int, set[str]]:
+    """The transcripts of each row of a list of crash points."""
+    listed = {}
+    for row in CRASH_ROW.finditer((folder / "README.md").read_text(encoding="utf-8")):
+        links = LINK.findall(row["transcripts"])
+        assert all(path == f"{name}.txt" for name, path in links), row["row"]
+        listed[int(row["row"])] = {path for _, path in links}
+    return listed
+
+
 def test_every_row_of_the_crash_matrix_is_shown() -> None:
     shown: set[int] = set()
     for path in (FOLDER / "crash_matrix").glob("*.txt"):
@@ -38,16 +48,20 @@ def test_every_row_of_the_crash_matrix_is_shown() -> None:
 
 def test_list_of_crash_points_and_transcripts_name_the_same_rows() -> None:
     folder = FOLDER / "crash_matrix"
-    listed = {}
-    for row in CRASH_ROW.finditer((folder / "README.md").read_text(encoding="utf-8")):
-        links = LINK.findall(row["transcripts"])
-        assert all(path == f"{name}.txt" for name, path in links), row["row"]
-        listed[int(row["row"])] = {path for _, path in links}
     shown: dict[int, set[str]] = {row: set() for row in CRASH_ROWS}
     for path in folder.glob("*.txt"):
         for crash_row in parse_transcript(path.read_text(encoding="utf-8")).crash_rows:
             shown[crash_row].add(path.name)
-    assert listed == shown
+    assert listed_transcripts(folder) == shown
+
+
+def test_list_of_crash_points_of_machines_and_transcripts_name_the_same_rows() -> None:
+    folder = FOLDER / "machines"
+    shown: dict[int, set[str]] = {}
+    for path in folder.glob("[0-9]*.txt"):
+        shown.setdefault(int(path.name[:2]), set()).add(path.name)
+    assert listed_transcripts(folder) == shown
+    assert sorted(shown) == list(range(1, len(shown) + 1))
 
 
 def test_expected_lines_are_replaced_by_actual_ones() -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -51,6 +51,7 @@ from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.metadata.image import TopicMetadata
 from tests.simulation.disk import SimulatedDisk
+from tests.simulation.engine_requests import EngineRequests, Trouble, kind_of
 from tests.simulation.engine_rows import EngineRows
 from tests.simulation.loop import START_MS, current_process
 from tests.support.modelled_objects import ModelledObjects
@@ -105,7 +106,7 @@ class EngineTroubles:
 
 
 class SimulatedEngine:
-    """What all nodes share. rows: what is committed. objects: what is stored.
+    """What all nodes share. rows: what is committed. objects: what is stored. requests: all that nodes ask for.
 
     on_committed: called after each transaction that has changed rows of partitions or something that nodes follow, in
                   the same step. on_flushed: with each flush that has an effect, after
@@ -120,6 +121,7 @@ class SimulatedEngine:
         self.troubles = EngineTroubles(set())
         self.on_committed: list[Callable[[], None]] = []
         self.on_flushed: list[Callable[[FlushId, Sequence[TailRow]], None]] = []
+        self.requests = EngineRequests()
         self.chance = chance
         self.generation = 0  # of connections: a fail-over breaks all
         self._waiting: list[Callable[[], None]] = []
@@ -254,7 +256,15 @@ class EngineSession(Session):
         arrive: called when it reaches the database, before its effect.
         """
         engine, loop = self.engine, asyncio.get_running_loop()
+        requests = engine.requests
+        if asyncio.current_task() is None:
+            await asyncio.sleep(0)  # as `connect` does: time-outs need a task
+        trouble = requests.begin(self._host, kind_of(effect))
+        await requests.before(trouble)
         await self._connect()
+        if trouble is Trouble.NOT_DONE:
+            self.is_connected = False
+            raise UnavailableError(UNHEARD)
         generation = self._generation
         operation = self._disk.begin("metadata", "a transaction", 0)
         answer: asyncio.Future[_Answer] = loop.create_future()
@@ -274,6 +284,8 @@ class EngineSession(Session):
                 what = _Answer(error)
             else:
                 engine.committed()
+            if trouble is Trouble.ANSWER_LOST:
+                what = _Answer(UnavailableError(UNHEARD))
             later(self._way_s(), lambda: self._answer(answer, generation, what))
 
         def reach() -> None:
@@ -288,6 +300,7 @@ class EngineSession(Session):
 
         self._last_arrival_s = max(self._last_arrival_s, loop.time() + self._way_s())
         Context().run(loop.call_at, self._last_arrival_s, lambda: engine.arrive(reach))
+        requests.meanwhile(trouble)
         try:
             async with asyncio.timeout(self._timeout_s):
                 error, result = await answer
@@ -297,6 +310,7 @@ class EngineSession(Session):
             self.is_connected = False
         else:
             self._disk.end(operation)
+        await requests.after(trouble)
         if error is not None:
             raise error
         return result  # type: ignore[no-any-return]
@@ -607,23 +621,19 @@ class EngineObjects:
 
     async def put(self, name: str, content: bytes | bytearray | memoryview) -> None:
         content = bytes(content)
-        await self._reach(name)
-        await self._engine.objects.put(name, content)
+        await self._ask("put", name, lambda: self._engine.objects.put(name, content))
 
     async def put_file(self, name: str, path: str) -> None:
         content = self._disk.read_file(path)
         if content is None:
             raise FileNotFoundError(path)
-        await self._reach(name)
-        await self._engine.objects.put(name, content)
+        await self.put(name, content)
 
     async def get(self, name: str) -> bytes:
-        await self._reach(name)
-        return await self._engine.objects.get(name)
+        return await self._ask("get", name, lambda: self._engine.objects.get(name))
 
     async def get_range(self, name: str, position: int, length_bytes: int) -> bytes:
-        await self._reach(name)
-        return await self._engine.objects.get_range(name, position, length_bytes)
+        return await self._ask("get_range", name, lambda: self._engine.objects.get_range(name, position, length_bytes))
 
     async def get_file(self, name: str, path: str) -> int:
         content = await self.get(name)
@@ -633,16 +643,39 @@ class EngineObjects:
         return len(content)
 
     async def list(self, prefix: str) -> AsyncIterator[Sequence[StoredObject]]:
-        await self._reach(prefix)
+        await self._ask("list", prefix, _nowhere)
         async for page in self._engine.objects.list(prefix):
             yield page
 
     async def delete(self, names: Sequence[str]) -> None:
-        await self._reach(names[0] if names else "")
-        await self._engine.objects.delete(names)
+        await self._ask("delete", names[0] if names else "", lambda: self._engine.objects.delete(names))
+
+    async def _ask(self, kind: str, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Raises ObjectStoreTroubleError, and what the work raises."""
+        requests = self._engine.requests
+        trouble = requests.begin(self._host, kind, name)
+        await requests.before(trouble)
+        await self._reach(name)
+        if trouble is Trouble.NOT_DONE:
+            raise ObjectStoreTroubleError(f"{name}: the connection is lost")
+        if trouble in (Trouble.DIES_MEANWHILE, Trouble.FREEZES_MEANWHILE):
+            loop = asyncio.get_running_loop()
+            under_way = Context().run(loop.create_task, work())
+            requests.meanwhile(trouble)
+            result = await under_way
+        else:
+            result = await work()
+        await requests.after(trouble)
+        if trouble is Trouble.ANSWER_LOST:
+            raise ObjectStoreTroubleError(f"{name}: the connection is lost")
+        return result
 
     async def _reach(self, name: str) -> None:
         """Raises ObjectStoreTroubleError."""
         await asyncio.sleep(self._engine.chance.uniform(*WAY_S))
         if self._host in self._engine.troubles.cut_off:
             raise ObjectStoreTroubleError(f"{name}: no answer")
+
+
+async def _nowhere() -> None:
+    """Ask for nothing yet."""

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
@@ -169,6 +174,22 @@ class DeleteTopic:
 
     def describe(self, party: Party, call: Call, response: Any) -> list[str]:
         return [name_of(response.responses[0].error_code)]
+
+
+class DeleteRecords:
+    """DeleteRecords out-0 below 5: the log of a partition begins there."""
+
+    def make(self, party: Party, arguments: Arguments) -> Call:
+        offset = arguments.number("below", -1)
+        (topic_partition,) = arguments.partitions()
+        partition = DeleteRecordsPartition(partition_index=topic_partition.partition, offset=offset)
+        topic = DeleteRecordsTopic(name=topic_partition.topic, partitions=[partition])
+        message = DeleteRecordsRequest(topics=[topic], timeout_ms=30_000)
+        return Call(self, "DeleteRecords", message, 2, topic_partition)
+
+    def describe(self, party: Party, call: Call, response: Any) -> list[str]:
+        answer = response.topics[0].partitions[0]
+        return [f"{name_of(answer.error_code)} log start {answer.low_watermark}"]
 
 
 class Metadata:

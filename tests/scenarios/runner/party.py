@@ -15,13 +15,16 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.errors import ErrorCode
 from tests.scenarios.runner.arguments import ArgumentError, Arguments, Identity
 from tests.scenarios.runner.stage import UNDER_WAY_S, Stage
-from tests.simulation.client import Disconnected, SimulatedClient
+from tests.simulation.client import TIMEOUT_S, Disconnected, SimulatedClient
 
 NOBODY = Identity(-1, -1)
 DISCONNECTED = "disconnected"
 RETRIES = 40
 RETRY_PAUSE_S = 0.1
 RESTART_AFTER_REFUSALS = 5
+RETRIES_OF_SEVERAL = 300
+PATIENCE_S = 2.0
+"""How long a client waits for one answer where another broker may take over meanwhile."""
 
 # What every client asks again after, whatever it asked.
 RETRIABLE = frozenset(
@@ -36,6 +39,8 @@ RETRIABLE = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+RETRIABLE_OF_SEVERAL = RETRIABLE | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT}
+"""A broker may not have heard of a topic yet, and a flush may take longer than a request."""
 
 
 class Request(Protocol):
@@ -130,19 +135,35 @@ class Party:
     async def _answer(self, call: Call) -> Any:
         """The response; None when there is none."""
         stage = self.stage
-        if stage.is_forgiving:
-            return await self._finish_once_more(call)
-        return await self._once(self._client, call)
+        if not stage.is_forgiving:
+            return await self._once(self._client, call)
+        if stage.engine is not None:
+            return await self._ask_the_leader(call)
+        return await self._finish_once_more(call)
 
     def _node_id(self, call: Call) -> int:
         return call.to if isinstance(call.to, int) else self.stage.leader_id(call.to)
 
-    async def _once(self, client: SimulatedClient, call: Call) -> Any:
+    async def _once(self, client: SimulatedClient, call: Call, timeout_s: float = TIMEOUT_S) -> Any:
         machine = self.stage.machine(self._node_id(call))
         try:
-            return await client.send(machine.broker.address, call.message, call.version)
+            return await client.send(machine.broker.address, call.message, call.version, timeout_s=timeout_s)
         except Disconnected:
             return None
+
+    async def _ask_the_leader(self, call: Call) -> Any:
+        """Ask until there is an answer that is more than "try again", of whatever broker leads by then."""
+        for _ in range(RETRIES_OF_SEVERAL):
+            response = await self._once(self._client, call, PATIENCE_S)
+            errors = set() if response is None else set(error_codes(response))
+            retriable = RETRIABLE if call.api == "DeleteTopic" else RETRIABLE_OF_SEVERAL
+            if response is not None and retriable.isdisjoint(errors):
+                return response
+            if isinstance(call.to, int):
+                call.to = call.to % len(self.stage.machines) + 1
+            await self.stage.wait(RETRY_PAUSE_S)
+        self.stage.unanswered.append(f"{self.name} gets no answer to its {call.api}")
+        return None
 
     async def _finish_once_more(self, call: Call) -> Any:
         """Ask until there is an answer that is more than "try again", bringing the broker back when it is down."""

@@ -10,11 +10,13 @@ from fencepost.broker.hosting.placement import PlacementView
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.network.server import StartError
 from fencepost.broker.storage.disk import StorageError
+from tests.scenarios.runner.engine_point import WatchedRequests
 from tests.scenarios.runner.faults import Fate, Faults, Survival
 from tests.scenarios.runner.sweep_point import Plant
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.broker_cluster import BrokerCluster
 from tests.simulation.disk import Operation
+from tests.simulation.engine_cluster import EngineCluster, EngineSettings
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ UNDER_WAY_S = 3 * HOP_S
 """Long enough for a request to reach the broker and be decided on, too short for any answer that needs a sync."""
 
 STARTS = 10
+START_PAUSE_S = 0.5
+"""Between two attempts to start a broker that needs an engine."""
+FROZEN_BEYOND_LEASE_S = 2.0
+"""How long a broker stands still after the end of its lease: others have taken over when it goes on."""
 
 TRANSITIONS = 11
 """The invariant that states follow one another as the table says."""
@@ -47,6 +53,7 @@ class Machine:
         self.fate = Fate(0)
         self.has_lost_power = False
         self.starting = asyncio.Lock()
+        self._is_kept_up = False
         broker.before, broker.after = self.faults.before, self.faults.after
         broker.disk._chance = self.fate
         broker.sync_latency_s = stage.usual_sync_latency_s
@@ -76,7 +83,19 @@ class Machine:
         self.faults.has_struck = False
         self._stage.forget_the_dead()
         has_lost_power, self.has_lost_power = self.has_lost_power, False
-        return await self.broker.start(power_loss=has_lost_power)
+        is_up = await self.broker.start(power_loss=has_lost_power)
+        if self._stage.away_s is not None and not self._is_kept_up:
+            self._is_kept_up = True
+            self._stage.world.loop.create_task(self._keep_up(self._stage.away_s))
+        return is_up
+
+    async def _keep_up(self, away_s: float) -> None:
+        """Start the broker again, for ever, so long after it has died."""
+        while True:
+            await self.broker.died.wait()
+            await self._stage.wait(away_s)
+            if not self.broker.is_running:
+                await self._stage.bring_up(self)
 
 
 class Stage:
@@ -85,6 +104,10 @@ class Stage:
     is_forgiving: faults that the scenario does not know of are planted, so a client without a reply brings the broker
                   back and asks again, and steps that no longer make sense are left out.
     plant:        such a fault.
+    unanswered:   requests that have no answer, however often they were repeated, each in a sentence.
+    away_s:       after which a broker on an engine that has died starts again by itself; None: it does not.
+    engine_requests: what brokers ask the engine, and what is to go wrong with it.
+    engine:       what several brokers share that are on machines of their own; None where they are not.
     broken_by_hand: invariants that do not hold because a step put something into the files that no broker would.
     """
 
@@ -96,9 +119,13 @@ class Stage:
         self.topics: dict[str, int] = {}
         self.settings: dict[str, str] = dict(SETTINGS)
         self.cluster: BrokerCluster | None = None
+        self.engine: EngineCluster | None = None
         self.longest_timeout_ms = 0
         self.broken_by_hand: set[int] = set()
         self.is_forgiving = False
+        self.unanswered: list[str] = []
+        self.engine_requests = WatchedRequests()
+        self.away_s: float | None = None
         self.plant: Plant | None = None
         self.usual_sync_latency_s = (SYNC_S, SYNC_S)
 
@@ -106,10 +133,11 @@ class Stage:
         """The broker of that number, made when it is first spoken of."""
         machine = self.machines.get(node_id)
         if machine is None:
-            if self.cluster is None:
+            cluster = self.cluster or self.engine
+            if cluster is None:
                 broker = self.world.add_broker(node_id, self.settings)
             else:
-                broker = self.cluster.add_broker(node_id, self.settings)
+                broker = cluster.add_broker(node_id, self.settings)
             machine = self.machines[node_id] = Machine(self, broker)
         return machine
 
@@ -124,6 +152,14 @@ class Stage:
     def make_cluster(self) -> None:
         """Several brokers share metadata and placement; broker 1 leads what nobody else was given."""
         self.cluster = BrokerCluster(self.world, lambda _: 1)
+
+    def share_engine(self, settings: EngineSettings) -> None:
+        """Several brokers on machines of their own share an engine, on whose ways nothing is left to chance."""
+        self.engine = EngineCluster(self.world, settings)
+        engine = self.engine.engine
+        engine.chance = engine.objects._chance = Fate(0)
+        engine.requests.meet = self.engine_requests.meet
+        engine.requests.freeze_s = settings.lease_ms / 1000 + FROZEN_BEYOND_LEASE_S
 
     def forget_the_dead(self) -> None:
         """The placement tells a process that is not running nothing any more."""
@@ -151,7 +187,22 @@ class Stage:
 
     def leader_id(self, topic_partition: TopicPartition) -> int:
         """The broker that leads a partition; 1 when there is only one broker, or no leader."""
-        return 1 if self.cluster is None else self.cluster.leader_id(topic_partition) or 1
+        cluster = self.cluster or self.engine
+        return 1 if cluster is None else cluster.leader_id(topic_partition) or 1
+
+    def unsettled(self) -> list[str]:
+        """What brokers on an engine have not come to rest with, each in a sentence."""
+        if self.engine is None:
+            return []
+        unserved = self.engine.unserved()
+        found = [*self.unanswered, *(f"no broker serves {name}" for name in unserved)]
+        for machine in self.machines.values():
+            for log in machine.broker.node.services.topics.directory.logs():
+                name = log.topic_partition
+                is_led = self.engine.leader_id(name) == machine.broker.node_id
+                if is_led and log.last_stable_offset != log.log_end_offset:
+                    found.append(f"{name} is stable up to {log.last_stable_offset}, and ends at {log.log_end_offset}")
+        return found
 
     async def bring_up(self, machine: Machine) -> None:
         """Start a broker that is down, as often as it takes; where the disk is full, room is made first."""
@@ -163,6 +214,7 @@ class Stage:
                 except (StorageError, StartError):
                     machine.kill()
                     machine.faults.is_disk_full = False  # its operator makes room
+                await self.wait(START_PAUSE_S if self.engine is not None else 0.0)
         raise AssertionError(f"broker {machine.broker.node_id} cannot be started")
 
     async def wait(self, duration_s: float) -> None:

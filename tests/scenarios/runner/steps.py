@@ -34,6 +34,7 @@ REQUESTS: dict[str, Request] = {
         requests.FindCoordinator(),
         admin_requests.CreateTopic(),
         admin_requests.DeleteTopic(),
+        admin_requests.DeleteRecords(),
         admin_requests.Metadata(),
         admin_requests.WriteTxnMarkers(),
         admin_requests.DescribeTransactions(),
