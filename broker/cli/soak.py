@@ -93,9 +93,9 @@ def soak(
     read_committed consumers. At random times, the same for one seed, the broker, or one of its processes, is killed
     (kill -9), restarted, frozen with SIGSTOP, or finds its disk full; clients are killed, frozen, restarted, or wake up
     as zombies whose transactional id another client uses. With --machines the brokers share a PostgreSQL and an object
-    store (pip install 'fencepost[cluster,postgres]'), which are restarted, crashed and frozen, too. All operations of
-    the clients and their results are recorded; at the end all records are read, and the history is checked as by
-    `fencepost history check`.
+    store (pip install 'fencepost[cluster,postgres]'), which are restarted, crashed and frozen, too; the object store
+    also refuses requests for a while, or does not answer them. All operations of the clients and their results are
+    recorded; at the end all records are read, and the history is checked as by `fencepost history check`.
 
     The exit code is 1 if there is an anomaly, an open transaction, or a client that never committed; 2 if the soak
     could not run.
