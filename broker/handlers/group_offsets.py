@@ -22,6 +22,7 @@ from fencepost.broker.requests.api import (
     api,
     written_in_slices,
 )
+from fencepost.broker.requests.caught_up import may_have_missed
 from fencepost.broker.requests.routes import Repeats
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_offsets import (
@@ -79,6 +80,14 @@ async def _yield_if_large(context: RequestContext, count: int) -> None:
     if count > OFFSETS_PER_SLICE:
         context.blocks_connection = True
         await asyncio.sleep(0)
+
+
+async def _look_for(context: RequestContext, names: Iterable[str]) -> None:
+    """Look for the topics that are not known here: another node may have created them moments ago."""
+    metadata = context.services.topics.metadata
+    if may_have_missed(context.services, map(metadata.get, names)):
+        context.blocks_connection = True
+        await context.services.topics.catch_up()
 
 
 async def _in_slices(
@@ -269,8 +278,13 @@ async def handle_offset_commit(
 ) -> OffsetCommitResponse | UsualAnswer | SlicedResponse:
     """Commit offsets; only those of partitions that do not exist are refused."""
     services = context.services
-    await _yield_if_large(context, _count_of(request.topics))
+    count = _count_of(request.topics)
+    await _yield_if_large(context, count)
     prepared = context.prepared(_prepare_commit, request)
+    if len(prepared.existing) < count and may_have_missed(services):
+        context.blocks_connection = True
+        await services.topics.catch_up()
+        prepared = context.prepared(_prepare_commit, request)
     offsets = [
         OffsetToCommit(
             topic_partition,
@@ -354,6 +368,7 @@ async def handle_txn_offset_commit(
     version = context.api_version
     services = context.services
     await _yield_if_large(context, _count_of(request.topics))
+    await _look_for(context, (topic.name for topic in request.topics))
     commit = Commit()
     topics = []
     for requested in request.topics:
@@ -547,6 +562,7 @@ async def handle_offset_delete(
 ) -> OffsetDeleteResponse | SlicedResponse:
     """Delete committed offsets of topics that the group does not consume; only missing partitions are refused."""
     await _yield_if_large(context, _count_of(request.topics))
+    await _look_for(context, (topic.name for topic in request.topics))
     # Missing topics, also without partitions, and missing partitions come first, as in Kafka.
     answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
     wanted: list[TopicPartition] = []

@@ -35,6 +35,17 @@ from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicRequest
 from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.cluster.members import NAMES, Members, ask, orders_on_two
@@ -239,6 +250,44 @@ async def test_a_leader_knows_its_partition_as_soon_as_another_node_has_created_
     (topic,) = (await members.ask(2, asked, 7)).topics
     errors = {partition.error_code for partition in topic.partitions}
     assert errors <= {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+OFFSETS = {
+    "committed": (
+        OffsetCommitRequest(
+            group_id="group",
+            topics=[OffsetCommitRequestTopic("orders", partitions=[OffsetCommitRequestPartition(0, 3)])],
+        ),
+        8,
+    ),
+    "committed in a transaction": (
+        TxnOffsetCommitRequest(
+            transactional_id="transaction",
+            group_id="group",
+            topics=[TxnOffsetCommitRequestTopic("orders", [TxnOffsetCommitRequestPartition(0, 3)])],
+        ),
+        3,
+    ),
+    "deleted": (
+        OffsetDeleteRequest("group", [OffsetDeleteRequestTopic("orders", [OffsetDeleteRequestPartition(0)])]),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "version"), OFFSETS.values(), ids=OFFSETS)
+async def test_a_node_looks_for_a_topic_before_it_refuses_offsets_of_it(
+    members: Members, monkeypatch: pytest.MonkeyPatch, asked: Any, version: int
+) -> None:
+    monkeypatch.setattr(shared_sqlite, "POLL_INTERVAL_S", 60.0)
+    one = await members.start(1)
+    two = await members.start(2)
+    await one.services.topics.create("orders", len(NAMES), {})
+    assert two.services.topics.metadata.get("orders") is None
+    reply = await members.ask(2, asked, version)
+    errors = {partition.error_code for topic in reply.topics for partition in topic.partitions}
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION not in errors
+    assert two.services.topics.metadata.get("orders") is not None
 
 
 async def test_every_node_names_the_same_leaders_on_the_listener_that_is_asked(members: Members) -> None:
