@@ -106,7 +106,8 @@ func (r *securedReader) Poll() ([]string, error) {
 	values := []string{}
 	for {
 		message, err := r.reader.FetchMessage(moment)
-		if errors.Is(err, context.DeadlineExceeded) {
+		// Of several nodes, another may come to coordinate the group: the reader shows that, and joins again.
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, kafka.NotCoordinatorForGroup) {
 			return values, nil
 		}
 		if err != nil {
