@@ -73,11 +73,13 @@ QUICK = Sizes(50, 20 * MEGABYTE, 5 * MEGABYTE, 0.5, 3.0, 2, 50, 1)
 
 
 class Stores(NamedTuple):
-    """url: of the PostgreSQL, whose databases have several clusters. objects: the bucket. log: of the S3 server."""
+    """url: of the PostgreSQL, whose databases have several clusters. objects: the bucket. log: of the S3 server.
+    database_log: of PostgreSQL."""
 
     url: str
     objects: ObjectLocation
     log: Path
+    database_log: Path
 
     def cluster_url(self) -> str:
         """Of a cluster that does not exist yet."""
@@ -87,13 +89,25 @@ class Stores(NamedTuple):
         """How many objects were put so far."""
         return self.log.read_text(errors="replace").count('"PUT ')
 
-    def transactions(self) -> int:
-        """How many transactions PostgreSQL has committed so far; a statement of its own is one."""
+    @contextmanager
+    def statements_logged(self) -> Iterator[None]:
+        """PostgreSQL logs each statement meanwhile, for `statements`."""
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("SELECT pg_stat_clear_snapshot()")
-            row = connection.execute("SELECT sum(xact_commit) FROM pg_stat_database").fetchone()
-            assert row is not None
-            return int(row[0])
+            for setting, value in (("log_statement", "all"), ("log_line_prefix", "%a ")):
+                connection.execute(f"ALTER SYSTEM SET {setting} = '{value}'")
+            connection.execute("SELECT pg_reload_conf()")
+            yield
+            for setting in ("log_statement", "log_line_prefix"):
+                connection.execute(f"ALTER SYSTEM RESET {setting}")
+            connection.execute("SELECT pg_reload_conf()")
+
+    def statements(self) -> int:
+        """How many statements of brokers were logged so far. What the server counts has its own vacuuming in it, which
+        goes on for a while after the larger parts."""
+        return len(STATEMENT.findall(self.database_log.read_text(errors="replace")))
+
+
+STATEMENT = re.compile(r"^fencepost \S+ \w+ LOG:  (?:statement|execute)", re.MULTILINE)
 
 
 @contextmanager
@@ -106,7 +120,7 @@ def stores() -> Iterator[Stores]:
             location = read_location(bucket.url)
             os.environ["AWS_ACCESS_KEY_ID"] = location.access_key_id or ""
             os.environ["AWS_SECRET_ACCESS_KEY"] = location.secret_access_key or ""
-            yield Stores(postgres.url, location, bucket.log)
+            yield Stores(postgres.url, location, bucket.log, postgres.log)
 
 
 @contextmanager
@@ -398,14 +412,14 @@ def _moment(text: str) -> dt.datetime:
 
 
 def idle(kept: Stores, sizes: Sizes) -> None:
-    """Transactions of PostgreSQL and objects that a cluster without clients makes."""
-    with machines(kept) as cluster:
+    """Statements and objects that a cluster without clients makes."""
+    with kept.statements_logged(), machines(kept) as cluster:
         create_topic(cluster.bootstrap, "orders", PARTITIONS)
         time.sleep(2 * SETTLED_S)
         processes = [machine.process_id for machine in cluster.machines.values()]
-        puts, before, before_s = kept.puts(), kept.transactions(), sum(map(cpu_s, processes))
+        puts, before, before_s = kept.puts(), kept.statements(), sum(map(cpu_s, processes))
         time.sleep(sizes.idle_s)
-        statements = (kept.transactions() - before) / sizes.idle_s / NODES
+        statements = (kept.statements() - before) / sizes.idle_s / NODES
         puts, busy = kept.puts() - puts, (sum(map(cpu_s, processes)) - before_s) / sizes.idle_s / NODES
     print("| each idle broker | | aim |\n|---|---|---|")
     print(f"| statements of PostgreSQL | {statements:.1f}/s | 3/s at most |")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,7 @@ from fencepost.broker.cluster.objects.store import (
     ObjectStoreTroubleError,
     StoredObject,
 )
+from tests.support.certificates import Authority
 from tests.support.object_server import ObjectServer
 
 
@@ -219,6 +222,41 @@ async def test_the_check_names_what_is_missing_and_what_to_do(objects: ObjectSer
     objects.refused_status = 503
     with pytest.raises(UnusableBucketError, match=r"cannot be written: .*Check the endpoint"):
         await check_bucket(S3Objects(location), location)
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+@pytest.mark.parametrize("asked", [None, "false", "true"])
+async def test_the_signature_covers_the_bytes_where_no_encryption_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_encrypted: bool, asked: str | None
+) -> None:
+    if asked is not None:
+        monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", asked)
+    authority = Authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.server().load_into(context)
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        await reader.readexactly(len(b"batches"))
+        writer.write(b'HTTP/1.1 200 OK\r\nETag: "1"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n')
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context if is_encrypted else None) as server:
+        port = server.sockets[0].getsockname()[1]
+        location = ObjectLocation(
+            "bucket",
+            endpoint=f"{'https' if is_encrypted else 'http'}://127.0.0.1:{port}",
+            access_key_id="key",
+            secret_access_key="secret",
+            certificate_file=str(authority.path),
+        )
+        await S3Objects(location).put("x", b"batches")
+    (head,) = heads
+    covered = dict(line.split(": ", 1) for line in head.decode().lower().splitlines()[1:] if line)
+    is_covered = asked == "false" if asked is not None else not is_encrypted
+    expected = hashlib.sha256(b"batches").hexdigest() if is_covered else "unsigned-payload"
+    assert covered["x-amz-content-sha256"] == expected
 
 
 def test_a_certificate_that_cannot_be_read_is_named() -> None:

@@ -16,6 +16,7 @@ from fencepost.broker.cluster.postgres import member as member_module
 from fencepost.broker.cluster.postgres.connections import UnavailableError, parse_address
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore
 from fencepost.broker.cluster.postgres.member import IDENTITY, KEEPING, RENEWING, PostgresMember
+from fencepost.broker.cluster.postgres.session import Session, Work
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import supervision
@@ -146,8 +147,19 @@ async def test_each_leads_a_share_and_all_know_who_leads_what(three: list[Machin
         assert len({machine.member.placement.leader(name) for machine in three}) == 1
 
 
-async def test_leases_are_kept_without_a_statement_more_than_one_per_interval(three: list[Machine]) -> None:
-    await asyncio.sleep(1.5 * LEASE_S)
+async def test_leases_are_kept_and_a_settled_cluster_asks_for_nothing_else(
+    three: list[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []  # of each round trip, whether it renews a lease
+    run_once = Session._run_once
+
+    async def noted(session: Session, work: Work[object]) -> object:
+        asked.append(session._application_name().endswith("lease"))
+        return await run_once(session, work)
+
+    monkeypatch.setattr(Session, "_run_once", noted)
+    renewals_count = 15 * len(three)
+    await until(lambda: len(asked) >= renewals_count and all(asked[-renewals_count:]))
     assert all(machine.member.is_held() for machine in three)
     assert led(three) == NAMES
     assert [len(machine.fences) for machine in three] == [1, 1, 1]
