@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -290,6 +291,13 @@ async def until_active(database: Connection, application_name: str) -> None:
             await asyncio.sleep(0.005)
 
 
+async def commit_until_answered(store: PostgresTail, flush: FlushId, rows: Sequence[TailRow]) -> bool:
+    """Commit as a broker does, which sends a flush again that was not answered in time: as on a busy machine."""
+    while True:
+        with contextlib.suppress(StoreUnavailableError):
+            return await store.commit(flush, rows)
+
+
 async def late_commits(address: PostgresAddress, database: Connection, take_overs_count: int) -> tuple[int, int, int]:
     """Let four writers flush while take-overs raise the fence.
 
@@ -308,7 +316,7 @@ async def late_commits(address: PostgresAddress, database: Connection, take_over
         offset = 0
         while not is_over:
             offset += 1
-            if await store.commit(FlushId(1, fence, offset), [row(offset, key=key)]):
+            if await commit_until_answered(store, FlushId(1, fence, offset), [row(offset, key=key)]):
                 committed += 1
             else:
                 refused += 1
