@@ -351,6 +351,7 @@ async def test_no_flush_is_committed_after_a_take_over_has_read_the_tail(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 async def test_no_flush_is_committed_late_in_very_many_take_overs(
     address: PostgresAddress, database: Connection
 ) -> None:
