@@ -86,7 +86,7 @@ class Operator:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
 
     def do(self, commands: str) -> str:

@@ -67,7 +67,7 @@ def run(*arguments: str) -> tuple[int, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     return result.returncode, result.stdout + result.stderr
 
@@ -122,7 +122,7 @@ def dump(logs: Sequence[Path]) -> str:
         missing(str(error))
     command = ["java", "-cp", jars, "org.apache.kafka.tools.DumpLogSegments"]
     arguments = ["--deep-iteration", "--files", ",".join(str(path) for path in logs)]
-    dumped = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=100)
+    dumped = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=300)
     assert dumped.returncode == 0, dumped.stderr
     return dumped.stdout
 

@@ -32,7 +32,7 @@ from tests.support.hostile_requests import HostileRequests
 from tests.support.wire import WireConnection, frame, request_frame
 
 SEED = 20_261_121
-SLOWEST_REPLY_S = 10.0  # many times what it takes, for machines that are busy with other things
+SLOWEST_REPLY_S = 30.0  # many times what it takes, for machines that are busy with other things
 LEAST_ROUNDS = 3  # of the witness during an attack
 MOST_FURTHER_ATTACKS = 10
 SETTINGS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
@@ -179,7 +179,7 @@ async def _send_slowly(broker: BrokerProcess) -> None:
         for position in range(len(slow)):
             writer.write(slow[position : position + 1])
             await asyncio.sleep(0.01)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await reader.readexactly(4)
         writer.close()
 

@@ -143,7 +143,9 @@ def corrupt(position: int, content: bytes, *, fix_crc: bool = True) -> bytes:
 def test_a_bad_batch_is_refused_and_leaves_the_log_untouched(
     broker: BrokerProcess, connection: WireConnection, records: bytes, error: ErrorCode
 ) -> None:
-    KafkaProducer(bootstrap_servers=broker.bootstrap).send("guarded", b"first", partition=0).get(timeout=60)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    producer.send("guarded", b"first", partition=0).get(timeout=60)
+    producer.close()
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=None)
     partition = TopicPartition("guarded", 0)
     before = consumer.end_offsets([partition])[partition]

@@ -39,7 +39,7 @@ SMALL = {
 BULK_PARTITIONS = 6
 BULK_VALUE = b"x" * 20_000
 PAUSE_S = 0.02
-IN_TIME_S = 60.0
+IN_TIME_S = 120.0
 QUICK = (
     "when the rows of a sealed segment are swapped",
     "within a take-over, once the fence is raised",
@@ -76,7 +76,7 @@ class Cluster:
             [sys.executable, "-m", "fencepost", "cluster", *arguments],
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=300,
             check=False,
         )
 

@@ -169,6 +169,6 @@ def reassign(broker: BrokerProcesses, *arguments: str) -> str:
         missing(str(error))
     command = ["java", "-cp", jars, "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"]
     command += ["--bootstrap-server", broker.bootstrap, *arguments]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stdout

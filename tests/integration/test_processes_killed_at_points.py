@@ -17,7 +17,7 @@ from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transaction
 from tests.support.conditions import noted, until
 from tests.support.process_killed_at_point import POINTS
 
-IN_TIME_S = 60.0
+IN_TIME_S = 120.0
 NODES = {1, 2, 3}
 QUICK = ("after logs are closed to move", "after a directory is renamed")
 

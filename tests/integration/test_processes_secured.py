@@ -201,7 +201,7 @@ def test_nodes_with_a_wrong_password_say_so_and_try_again_with_pauses(tmp_path: 
                 producer.produce("orders", "x", partition=partition)
             producer.poll(0)
             producers.append(producer)
-        line = broker.wait_for_output("node_not_logged_in_to", timeout_s=30)
+        line = broker.wait_for_output("node_not_logged_in_to")
         assert "it refuses the log-in as broker: Authentication failed" in line
         time.sleep(3)
         assert broker.output.count("node_not_logged_in_to") < 40, broker.output

@@ -211,7 +211,7 @@ class Witness:
             found = await self._call(FindCoordinatorRequest(self._name, key_type), 3)
             assert found.error_code == 0, found
         protocols = [JoinGroupRequestProtocol("range", b"\0\0\0\0\0\0\xff\xff\xff\xff")]
-        joining = JoinGroupRequest(self._name, 30_000, 30_000, protocol_type="consumer", protocols=protocols)
+        joining = JoinGroupRequest(self._name, 120_000, 120_000, protocol_type="consumer", protocols=protocols)
         joined = await self._call(joining, 3)
         assert joined.error_code == 0, joined
         self._member_id, self._generation = joined.member_id, joined.generation_id
@@ -220,7 +220,7 @@ class Witness:
             SyncGroupRequest(self._name, self._generation, self._member_id, assignments=assignments), 3
         )
         assert synced.assignment == b"all", synced
-        identity = await self._call(InitProducerIdRequest(self._name, 60_000), 4)
+        identity = await self._call(InitProducerIdRequest(self._name, 300_000), 4)
         assert identity.error_code == 0, identity
         self._producer = (identity.producer_id, identity.producer_epoch)
 
@@ -233,7 +233,7 @@ class Witness:
 
     async def _produce(self, partition: int, batch: bytes, transactional_id: str | None = None) -> int:
         data = [TopicProduceData(name=self._name, partition_data=[PartitionProduceData(partition, memoryview(batch))])]
-        reply = await self._call(ProduceRequest(transactional_id, -1, 5_000, data), 12)
+        reply = await self._call(ProduceRequest(transactional_id, -1, 60_000, data), 12)
         (answer,) = reply.responses[0].partition_responses
         assert answer.error_code == 0, answer
         offset: int = answer.base_offset

@@ -16,7 +16,7 @@ from typing import Self
 from tests.support.closed_loop import close_with_connections
 
 LARGEST_BUFFER_BYTES = 2**20
-START_TIMEOUT_S = 10
+START_TIMEOUT_S = 60
 
 
 class Conversation(ABC):
