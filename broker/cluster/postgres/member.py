@@ -234,9 +234,11 @@ class PostgresMember:
 
     async def _renew(self, sent_at_s: float) -> None:
         """Raises StorageError."""
-        was_held = self.lease.is_held()
         renewal = await self._store.renew(self.node_id)
-        if not was_held:
+        if self._has_resigned.is_set():
+            return  # meanwhile: what was renewed is the lease of an incarnation that is over
+        # Seen as the answer comes: PostgreSQL may have been away while the renewal was under way.
+        if not self.lease.is_held():
             self._leave_others_time()
         self.lease.renewed(sent_at_s)
         # The lease of a node that lives is renewed long before its end, so this is no more often than usual.
