@@ -41,6 +41,7 @@ def durable_postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def cluster_url(durable_postgres: PostgresServer) -> str:
-    """The URL of a cluster that no node has started yet."""
+def cluster_url(durable_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a cluster that no node has started yet. A connection may take as long as a busy machine does."""
+    monkeypatch.setattr("fencepost.broker.cluster.postgres.connections.CONNECT_TIMEOUT_S", 60.0)
     return durable_postgres.cluster_url()

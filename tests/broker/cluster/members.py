@@ -90,6 +90,7 @@ async def orders_on_two(members: Members) -> None:
     one = await members.start(1)
     await members.start(2)
     await one.services.topics.create("orders", len(NAMES), {})
+    await until(lambda: all(node.services.topics.metadata.get("orders") for node in members.nodes.values()))
     await members.all_served()
     await members.write(b"a")
 
@@ -98,6 +99,6 @@ async def ask(host: str, port: int, request: Any, version: int) -> Any:
     """Send a request to a node over TCP and return its reply."""
     client = TcpPeers(9, lambda node_id: NodeAddress(node_id, host, port))
     try:
-        return await client.request(1, request, version, 5.0)
+        return await client.request(1, request, version, 60.0)
     finally:
         await client.close()

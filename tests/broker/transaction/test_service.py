@@ -195,7 +195,9 @@ async def test_a_transaction_ends_in_all_its_partitions(
 
 
 @pytest.mark.usefixtures("durability")
-async def test_the_next_transaction_may_follow_at_once_and_never_meets_concurrent_transactions(broker: Broker) -> None:
+async def test_the_next_transaction_may_follow_at_once_and_never_meets_concurrent_transactions() -> None:
+    broker = Broker(add_partitions_to_txn_retry_backoff_max_ms=60_000)  # as long as a busy machine takes
+    await broker.service.start()
     producer = await broker.begin()
     for _ in range(20):
         producer = producer_of(await broker.end(producer))
@@ -203,6 +205,7 @@ async def test_the_next_transaction_may_follow_at_once_and_never_meets_concurren
     await broker.end(producer)
     await broker.reaches(COMPLETE_COMMIT)
     assert len(broker.markers(OUT_0)) == 21
+    await broker.service.close()
 
 
 async def test_a_transaction_that_need_not_wait_for_the_disk_ends_without_a_task() -> None:

@@ -83,7 +83,7 @@ async def service() -> AsyncIterator[Service]:
 
 def resolver(port: int, *, scheme: str = "http", path: str = "/outcome/{token}", **options: str) -> HttpResolver:
     named = {name.replace("_", "."): value for name, value in options.items()}
-    timeout_ms = int(named.pop("timeout.ms", "5000"))
+    timeout_ms = int(named.pop("timeout.ms", "60000"))
     url = f"{scheme}://127.0.0.1:{port}{path}"
     return HttpResolver(ResolverSettings("orders", ("order-*",), "http", {"url": url, **named}, timeout_ms=timeout_ms))
 
