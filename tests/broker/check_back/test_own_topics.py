@@ -75,7 +75,7 @@ async def test_it_waits_until_the_transactions_that_were_open_have_ended(
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await end(log, 7, committed=True)
-        found = await asyncio.wait_for(waiting, 10)
+        found = await asyncio.wait_for(waiting, 60)
         assert found is not None
         assert found.value == b"decided"
 

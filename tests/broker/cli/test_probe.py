@@ -161,8 +161,8 @@ def test_silent_advertised_addresses_take_seconds_in_all() -> None:
         sent_to = [("127.0.0.1", first), ("127.0.0.1", second)]
         started_s = time.monotonic()
         with advertising(*sent_to) as bootstrap, pytest.raises(NoBrokerError, match=r"no answer .*, .*no answer"):
-            check_advertised(bootstrap, timeout_s=1)
-        assert time.monotonic() - started_s < 2
+            check_advertised(bootstrap, timeout_s=3)
+        assert time.monotonic() - started_s < 6
 
 
 def test_one_advertised_address_with_a_broker_is_enough() -> None:

@@ -195,7 +195,7 @@ async def test_offsets_of_a_deleted_topic_go_even_if_the_log_refuses_that_at_fir
     await asyncio.sleep(0.02)
     assert await committed(broker) == 5
     offsets_log(broker).refusal = ErrorCode.NONE
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asyncio.gather(*broker.groups._tasks)
     assert await committed(broker) == -1
 

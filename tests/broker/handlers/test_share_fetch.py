@@ -275,7 +275,7 @@ async def test_a_fetch_that_meets_only_aborted_records_does_not_wait(broker: Sha
     await broker.fetch(member, 0)
     await produce_aborted(broker, "orders", 2)
     fetch = broker.fetch(member, 1, max_records=2, max_wait_ms=60_000)  # without the marker behind them
-    assert lent(await asyncio.wait_for(fetch, 10)) == []
+    assert lent(await asyncio.wait_for(fetch, 30)) == []
     await broker.produce("orders", 1)
     assert lent(await broker.fetch(member, 2)) == [(12, 13, 1)]
 

@@ -139,7 +139,7 @@ async def test_a_process_killed_in_the_middle_of_a_change_leaves_none_of_it_and_
         assert not creating.done(), "another process is changing the file"
         os.kill(other.process.pid, signal.SIGKILL)
         await other.process.wait()
-        assert await asyncio.wait_for(creating, 10)
+        assert await asyncio.wait_for(creating, 60)
         assert await store.load_topics() == [ORDERS]
 
 

@@ -269,7 +269,7 @@ def test_a_look_whether_the_port_is_open_is_no_failure(tmp_path: Path, authority
 
 def test_a_stop_does_not_wait_for_handshakes(tmp_path: Path, authority: Authority, run: Run) -> None:
     async def test() -> None:
-        async with broker(tmp_path, authority) as node, asyncio.timeout(5):
+        async with broker(tmp_path, authority) as node, asyncio.timeout(20):
             with raw_clients(node, 5) as clients:
                 await until(lambda: node.connection_count == 5)
                 await node.stop()
@@ -311,19 +311,19 @@ def test_the_time_of_a_handshake_counts_for_the_authentication(tmp_path: Path, a
             listeners=("SASL_SSL://127.0.0.1:0",),
             sasl_enabled_mechanisms=("PLAIN",),
             sasl_jaas_config=Password(JAAS),
-            fencepost_authentication_timeout_ms=1_000,
+            fencepost_authentication_timeout_ms=60_000,
         ) as node:
             address = node.addresses[0]
             client = socket.create_connection((address.host, address.port))
             await until(lambda: server_of(node).handshake_count)
-            await asyncio.sleep(0.2)  # of the second that it has
+            await asyncio.sleep(0.2)  # of the minute that it has
             client.setblocking(False)
             _, writer = await asyncio.open_connection(sock=client, ssl=authority.context(), server_hostname="127.0.0.1")
             _opened.append(writer)
             await until(lambda: server_of(node)._connections)
             (connection,) = server_of(node)._connections.values()
             deadline = connection.authentication._deadline  # type: ignore[union-attr]
-            assert deadline.when() - connection.accepted_s == pytest.approx(1, abs=0.01)
+            assert deadline.when() - connection.accepted_s == pytest.approx(60, abs=0.1)
 
     run(test())
 

@@ -228,7 +228,7 @@ async def test_replies_that_cannot_be_made_leave_no_request_waiting(
     with logged(runtime.ANSWER_PARKED, WORDS):
         with pytest.raises(type(error)):
             await harness.runtime.execute(0, lambda _: Decision("told", words("b"), parked_replies=[("me", "answer")]))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with pytest.raises(CoordinatorRefusal):
                 await waiting
     assert (await harness.active()).words == ["a", "b"]

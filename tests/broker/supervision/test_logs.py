@@ -39,7 +39,7 @@ def append(log: PartitionLog, value: bytes = b"v", key: bytes | None = b"k") -> 
 async def is_served(log: PartitionLog) -> None:
     """It takes a record, makes it durable and gives it to a reader, within bounded time."""
     append(log)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await log.flushed()
     assert log.high_watermark == log.log_end_offset
     assert log.read(log.log_start_offset, 1_000, isolation=Isolation.READ_UNCOMMITTED).records
@@ -57,7 +57,7 @@ async def only_the_broken_one_goes_offline(broken: PartitionLog, sound: Partitio
     """Nothing is acknowledged whose sync failed; its log is offline then, and the other one is served."""
     with logged(flusher.SYNC):
         append(broken)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with pytest.raises(StorageError):
                 await broken.flushed()
     await is_offline(broken)
@@ -76,7 +76,7 @@ async def test_a_log_that_cannot_take_part_in_a_sync_goes_offline_and_the_others
         append(broken)
         append(sound)
         waiting = [asyncio.ensure_future(log.flushed()) for log in (broken, sound)]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await waiting[1]
             with pytest.raises(StorageError, match="offline"):
                 await waiting[0]

@@ -132,7 +132,7 @@ async def test_producers_that_keep_fencing_each_other_are_waited_for_within_boun
     def decide(_: object) -> Decision[ErrorCode]:
         return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         reply = await broker.service._decide(ID, decide, lambda error: error)
     assert reply is ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -218,7 +218,7 @@ async def test_a_verification_that_fails_leaves_no_waiter_behind(
         if step == "_answer":
             await until(lambda: remote.peers.sent)
             remote.peers.sent[0].answer(object())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await task == {ASKED: ErrorCode.UNKNOWN_SERVER_ERROR}
     await remote.verifier.close()
 

@@ -364,9 +364,9 @@ async def test_a_node_that_dies_as_the_clock_is_set_back_is_taken_over_from_afte
 ) -> None:
     one, two, last = three
     await end_renewals(two)
-    await set_clock_back(two)
-    await two.kill()
     with capture_logs() as lines:
+        await set_clock_back(two)
+        await two.kill()
         await until(lambda: shortened_in(lines))
         await one.end_leases(2)
         await until(lambda: led([one, last]) == NAMES)
@@ -378,9 +378,9 @@ async def test_a_node_alone_starts_again_though_the_clock_was_set_back(cluster_u
     await alone.start()
     try:
         await end_renewals(alone)
-        await set_clock_back(alone)
-        alone.member.resign("its log says so")
         with capture_logs() as lines:
+            await set_clock_back(alone)
+            alone.member.resign("its log says so")
             alone.member._renewing = RENEWING.start_retrying(alone.member._renew_regularly)
             await until(lambda: shortened_in(lines))
             await alone.end_leases(1)
@@ -397,9 +397,9 @@ async def test_leases_that_cannot_be_shortened_now_are_at_the_next_renewal(
         shorten = machine.store.shorten_leases
         monkeypatch.setattr(machine.store, "shorten_leases", raising(UnavailableError("away"), times=3, then=shorten))
     await end_renewals(two)
-    await set_clock_back(two)
-    await two.kill()
     with capture_logs() as lines:
+        await set_clock_back(two)
+        await two.kill()
         await until(lambda: shortened_in(lines))
         await one.end_leases(2)
         await until(lambda: led([one, last]) == NAMES)
