@@ -150,6 +150,22 @@ async def end_renewals(machine: Machine) -> None:
         await asyncio.gather(renewing, return_exceptions=True)
 
 
+async def end_renewals_at_rest(machine: Machine) -> None:
+    """As `end_renewals`, with none under way that PostgreSQL might still carry out."""
+    is_asked = asyncio.Event()
+    renew = machine.store.renew
+
+    async def hold(node_id: int) -> Renewal:
+        is_asked.set()
+        await asyncio.Event().wait()
+        return await renew(node_id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine.store, "renew", hold)
+        await is_asked.wait()
+        await end_renewals(machine)
+
+
 @pytest.fixture
 async def three(cluster_url: str) -> AsyncIterator[list[Machine]]:
     async with AsyncExitStack() as cleanup:
@@ -263,7 +279,7 @@ async def test_a_node_whose_lease_was_taken_resigns_and_starts_again_as_another_
 async def test_a_node_resigns_when_its_log_says_so(three: list[Machine]) -> None:
     one, two, _ = three
     had = two.led()
-    await end_renewals(two)
+    await end_renewals_at_rest(two)
     two.changes.clear()
     two.member.resign("a flush found another fence")
     assert two.led() == []
@@ -282,7 +298,7 @@ async def test_a_renewal_that_was_under_way_as_the_node_resigned_gives_it_no_lea
     three: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = three[1]
-    await end_renewals(two)
+    await end_renewals_at_rest(two)
     renew = two.store.renew
 
     async def renew_and_resign(node_id: int) -> Renewal:
@@ -363,7 +379,7 @@ async def test_a_node_that_dies_as_the_clock_is_set_back_is_taken_over_from_afte
     three: list[Machine],
 ) -> None:
     one, two, last = three
-    await end_renewals(two)
+    await end_renewals_at_rest(two)
     with capture_logs() as lines:
         await set_clock_back(two)
         await two.kill()
@@ -377,7 +393,7 @@ async def test_a_node_alone_starts_again_though_the_clock_was_set_back(cluster_u
     alone = Machine(cluster_url, 1)
     await alone.start()
     try:
-        await end_renewals(alone)
+        await end_renewals_at_rest(alone)
         with capture_logs() as lines:
             await set_clock_back(alone)
             alone.member.resign("its log says so")
@@ -396,7 +412,7 @@ async def test_leases_that_cannot_be_shortened_now_are_at_the_next_renewal(
     for machine in (one, last):
         shorten = machine.store.shorten_leases
         monkeypatch.setattr(machine.store, "shorten_leases", raising(UnavailableError("away"), times=3, then=shorten))
-    await end_renewals(two)
+    await end_renewals_at_rest(two)
     with capture_logs() as lines:
         await set_clock_back(two)
         await two.kill()
