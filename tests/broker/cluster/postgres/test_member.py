@@ -236,8 +236,10 @@ async def test_a_lease_is_over_by_itself_when_it_has_not_been_renewed_for_as_lon
 
 async def test_a_node_that_stops_hands_its_lease_back_and_is_followed_at_once(three: list[Machine]) -> None:
     one, two, last = three
+    began_s = time.monotonic()
     await two.stop()
     await until(lambda: led([one, last]) == NAMES)
+    assert time.monotonic() - began_s < LEASE_S / 2, "nobody waited for the lease"
 
 
 async def test_a_node_that_joins_gets_its_share_moved_to_it(three: list[Machine], cluster_url: str) -> None:
@@ -432,11 +434,13 @@ async def test_two_nodes_that_are_lost_at_once_are_taken_over_by_the_third(three
 async def test_a_node_that_starts_again_at_once_need_not_wait_for_its_old_lease(
     three: list[Machine], cluster_url: str
 ) -> None:
+    began_s = time.monotonic()
     await three[1].kill()
     again = Machine(cluster_url, 2)
     await again.start()
     try:
         await until(lambda: led([three[0], again, three[2]]) == NAMES)
+        assert time.monotonic() - began_s < LEASE_S / 2, "nobody waited for the lease"
         assert again.fences == [three[1].fences[0] + 1]
     finally:
         await again.kill()
