@@ -6,6 +6,8 @@ import asyncio
 import gc
 import signal
 import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -53,6 +55,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif "broker" in fixtures:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The Spark session of all tests: a process has one context, so one test must not stop it for others."""
+    with warnings.catch_warnings():
+        # kafka-python reads its schemas through functions of importlib.resources that are deprecated.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from scripts.pipeline.flights_summary import spark_session  # most runs need no Spark
+
+    session = spark_session("tests")
+    yield session
+    session.stop()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.hookimpl(trylast=True)

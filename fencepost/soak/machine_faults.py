@@ -263,9 +263,12 @@ class MachineFaults:
 
     def cut_connections(self) -> Iterator[float]:
         """Half of the connections to PostgreSQL break, wherever they are with their statements."""
-        if not self._machines.is_away(self._machines.database):
+        database = self._machines.database
+        if not self._machines.is_away(database):
             self._note("connection_cuts", "PostgreSQL: half of the connections are cut")
+            self._machines.outage_begins(database)  # for a node that is just starting it is one
             yield from finished(self._machines.cut_connections(0.5))
+            self._machines.outage_ends(database)
 
     def _freeze(self, service: Service, fault: str, name: str) -> Iterator[float]:
         if self._machines.is_away(service):

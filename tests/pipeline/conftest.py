@@ -1,18 +1,15 @@
-"""One broker process for the tests of a module, and one Spark session for all of them: each costs seconds to start."""
+"""One broker process for the tests of a module: it costs seconds to start."""
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas through functions of importlib.resources that are deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from scripts.pipeline.flights_summary import spark_session
     from tests.support.broker_process import BrokerProcess
     from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
 
@@ -36,13 +33,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
         yield process
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    session = spark_session("pipeline-tests")
-    yield session
-    session.stop()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +13,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fencepost.spark import register
-from scripts.pipeline.flights_summary import spark_session
 from tests.support.broker_process import BrokerProcess
 from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
 
@@ -45,14 +42,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    session = spark_session("sink-tests")
-    register(session)
-    yield session
-    session.stop()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+def spark(spark: Any) -> Any:
+    register(spark)
+    return spark
 
 
 def write(frame: Any, broker: BrokerProcess, kind: str, **options: str) -> None:
