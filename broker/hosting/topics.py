@@ -189,8 +189,8 @@ class Topics:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def has_leaders(self, name: str) -> bool:
-        """Whether each partition of a topic has a leader that serves it, as far as this node knows: not one that this
-        node is still opening, and not one that no node leads."""
+        """Whether all partitions of a topic are served, as far as this node knows: each has a leader, and none is still
+        being opened here."""
         topic = self.metadata.get(name)
         return topic is None or all(
             each not in self._arriving and self.placement.leader(each) is not None for each in topic.partitions()

@@ -56,24 +56,23 @@ BEGINNINGS: Final = {
 }
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {"fencepost.authentication.timeout.ms": str(TIMEOUT_MS)}
-    with secured_process(tmp_path_factory.mktemp("strangers") / "data", settings) as process:
+def unharmed(data: Path, timeout_ms: int) -> Iterator[BrokerProcess]:
+    """A broker that strangers do no harm. timeout_ms: within which clients have to authenticate."""
+    with secured_process(data, {"fencepost.authentication.timeout.ms": str(timeout_ms)}) as process:
         yield process
         assert process.is_running, process.output
         assert "[error" not in process.output, process.output
         assert "Traceback" not in process.output, process.output
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    yield from unharmed(tmp_path_factory.mktemp("strangers") / "data", TIMEOUT_MS)
 
 
 @pytest.fixture(scope="module")
 def impatient_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {"fencepost.authentication.timeout.ms": str(SHORT_TIMEOUT_MS)}
-    with secured_process(tmp_path_factory.mktemp("silent-strangers") / "data", settings) as process:
-        yield process
-        assert process.is_running, process.output
-        assert "[error" not in process.output, process.output
-        assert "Traceback" not in process.output, process.output
+    yield from unharmed(tmp_path_factory.mktemp("silent-strangers") / "data", SHORT_TIMEOUT_MS)
 
 
 @pytest.fixture
