@@ -154,11 +154,16 @@ def _decompress_stream(codec: Codec, content: Buffer, maximum_bytes: int, only: 
         if len(guess) < maximum_bytes and len(content) * _GREATEST_RATIOS.get(codec, sys.maxsize) > len(guess):
             raise TooLargeForOneStepError
     elif len(guess) < maximum_bytes:
+        del guess
+        pages = mmap(-1, maximum_bytes)
+        greatest = memoryview(pages)
         try:
-            greatest = memoryview(mmap(-1, maximum_bytes))
             return greatest[: _decompress_into(codec, content, greatest)]
         except cramjam.DecompressionError as error:
             reason = str(error)
+        # The error below refers to this frame, too. So the pages are given back, however long somebody keeps the error.
+        greatest.release()
+        pages.close()
     raise DecodeError(f"{codec.name.lower()} content is corrupt or larger than {maximum_bytes} bytes: {reason}")
 
 
@@ -204,4 +209,4 @@ def _decompress_snappy_block(block: memoryview, maximum_bytes: int, bytes_before
             raise TooLargeForOneStepError
         return bytes(cramjam.snappy.decompress_raw(block, output_len=size_bytes))
     except cramjam.DecompressionError as error:
-        raise DecodeError(f"snappy content is corrupt: {error}") from error
+        raise DecodeError(f"snappy content is corrupt: {error}") from None

@@ -328,7 +328,10 @@ class TailLog:
         sizes: dict[UUID, int] = {}
         for part, result in zip(parts, results, strict=True):
             if isinstance(result, BaseException):
-                raise result
+                try:
+                    raise result
+                finally:
+                    del result, results  # the error refers to this frame: a cycle would keep the bytes of the flush
             sizes[result] = part.size_bytes
             rows += [row._replace(object_id=result) for row in part.rows]
         return StoredParts(rows, sizes, kept_until_s)

@@ -237,6 +237,9 @@ def _content(header: BatchHeader, section: memoryview) -> Search[Buffer]:
     yield Need.MEMORY
     content = yield decompressed
     if isinstance(content, DecodeError):
-        raise content
+        try:
+            raise content
+        finally:
+            del content  # the error refers to this frame: a cycle would keep the memory of both
     assert content is not None
     return content
