@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Self, TypeVar
 
 from fencepost.two_phase.tokens import (
@@ -30,6 +31,10 @@ TWO_PHASE_TIMEOUT_MS = 2_147_483_647
 PAUSE_S = 0.1
 CONNECT_TIMEOUT_MS = 5_000
 LEAST_BOOTSTRAP_S = 0.2
+AT_ONCE = 50
+"""How many calls use a connection at once; others wait for one of them to end."""
+MOST_IN_FLIGHT = 1_000
+"""kafka-python refuses a request, instead of queueing it, while more are in flight on its connection."""
 # Longer than a broker lets a client wait whose passwords were wrong before: 5 s in Fencepost.
 REASON_TIMEOUT_MS = 8_000
 
@@ -39,6 +44,7 @@ INVALID_EPOCH, INVALID_STATE, UNKNOWN_PAIR, CONCURRENT, PRODUCER_FENCED = 47, 48
 ID_NOT_FOUND = 105
 NO_SASL_MECHANISM, NO_RIGHT_TO_ID, NO_LOGIN = 33, 53, 58
 AGAIN = frozenset({COORDINATOR_LOADING, COORDINATOR_AWAY, NOT_COORDINATOR, CONCURRENT})
+HERE_AGAIN = frozenset({COORDINATOR_LOADING, CONCURRENT})
 NOT_CURRENT = frozenset({INVALID_EPOCH, UNKNOWN_PAIR, PRODUCER_FENCED})
 
 # What OpenSSL calls a handshake that the other side will never accept, and what to do about it.
@@ -70,8 +76,17 @@ class Description(NamedTuple):
     start_ms: int
 
 
+class _Connection:
+    """An admin client, and how many calls use it. A retired one gets no further calls; the last one closes it."""
+
+    def __init__(self, admin: Any) -> None:
+        self.admin = admin
+        self.calls = 0
+        self.is_retired = False
+
+
 class Coordinator:
-    """The transaction coordinators of a cluster. Threads may share it; it connects at the first use.
+    """The transaction coordinators of a cluster. Any number of threads may share it; it connects at the first use.
 
     options: of kafka-python's clients, such as `security_protocol`, `sasl_mechanism`, `ssl_cafile`.
     """
@@ -81,10 +96,13 @@ class Coordinator:
             "bootstrap_servers": bootstrap_servers.split(","),
             "client_id": "fencepost-two-phase",
             "bootstrap_timeout_ms": CONNECT_TIMEOUT_MS,
+            "max_in_flight_requests_per_connection": MOST_IN_FLIGHT,
             **options,
         }
-        self._lock = threading.Lock()
-        self._admin: Any = None
+        self._connecting = threading.Lock()
+        self._lock = threading.Lock()  # of the connection and its count; never held while anything waits
+        self._connection: _Connection | None = None
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
 
     def __enter__(self) -> Self:
         return self
@@ -93,11 +111,8 @@ class Coordinator:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. A later use connects again."""
-        with self._lock:
-            admin, self._admin = self._admin, None
-        if admin is not None:
-            admin.close()
+        """Close the connections, once no call of another thread uses them. A later use connects again."""
+        self._retire(self._connection)
 
     def complete(self, token: Token, *, commit: bool, timeout_s: float = 60) -> None:
         """End the transaction of a token, and return when its outcome is certain. May be repeated.
@@ -211,35 +226,96 @@ class Coordinator:
         from kafka.errors import BrokerResponseError, KafkaError
 
         give_up_at_s = time.monotonic() + timeout_s
+        reason = "all connections are in use"
         while True:
-            reason = ""
+            errno: int | None = None
+            connection = None
             try:
-                answer = ask(self._connected(give_up_at_s))
+                with self._turn(give_up_at_s), self._connected(give_up_at_s) as connection:
+                    answer = ask(connection.admin)
                 if not isinstance(answer, int) or answer not in AGAIN:
                     return answer
-                reason = _name_of(answer)
+                errno, reason = answer, _name_of(answer)
+            except _NoTurnError:
+                raise TimeoutError(f"no coordinator answered within {timeout_s:g} s: {reason}") from None
             except BrokerResponseError as error:
                 if error.errno == NO_RIGHT_TO_ID:
                     raise _no_right("see that transactional id", None) from error
                 if error.errno not in AGAIN:
                     raise
-                reason = _name_of(error.errno)
+                errno, reason = error.errno, _name_of(error.errno)
             except KafkaError as error:  # no connection
                 reason = _own_words(error) or type(error).__name__
-            # Connected anew: the coordinator may have moved, and the client keeps where it was.
-            self.close()
+            if errno not in HERE_AGAIN:
+                # Connected anew: the coordinator may have moved, and the client keeps where it was.
+                self._retire(connection)
             if time.monotonic() + PAUSE_S > give_up_at_s:
                 raise TimeoutError(f"no coordinator answered within {timeout_s:g} s: {reason}")
             time.sleep(PAUSE_S)
 
-    def _connected(self, give_up_at_s: float) -> Any:
+    @contextmanager
+    def _turn(self, give_up_at_s: float) -> Iterator[None]:
+        """One of the calls that run at once. Raises _NoTurnError."""
+        if not self._turns.acquire(timeout=max(0, give_up_at_s - time.monotonic())):
+            raise _NoTurnError
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    @contextmanager
+    def _connected(self, give_up_at_s: float) -> Iterator[_Connection]:
+        """The connection, which is open until the block ends. Raises Refused, KafkaError, _NoTurnError."""
+        connection = self._borrow()
+        if connection is None:
+            if not self._connecting.acquire(timeout=max(0, give_up_at_s - time.monotonic())):
+                raise _NoTurnError
+            try:
+                connection = self._borrow() or self._connect(give_up_at_s)
+            finally:
+                self._connecting.release()
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                connection.calls -= 1
+                is_last = connection.is_retired and not connection.calls
+            if is_last:
+                connection.admin.close()
+
+    def _borrow(self) -> _Connection | None:
         with self._lock:
-            if self._admin is None:
-                left_ms = max(1, round((give_up_at_s - time.monotonic()) * 1000))
-                limit_ms = min(left_ms, self._options["bootstrap_timeout_ms"])
-                options = {**self._options, "bootstrap_timeout_ms": limit_ms}
-                self._admin = _admin_client(options, min(left_ms, REASON_TIMEOUT_MS))
-            return self._admin
+            if self._connection is not None:
+                self._connection.calls += 1
+            return self._connection
+
+    def _connect(self, give_up_at_s: float) -> _Connection:
+        left_ms = max(1, round((give_up_at_s - time.monotonic()) * 1000))
+        limit_ms = min(left_ms, self._options["bootstrap_timeout_ms"])
+        options = {**self._options, "bootstrap_timeout_ms": limit_ms}
+        connection = _Connection(_admin_client(options, min(left_ms, REASON_TIMEOUT_MS)))
+        connection.calls = 1
+        with self._lock:
+            self._connection = connection
+        return connection
+
+    def _retire(self, connection: _Connection | None) -> None:
+        """Let no further call use a connection: calls that use it end first, for a close would fail them."""
+        if connection is None:
+            return
+        with self._lock:
+            if connection.is_retired:
+                return
+            connection.is_retired = True
+            if self._connection is connection:
+                self._connection = None
+            is_unused = not connection.calls
+        if is_unused:
+            connection.admin.close()
+
+
+class _NoTurnError(Exception):
+    """Other threads' calls took all the time of this one."""
 
 
 class AsyncCoordinator:

@@ -94,6 +94,12 @@ def test_a_batch_job_writes_the_records_that_sparks_own_sink_writes(
     assert ours == records(spark, broker, f"theirs-{mode}")
 
 
+def test_a_batch_job_of_a_hundred_tasks_is_all_there(spark: Any, broker: BrokerProcess) -> None:
+    rows = spark.range(500).repartition(100).selectExpr("CAST(id AS STRING) AS value")
+    write(rows, broker, "fencepost", topic="of-a-hundred")
+    assert sorted(int(row[2]) for row in records(spark, broker, "of-a-hundred")) == list(range(500))
+
+
 def test_rows_go_where_their_topic_column_says(spark: Any, broker: BrokerProcess) -> None:
     rows = spark.sql("SELECT CONCAT('to-', id) AS topic, CAST(id AS STRING) AS value FROM range(2)")
     write(rows, broker, "fencepost", sink="by-column")
