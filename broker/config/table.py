@@ -771,8 +771,8 @@ class HttpSettings:
     fencepost_metrics_max_partitions: int = declare(
         INT,
         5_000,
-        "With more partitions than this, metrics for each partition are left out; with more committed offsets, the "
-        "lags of groups are.",
+        "With more partitions than this, metrics for each partition are left out, but for stuck ones; with more "
+        "committed offsets, all but the largest lags of groups.",
         at_least(0),
     )
 

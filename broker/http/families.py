@@ -12,11 +12,30 @@ from fencepost.broker.http.broker_families import (
 )
 from fencepost.broker.http.check_back_families import CHECK_BACK_FAMILIES
 from fencepost.broker.http.engine_families import ENGINE_FAMILIES
-from fencepost.broker.http.family import Family
+from fencepost.broker.http.family import Family, Kind, Sample, Samples
 from fencepost.broker.http.group_families import GROUP_FAMILIES
+from fencepost.broker.http.scrape import KINDS_LEFT_OUT, Scrape
 from fencepost.broker.http.security_families import QUOTA_FAMILIES, SECURITY_FAMILIES
 from fencepost.broker.http.topic_families import PARTITION_FAMILIES, TRAFFIC_FAMILIES
 from fencepost.broker.http.transaction_families import TRANSACTION_FAMILIES
+
+
+def _left_out(scrape: Scrape) -> Samples:
+    for kind in KINDS_LEFT_OUT:
+        yield Sample(f'kind="{kind}"', scrape.left_out.get(kind, 0))
+
+
+# The last family of a scrape: it counts what the others have left out.
+SCRAPE_FAMILIES: Final = (
+    Family(
+        "fencepost_metrics_left_out",
+        Kind.GAUGE,
+        "Partitions, lags of groups and clients with quotas that this scrape leaves out, as there are too many; "
+        "the largest lags are shown.",
+        ("kind",),
+        _left_out,
+    ),
+)
 
 SECTIONS: Final = {
     "Requests": REQUEST_FAMILIES,
@@ -31,6 +50,7 @@ SECTIONS: Final = {
     "Cluster": CLUSTER_FAMILIES,
     "Engine of several machines": ENGINE_FAMILIES,
     "Disk, event loop and process": MACHINE_FAMILIES,
+    "The scrape itself": SCRAPE_FAMILIES,
 }
 """By title, for the page about them."""
 FAMILIES: Final[tuple[Family, ...]] = tuple(family for section in SECTIONS.values() for family in section)

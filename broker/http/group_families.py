@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Final
 
 from fencepost.broker.coordination.runtime import LoadTimes
-from fencepost.broker.http.family import Family, Kind, Sample, Samples, escaped
+from fencepost.broker.http.family import Family, Kind, Sample, Samples, escaped, largest
+from fencepost.broker.http.group_lags import GroupLag
 from fencepost.broker.http.scrape import STEP, CommittedOffset, Scrape
 from fencepost.broker.http.transaction_families import average_s, load_time, longest_s
-from fencepost.broker.log.batch_scan import DamagedLogError
-from fencepost.broker.storage.disk import StorageError
 
 GAUGE: Final = Kind.GAUGE
-MOST_READ: Final = 1_000
-"""Lags in seconds in one scrape: each reads the header of a batch."""
 STATES: Final = {
     "numgroupsstable": ("Stable",),
     "numgroupspreparingrebalance": ("PreparingRebalance", "Assigning"),
@@ -26,71 +24,35 @@ STATES: Final = {
 """Kafka's names of the metrics, with the states of classic groups and of others that they count."""
 
 
-def lag(one: CommittedOffset) -> int:
-    """Offsets from the committed one to the high watermark, as all tools show it."""
-    return max(0, one.log.high_watermark - one.offset)
-
-
-def deliverable(one: CommittedOffset) -> int:
-    """Offsets from the committed one to the last stable offset: what a read_committed consumer can get now."""
-    return max(0, one.log.last_stable_offset - one.offset)
-
-
-def blocked(one: CommittedOffset) -> int:
-    """Offsets that a read_committed consumer cannot get before open transactions end."""
-    return max(0, one.log.high_watermark - max(one.offset, one.log.last_stable_offset))
-
-
-def seconds_behind(one: CommittedOffset, now_ms: int) -> float | None:
-    """The age of the first record that is not consumed, by the time of its batch; 0 without lag, None if unknown."""
-    if not lag(one):
-        return 0.0
-    try:
-        header = one.log.header_at(max(one.offset, one.log.log_start_offset))
-    except (StorageError, DamagedLogError):
-        return None
-    if header is None or header.max_timestamp_ms < 0:
-        return None
-    return max(0, now_ms - header.max_timestamp_ms) / 1000
-
-
 def _labels(one: CommittedOffset) -> str:
     topic, partition = one.topic_partition
     return f'consumergroup="{escaped(one.group_id)}",topic="{topic}",partition="{partition}"'
 
 
-def _committed(value: Callable[[CommittedOffset], int]) -> Callable[[Scrape], Samples]:
+def _each(value: Callable[[GroupLag], float | None]) -> Callable[[Scrape], Samples]:
+    """One sample for each lag that is shown; none for those without a value."""
+
     def collect(scrape: Scrape) -> Samples:
-        for count, one in enumerate((yield from scrape.committed()), 1):
-            yield Sample(_labels(one), value(one))
+        for count, one in enumerate((yield from scrape.lags()), 1):
+            found = value(one)
+            if found is not None:
+                yield Sample(_labels(one.committed), found)
             if count % STEP == 0:
                 yield None
 
     return collect
 
 
-def _seconds(scrape: Scrape) -> Samples:
-    read_count = 0
-    for count, one in enumerate((yield from scrape.committed()), 1):
-        read_count += lag(one) > 0
-        if read_count > MOST_READ:
-            scrape.notes.append(f"left out: fencepost_consumergroup_lag_seconds of more than {MOST_READ} partitions")
-            return
-        seconds = seconds_behind(one, scrape.now_ms)
-        if seconds is not None:
-            yield Sample(_labels(one), seconds)
-        if lag(one) or count % STEP == 0:
-            yield None
-
-
 def _sums(value: Callable[[CommittedOffset], int]) -> Callable[[Scrape], Samples]:
+    """The sums over all offsets, also those whose lags are not shown; the largest sums if there are too many."""
+
     def collect(scrape: Scrape) -> Samples:
         sums: Counter[tuple[str, str]] = Counter()
         for count, one in enumerate((yield from scrape.committed()), 1):
             sums[one.group_id, one.topic_partition.topic] += value(one)
             if count % STEP == 0:
                 yield None
-        for (group_id, topic), total in sums.items():
+        for (group_id, topic), total in (yield from largest(scrape.most_partitions, list(sums.items()), itemgetter(1))):
             yield Sample(f'consumergroup="{escaped(group_id)}",topic="{topic}"', total)
 
     return collect
@@ -152,7 +114,7 @@ GROUP_FAMILIES: Final = (
         GAUGE,
         "Offset that a group has committed.",
         _OFFSET,
-        _committed(lambda one: one.offset),
+        _each(lambda one: one.committed.offset),
     ),
     Family(
         "kafka_consumergroup_current_offset_sum",
@@ -161,33 +123,40 @@ GROUP_FAMILIES: Final = (
         ("consumergroup", "topic"),
         _sums(lambda one: one.offset),
     ),
-    Family("kafka_consumergroup_lag", GAUGE, "High watermark less the committed offset.", _OFFSET, _committed(lag)),
+    Family(
+        "kafka_consumergroup_lag",
+        GAUGE,
+        "High watermark less the committed offset.",
+        _OFFSET,
+        _each(lambda one: one.end),
+    ),
     Family(
         "kafka_consumergroup_lag_sum",
         GAUGE,
         "Sum of the lags of a group in a topic.",
         ("consumergroup", "topic"),
-        _sums(lag),
+        _sums(lambda one: one.end_lag),
     ),
     Family(
         "fencepost_consumergroup_lag_read_committed",
         GAUGE,
-        "Last stable offset less the committed offset: what a read_committed consumer can get now.",
+        "Records that a read_committed consumer can get now: no markers, no aborted or deleted records. "
+        "Offsets, for what has not been counted yet.",
         _OFFSET,
-        _committed(deliverable),
+        _each(lambda one: one.readable),
     ),
     Family(
         "fencepost_consumergroup_lag_blocked",
         GAUGE,
         "Offsets of the lag that a read_committed consumer cannot get before open transactions end.",
         _OFFSET,
-        _committed(blocked),
+        _each(lambda one: one.blocked),
     ),
     Family(
         "fencepost_consumergroup_lag_seconds",
         GAUGE,
-        "Age of the first record that the group has not consumed, by the time of its batch; 0 without lag.",
+        "Age of the first record that the group has not consumed, by the time of its batch; 0 without one.",
         _OFFSET,
-        _seconds,
+        _each(lambda one: one.seconds),
     ),
 )

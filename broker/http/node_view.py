@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fencepost.broker.config import Settings
     from fencepost.broker.http.connection_rates import CreationRates
+    from fencepost.broker.http.group_lags import GroupLags
     from fencepost.broker.http.loop_delay import LoopDelay
     from fencepost.broker.http.producer_clients import ProducerClients
     from fencepost.broker.http.request_metrics import RequestMetrics
@@ -40,6 +41,7 @@ class NodeView:
     transactions: TransactionMetrics
     loop_delay: LoopDelay
     creation_rates: CreationRates
+    group_lags: GroupLags
     certificates: Mapping[str, ListenerTls]
     started_ms: int
     data_directory: str

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fencepost.broker.group.shard import GroupSummary
+from fencepost.broker.http.family import largest
+from fencepost.broker.http.group_lags import GroupLag
 from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_types import LogTraffic
@@ -13,23 +15,44 @@ from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.transaction.metadata import TransactionMetadata
 
+KINDS_LEFT_OUT: Final = ("partitions", "group_lags", "quota_clients")
 STEP: Final = 100
 """Logs, groups or transactions that are looked at in one step."""
 
 
+class LogOffsets(NamedTuple):
+    """The offsets of a log at one moment."""
+
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
+def offsets_of(log: PartitionLog) -> LogOffsets:
+    return LogOffsets(log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
+
+
 class CommittedOffset(NamedTuple):
-    """What a group has committed of a partition that is led here."""
+    """An offset that a group has committed of a partition that is led here. offsets: of the log, read after it."""
 
     group_id: str
     topic_partition: TopicPartition
     offset: int
     log: PartitionLog
+    offsets: LogOffsets
+
+    @property
+    def end_lag(self) -> int:
+        """Offsets from the committed one to the high watermark, as all tools show it."""
+        return max(0, self.offsets.high_watermark - self.offset)
 
 
 class Scrape:
-    """What is known so far, as of the moment at which each part is first asked for.
+    """The state of this node that one scrape shows: each part as of the moment at which it is first asked for, the
+    same for all families.
 
-    notes: what was left out, and why.
+    notes: which series are left out, and why. left_out: how many of each kind.
     """
 
     def __init__(self, view: NodeView) -> None:
@@ -38,17 +61,28 @@ class Scrape:
         self.logs = list(view.logs())
         self.most_partitions = view.settings.fencepost_metrics_max_partitions
         self.notes: list[str] = []
+        self.left_out: dict[str, int] = {}
         self.has_too_many_partitions = len(self.logs) > self.most_partitions
         if self.has_too_many_partitions:
-            self.notes.append(
-                f"left out: families for each partition, as there are {len(self.logs)} partitions; "
-                f"fencepost.metrics.max.partitions is {self.most_partitions}"
+            self.leave_out(
+                "partitions",
+                len(self.logs),
+                f"families for each partition, as there are {len(self.logs)} partitions; "
+                f"fencepost.metrics.max.partitions is {self.most_partitions}",
             )
+        self._offsets: dict[PartitionLog, LogOffsets] | None = None
         self._traffic: dict[str, LogTraffic] | None = None
         self._groups: list[GroupSummary] | None = None
+        self._committed_alone: list[tuple[str, TopicPartition, int]] | None = None
         self._committed: list[CommittedOffset] | None = None
+        self._lags: Sequence[GroupLag] | None = None
         self._transactions: list[TransactionMetadata] | None = None
         self._undecided: dict[int, TransactionMetadata] | None = None
+
+    def leave_out(self, kind: str, count: int, reason: str) -> None:
+        """Note that `count` of a kind are not shown by a family, both for people and as a metric."""
+        self.notes.append(f"left out: {reason}")
+        self.left_out[kind] = max(count, self.left_out.get(kind, 0))
 
     # Each of these is called as `found = yield from scrape.traffic()`
 
@@ -76,29 +110,64 @@ class Scrape:
             self._groups = found
         return self._groups
 
+    def offsets(self) -> SlicedWork[Mapping[PartitionLog, LogOffsets]]:
+        """Read the offsets of all logs, after the offsets that groups have committed: no lag of a scrape is below 0,
+        and each is the difference of two of its other numbers.
+        """
+        if self._offsets is None:
+            yield from self._committed_before_offsets()
+            found = {}
+            for count, log in enumerate(self.logs, 1):
+                found[log] = offsets_of(log)
+                if count % STEP == 0:
+                    yield
+            self._offsets = found
+        return self._offsets
+
+    def _committed_before_offsets(self) -> SlicedWork[Sequence[tuple[str, TopicPartition, int]]]:
+        if self._committed_alone is None:
+            alone = []
+            for group in (yield from self.groups()):
+                # A copy: commits continue between two steps.
+                for topic_partition, value in list(group.committed.items()):
+                    alone.append((group.group_id, topic_partition, value.offset))
+                    if len(alone) % STEP == 0:
+                        yield
+            self._committed_alone = alone
+        return self._committed_alone
+
     def committed(self) -> SlicedWork[Sequence[CommittedOffset]]:
-        """Collect what groups have committed of partitions that are led here; nothing if that is too much."""
+        """Collect the offsets that groups have committed of partitions that are led here."""
         if self._committed is None:
-            groups = yield from self.groups()
-            count = sum(len(group.committed) for group in groups)
-            if count > self.most_partitions:
-                self.notes.append(
-                    f"left out: the lags of groups, which have {count} committed offsets; "
-                    f"fencepost.metrics.max.partitions is {self.most_partitions}"
-                )
-                groups = ()
+            alone = yield from self._committed_before_offsets()
+            offsets = yield from self.offsets()
             directory = self.view.services.topics.directory
             found = []
-            for group in groups:
-                # A copy: commits go on between two steps.
-                for topic_partition, value in list(group.committed.items()):
-                    log = directory.get(topic_partition)
-                    if log is not None and not log.is_offline:
-                        found.append(CommittedOffset(group.group_id, topic_partition, value.offset, log))
-                        if len(found) % STEP == 0:
-                            yield
+            for count, (group_id, topic_partition, offset) in enumerate(alone, 1):
+                log = directory.get(topic_partition)
+                if log is not None and not log.is_offline:
+                    found.append(
+                        CommittedOffset(group_id, topic_partition, offset, log, offsets.get(log) or offsets_of(log))
+                    )
+                if count % STEP == 0:
+                    yield
             self._committed = found
         return self._committed
+
+    def lags(self) -> SlicedWork[Sequence[GroupLag]]:
+        """Read the lags of groups; the largest ones if there are too many to show."""
+        if self._lags is None:
+            committed = yield from self.committed()
+            if len(committed) > self.most_partitions:
+                self.leave_out(
+                    "group_lags",
+                    len(committed) - self.most_partitions,
+                    f"the smaller lags of groups, which have {len(committed)} committed offsets; "
+                    f"fencepost.metrics.max.partitions is {self.most_partitions}",
+                )
+                committed = yield from largest(self.most_partitions, committed, lambda one: one.end_lag)
+            self._lags = yield from self.view.group_lags.read(committed, self.now_ms)
+        return self._lags
 
     def transactions(self) -> SlicedWork[Sequence[TransactionMetadata]]:
         """Collect all transactions of this coordinator."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fencepost.broker.http.family import Family, Kind, Sample, Samples, label_text
+from fencepost.broker.http.family import Family, Kind, Sample, Samples, label_text, largest
 from fencepost.broker.http.scrape import STEP, Scrape
 from fencepost.broker.quotas.client_quotas import QuotaUsage
 from fencepost.broker.quotas.entities import QuotaKey
@@ -33,16 +33,17 @@ def _certificate_expiries(scrape: Scrape) -> Samples:
 
 def _quotas(key: QuotaKey, value: Callable[[QuotaUsage], float]) -> Callable[[Scrape], Samples]:
     def collect(scrape: Scrape) -> Samples:
-        shown = 0
+        found = []
         for count, usage in enumerate(scrape.view.services.client_quotas.usage(), 1):
             if usage.key is key:
-                shown += 1
-                if shown > MOST_CLIENTS:
-                    scrape.notes.append(f"left out: the use of {key} of more than {MOST_CLIENTS} clients")
-                    return
-                yield Sample(label_text(("user", "client_id"), (usage.user, usage.client_id)), value(usage))
+                found.append(usage)
             if count % STEP == 0:
                 yield None
+        if len(found) > MOST_CLIENTS:
+            reason = f"the use of {key} of all but {MOST_CLIENTS} clients, which use it most"
+            scrape.leave_out("quota_clients", len(found) - MOST_CLIENTS, reason)
+        for usage in (yield from largest(MOST_CLIENTS, found, value)):
+            yield Sample(label_text(("user", "client_id"), (usage.user, usage.client_id)), value(usage))
 
     return collect
 

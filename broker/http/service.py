@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.broker.config import Settings
 from fencepost.broker.http.connection_rates import CreationRates
+from fencepost.broker.http.group_lags import GroupLags
 from fencepost.broker.http.listener import HttpListener
 from fencepost.broker.http.loop_delay import LoopDelay
 from fencepost.broker.http.node_view import NodeView
@@ -90,6 +91,7 @@ class HttpService:
             transactions=transactions,
             loop_delay=loop_delay,
             creation_rates=rates,
+            group_lags=GroupLags(),
             certificates=certificates,
             started_ms=services.clock.now_ms(),
             data_directory=topics.directory.path,

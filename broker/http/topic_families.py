@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Final
 
-from fencepost.broker.http.family import Family, Kind, Sample, Samples, escaped
-from fencepost.broker.http.scrape import STEP, Scrape
+from fencepost.broker.http.family import Family, Kind, Sample, Samples, escaped, largest
+from fencepost.broker.http.scrape import STEP, LogOffsets, Scrape
 from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.log_types import LogTraffic
 from fencepost.broker.log.partition_log import PartitionLog
@@ -60,6 +61,30 @@ def _of_logs(value: Callable[[PartitionLog], float | None]) -> Callable[[Scrape]
                 yield None
 
     return collect
+
+
+def _of_offsets(value: Callable[[LogOffsets], int]) -> Callable[[Scrape], Samples]:
+    def collect(scrape: Scrape) -> Samples:
+        for count, (log, offsets) in enumerate((yield from scrape.offsets()).items(), 1):
+            yield Sample(partition_labels(log), value(offsets))
+            if count % STEP == 0:
+                yield None
+
+    return collect
+
+
+def _last_stable_offset_lags(scrape: Scrape) -> Samples:
+    lags = []
+    for count, (log, offsets) in enumerate((yield from scrape.offsets()).items(), 1):
+        lag = offsets.high_watermark - offsets.last_stable_offset
+        if lag or not scrape.has_too_many_partitions:
+            lags.append((log, lag))
+        if count % STEP == 0:
+            yield None
+    for count, (log, lag) in enumerate((yield from largest(scrape.most_partitions, lags, itemgetter(1))), 1):
+        yield Sample(partition_labels(log), lag)
+        if count % STEP == 0:
+            yield None
 
 
 def partition_labels(log: PartitionLog) -> str:
@@ -176,7 +201,7 @@ PARTITION_FAMILIES: Final = (
         GAUGE,
         "Offset of the first record that may be read.",
         PARTITION,
-        _of_logs(lambda log: log.log_start_offset),
+        _of_offsets(lambda offsets: offsets.log_start_offset),
         True,
     ),
     Family(
@@ -184,7 +209,7 @@ PARTITION_FAMILIES: Final = (
         GAUGE,
         "Offset that the next record will get.",
         PARTITION,
-        _of_logs(lambda log: log.log_end_offset),
+        _of_offsets(lambda offsets: offsets.log_end_offset),
         True,
     ),
     Family(
@@ -195,7 +220,7 @@ PARTITION_FAMILIES: Final = (
         GAUGE,
         "High watermark: the offset up to which consumers may read.",
         PARTITION,
-        _of_logs(lambda log: log.high_watermark),
+        _of_offsets(lambda offsets: offsets.high_watermark),
         True,
     ),
     Family(
@@ -203,7 +228,7 @@ PARTITION_FAMILIES: Final = (
         GAUGE,
         "As kafka_log_log_logstartoffset.",
         PARTITION,
-        _of_logs(lambda log: log.log_start_offset),
+        _of_offsets(lambda offsets: offsets.log_start_offset),
         True,
     ),
     Family(
@@ -219,16 +244,16 @@ PARTITION_FAMILIES: Final = (
         GAUGE,
         "Offset up to which every transaction is decided: read_committed consumers stop there.",
         PARTITION,
-        _of_logs(lambda log: log.last_stable_offset),
+        _of_offsets(lambda offsets: offsets.last_stable_offset),
         True,
     ),
     Family(
         "fencepost_last_stable_offset_lag",
         GAUGE,
-        "High watermark less last stable offset: offsets that wait behind an open transaction.",
+        "High watermark less last stable offset: offsets that wait behind an open transaction. "
+        "With too many partitions, only those above 0, the largest.",
         PARTITION,
-        _of_logs(lambda log: log.high_watermark - log.last_stable_offset),
-        True,
+        _last_stable_offset_lags,
     ),
     Family(
         "fencepost_oldest_open_transaction_age_seconds",

@@ -19,7 +19,6 @@ from fencepost.broker.http.exchange import (
     natural_number,
     sliced_json_response,
 )
-from fencepost.broker.http.group_families import blocked, deliverable, lag, seconds_behind
 from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.http.open_transactions import (
     Cause,
@@ -30,7 +29,7 @@ from fencepost.broker.http.open_transactions import (
     explained,
     open_transactions,
 )
-from fencepost.broker.http.scrape import STEP, CommittedOffset, Scrape
+from fencepost.broker.http.scrape import STEP, CommittedOffset, Scrape, offsets_of
 from fencepost.broker.http.transaction_history import history_steps
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
@@ -241,26 +240,20 @@ async def stuck(view: NodeView, request: HttpRequest) -> HttpResponse:
 def _waiting_groups(
     scrape: Scrape, wanted: set[TopicPartition]
 ) -> SlicedWork[Mapping[TopicPartition, list[dict[str, Any]]]]:
-    """The groups that have committed an offset of these partitions, and what is blocked for each."""
+    """The groups that have committed an offset of these partitions, with the lag of each."""
     found: dict[TopicPartition, list[dict[str, Any]]] = {}
-    if not wanted:
-        return found
-    directory = scrape.view.services.topics.directory
-    for count, group in enumerate((yield from scrape.groups()), 1):
-        for topic_partition in wanted.intersection(group.committed):
-            log = directory.get(topic_partition)
-            if log is not None:
-                one = CommittedOffset(group.group_id, topic_partition, group.committed[topic_partition].offset, log)
-                found.setdefault(topic_partition, []).append(
-                    {
-                        "group_id": group.group_id,
-                        "committed": one.offset,
-                        "deliverable": deliverable(one),
-                        "blocked": blocked(one),
-                    }
-                )
-        if count % STEP == 0:
-            yield
+    if wanted:
+        committed = [one for one in (yield from scrape.committed()) if one.topic_partition in wanted]
+        for lag in (yield from scrape.view.group_lags.read_some(committed, scrape.now_ms)):
+            one = lag.committed
+            found.setdefault(one.topic_partition, []).append(
+                {
+                    "group_id": one.group_id,
+                    "committed": one.offset,
+                    "deliverable": lag.readable,
+                    "blocked": lag.blocked,
+                }
+            )
     return found
 
 
@@ -406,25 +399,27 @@ async def group_lag(view: NodeView, request: HttpRequest) -> HttpResponse:
 
     def steps() -> SlicedWork[dict[str, Any]]:
         undecided = yield from scrape.undecided()
-        partitions = []
+        committed = []
         for topic_partition, value in sorted(group.committed.items()):
             log = view.services.topics.directory.get(topic_partition)
-            if log is None or log.is_offline:
-                continue
-            one = CommittedOffset(group_id, topic_partition, value.offset, log)
-            held_by = open_transactions(view, log, undecided, scrape.now_ms)[:1] if blocked(one) else []
+            if log is not None and not log.is_offline:
+                committed.append(CommittedOffset(group_id, topic_partition, value.offset, log, offsets_of(log)))
+        partitions = []
+        for lag in (yield from view.group_lags.read_some(committed, scrape.now_ms)):
+            one, log = lag.committed, lag.committed.log
+            held_by = open_transactions(view, log, undecided, scrape.now_ms)[:1] if lag.blocked else []
             holder = _holder(log, held_by)
             partitions.append(
                 {
-                    "topic": topic_partition.topic,
-                    "partition": topic_partition.partition,
+                    "topic": one.topic_partition.topic,
+                    "partition": one.topic_partition.partition,
                     "committed": one.offset,
-                    "last_stable_offset": log.last_stable_offset,
-                    "high_watermark": log.high_watermark,
-                    "lag": lag(one),
-                    "lag_read_committed": deliverable(one),
-                    "blocked": blocked(one),
-                    "lag_seconds": seconds_behind(one, scrape.now_ms),
+                    "last_stable_offset": one.offsets.last_stable_offset,
+                    "high_watermark": one.offsets.high_watermark,
+                    "lag": lag.end,
+                    "lag_read_committed": lag.readable,
+                    "blocked": lag.blocked,
+                    "lag_seconds": lag.seconds,
                     "blocked_by": None if holder is None else described_open(view, holder, scrape.now_ms),
                 }
             )

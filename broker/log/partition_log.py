@@ -611,7 +611,7 @@ class PartitionLog:
                     result.is_cut_off = segment.batches.has_batch_below(bound, end_position)
                 if is_committed:
                     if records or file_slice:
-                        result.aborted_transactions = self._aborted_transactions(segment, offset, end_position)
+                        result.aborted_transactions = self.aborted_transactions(segment, offset, end_position)
                     elif max_bytes:
                         result.aborted_transactions = None
             except DamagedLogError as error:
@@ -643,7 +643,10 @@ class PartitionLog:
         if error.errno != errno.EBADF and not self.is_deleted:
             self.give_up(error)
 
-    def _aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedRange]:
+    def aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedRange]:
+        """The aborted transactions with records from `offset` to a position in the segment, as
+        `LogSegments.aborted_transactions` has them; an index that is damaged is written anew.
+        """
         while True:
             try:
                 return self.segments.aborted_transactions(segment, offset, end_position)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 
 from fencepost.broker.log.away_segments import SegmentAwayError
+from fencepost.broker.log.batch_scan import ScannedBatch
 from fencepost.broker.log.header_plausibility import HeaderFault
 from fencepost.broker.log.large_batch_checks import on_a_thread
 from fencepost.broker.log.log_segments import LogSegments
@@ -23,7 +25,7 @@ from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.compression import Codec, TooLargeForOneStepError, decompress
 from fencepost.protocol.primitives import Buffer, DecodeError
-from fencepost.protocol.record import LEAST_DELTA_MS, find_record
+from fencepost.protocol.record import LEAST_DELTA_MS, FoundRecord, find_record
 from fencepost.protocol.record_batch import (
     CHECKED_POSITION,
     HEADER_BYTES,
@@ -135,19 +137,90 @@ def find_first(segments: LogSegments, timestamp_ms: int, start_offset: int) -> S
 
 
 def find_latest(segments: LogSegments, start_offset: int) -> Search[TimestampedOffset | None]:
-    """Find the first record with the greatest timestamp of the log; None when the log is empty.
+    """Find the first record from `start_offset` on with the greatest timestamp; None if there is no record.
 
     Same conditions and exceptions as `find_first`.
     """
-    latest: Segment | None = None
+    by_time: list[tuple[int, Segment]] = []
     for segment in segments.from_offset(start_offset):
-        if latest is None or segment.indexes.max_timestamp_ms > latest.indexes.max_timestamp_ms:
-            latest = segment
+        by_time.append((segment.indexes.max_timestamp_ms, segment))
         yield Need.TURN
-    if latest is None or latest.indexes.max_timestamp_ms < 0:
+    by_time.sort(key=lambda one: -one[0])
+    latest: TimestampedOffset | None = None
+    for max_timestamp_ms, segment in by_time:
+        if max_timestamp_ms <= (-1 if latest is None else latest.timestamp_ms):
+            break
+        found = yield from _find_latest_in_segment(segment, max_timestamp_ms, start_offset)
+        if found is not None and (latest is None or found.timestamp_ms > latest.timestamp_ms):
+            latest = found
+        yield Need.TURN
+    return latest
+
+
+def _find_latest_in_segment(
+    segment: Segment, max_timestamp_ms: int, start_offset: int
+) -> Search[TimestampedOffset | None]:
+    first_offset = max(segment.indexes.offset_of_max_timestamp, start_offset) - segment.base_offset
+    latest = yield from _find_in_segment(segment, first_offset, max_timestamp_ms, start_offset)
+    # The greatest time may be that of a batch that compaction has emptied or thinned, or of records below the start.
+    searched: set[int] = set()
+    while latest is None or latest.timestamp_ms < max_timestamp_ms:
+        candidate = yield from _latest_batch(segment, start_offset, searched)
+        if candidate is None:
+            break
+        position, header = candidate
+        max_timestamp_ms = header.max_timestamp_ms
+        if latest is not None and latest.timestamp_ms >= max_timestamp_ms:
+            break
+        searched.add(position)
+        found = yield from _undamaged(
+            segment, position, header, _find_latest_in_batch(segment, position, header, start_offset)
+        )
+        if found is not None and (latest is None or found.timestamp_ms > latest.timestamp_ms):
+            latest = found
+    return latest
+
+
+def _latest_batch(segment: Segment, start_offset: int, searched: AbstractSet[int]) -> Search[ScannedBatch | None]:
+    """Return the first batch with records that has the greatest timestamp of those that were not searched."""
+    latest: ScannedBatch | None = None
+    for count, batch in enumerate(segment.scan_from(max(0, start_offset - segment.base_offset)), 1):
+        header = batch.header
+        is_later = header.max_timestamp_ms > (-1 if latest is None else latest.header.max_timestamp_ms)
+        if is_later and header.records_count and header.last_offset >= start_offset and batch.position not in searched:
+            latest = batch
+        if count % HEADERS_PER_STEP == 0:
+            yield Need.TURN
+    return latest
+
+
+def _find_latest_in_batch(
+    segment: Segment, position: int, header: BatchHeader, start_offset: int
+) -> Search[TimestampedOffset | None]:
+    """Find the greatest timestamp among the records from `start_offset` on, which may be below the batch's greatest.
+
+    Raises DecodeError.
+    """
+    found = yield from _find_in_batch(segment, position, header, header.max_timestamp_ms, start_offset)
+    if found is not None:
+        return found
+    header, buffer = yield from _checked_batch(segment, position, header)
+    content = yield from _content(header, buffer[HEADER_BYTES:])
+    latest: FoundRecord | None = None
+    record_position, least_delta_ms = 0, LEAST_DELTA_MS
+    for count in range(1, header.records_count + 1):
+        record_position, later = find_record(
+            content, record_position, 1, least_delta_ms, start_offset - header.base_offset
+        )
+        if later is not None:
+            latest, least_delta_ms = later, later.timestamp_delta_ms + 1
+            record_position, _ = find_record(content, record_position, 1, least_delta_ms, 0)
+        if count % RECORDS_PER_STEP == 0:
+            yield Need.TURN
+    if latest is None:
         return None
-    first_offset = latest.indexes.offset_of_max_timestamp - latest.base_offset
-    return (yield from _find_in_segment(latest, first_offset, latest.indexes.max_timestamp_ms, 0))
+    latest_ms = header.base_timestamp_ms + latest.timestamp_delta_ms
+    return TimestampedOffset(header.base_offset + latest.offset_delta, latest_ms, header.partition_leader_epoch)
 
 
 def _find_in_segment(
@@ -156,18 +229,25 @@ def _find_in_segment(
     """Search the batches from the one that holds an offset on."""
     for count, (position, header) in enumerate(segment.scan_from(relative_offset), 1):
         if header.max_timestamp_ms >= timestamp_ms and header.last_offset - segment.base_offset >= relative_offset:
-            try:
-                found = yield from _find_in_batch(segment, position, header, timestamp_ms, start_offset)
-            except DecodeError as error:
-                offset = header.base_offset
-                reason = f"its records cannot be read: {error}"
-                raise segment.batches.damaged(HeaderFault(position, offset, offset, reason)) from error
+            found = yield from _undamaged(
+                segment, position, header, _find_in_batch(segment, position, header, timestamp_ms, start_offset)
+            )
             if found is not None:
                 return found
             yield Need.TURN
         elif count % HEADERS_PER_STEP == 0:
             yield Need.TURN
     return None
+
+
+def _undamaged(segment: Segment, position: int, header: BatchHeader, search: Search[T]) -> Search[T]:
+    """Run the search of a batch. Raises DamagedLogError where its records cannot be read."""
+    try:
+        return (yield from search)
+    except DecodeError as error:
+        offset = header.base_offset
+        reason = f"its records cannot be read: {error}"
+        raise segment.batches.damaged(HeaderFault(position, offset, offset, reason)) from error
 
 
 def _find_in_batch(

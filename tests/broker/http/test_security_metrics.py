@@ -48,16 +48,21 @@ async def test_the_use_of_quotas_is_shown_by_client(tmp_path: Path) -> None:
         assert not [name for name in found if name.startswith("kafka_server_fetch_byte_rate")]
 
 
-async def test_the_use_of_many_clients_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_many_clients_those_are_shown_that_use_the_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(security_families, "MOST_CLIENTS", 3)
     async with http_node(tmp_path) as http:
         quotas = http.node.services.client_quotas
         await quotas.change(entity_of([("client-id", None)]), {QuotaKey.PRODUCER_BYTE_RATE: 1_000.0})
         for number in range(5):
-            quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, ("User:ANONYMOUS", f"client {number}"), 1)
+            quotas.charge(QuotaKey.PRODUCER_BYTE_RATE, ("User:ANONYMOUS", f"client {number}"), number + 1)
         text = (await http.get("/metrics")).text
-        assert "# left out: the use of producer_byte_rate of more than 3 clients" in text
-        assert len([name for name in values_of(text) if name.startswith("kafka_server_produce_byte_rate")]) == 3
+        assert "# left out: the use of producer_byte_rate of all but 3 clients" in text
+        found = values_of(text)
+        shown = [name for name in found if name.startswith("kafka_server_produce_byte_rate")]
+        assert [name.split('client_id="client ')[1][0] for name in shown] == ["2", "3", "4"]
+        assert found['fencepost_metrics_left_out{kind="quota_clients"}'] == 2
 
 
 async def test_the_end_of_a_certificate_is_shown_by_listener(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from fencepost.protocol.record import LEAST_DELTA_MS, find_record
 from fencepost.protocol.record_batch import Record, RecordBatch, build_batch, read_header, read_records
 from tests.broker.handlers.test_list_offsets import list_offsets
 from tests.broker.handlers.test_produce_large_batches import first_offsets
+from tests.broker.log.test_cleaner import COMPACTED, batches, clean
 from tests.support.handler_context import NOW_MS, batch
-from tests.support.log_world import overwrite
+from tests.support.log_world import LogWorld, overwrite
 from tests.support.longest_step import steps_until_done
 from tests.support.produce_clients import Served, served
 from tests.support.produce_frames import produce_frame
@@ -207,3 +209,38 @@ def test_a_record_is_found_as_if_all_were_read(has_log_append_time: bool) -> Non
 def test_records_that_are_none_are_refused(content: bytes) -> None:
     with pytest.raises(DecodeError):
         find_record(content, 0, 1, 0, 0)
+
+
+def latest_of(log: PartitionLog) -> TimestampedOffset | None:
+    return searched_at_once(log.offset_of_max_timestamp(Isolation.LOG_END))
+
+
+async def test_the_latest_record_is_found_though_compaction_has_emptied_a_batch_of_a_greater_time(
+    world: LogWorld,
+) -> None:
+    """The last batch of a producer keeps its header, with its time, when no record of it is left."""
+    log = world.create(dataclasses.replace(COMPACTED, segment_bytes=10_000))
+    world.append(b"early", key=b"other", timestamp_ms=NOW_MS + 5)
+    world.append(b"old", key=b"k", timestamp_ms=NOW_MS + 90, producer_id=7, producer_epoch=0, base_sequence=0)
+    world.append(b"late", key=b"third", timestamp_ms=NOW_MS + 7)
+    log.roll(NOW_MS)
+    world.append(b"new", key=b"k", timestamp_ms=NOW_MS + 1)
+    log.roll(NOW_MS)
+    world.append(b"end", key=b"end", timestamp_ms=NOW_MS)
+    await clean(world)
+    assert [batch.header.records_count for batch in batches(log)].count(0) == 1
+    assert latest_of(log) == TimestampedOffset(2, NOW_MS + 7, 0)
+    assert log.move_log_start(3) is ErrorCode.NONE
+    assert latest_of(log) == TimestampedOffset(3, NOW_MS + 1, 0)
+
+
+@pytest.mark.parametrize(("start", "latest"), [(0, 1), (1, 1), (2, 2), (3, 5), (4, 5), (5, 5), (6, 6), (7, None)])
+async def test_records_below_the_start_are_not_the_latest(world: LogWorld, start: int, latest: int | None) -> None:
+    log = world.create()
+    times_ms = [10, 90, 50, 5, 20, 30, 1]
+    for part in (times_ms[:4], times_ms[4:]):
+        world.append_records(*(Record(slot, NOW_MS + at, None, b"v") for slot, at in enumerate(part)))
+    await log.flushed()
+    assert log.move_log_start(start) is ErrorCode.NONE
+    found = None if latest is None else TimestampedOffset(latest, NOW_MS + times_ms[latest], 0)
+    assert latest_of(log) == found

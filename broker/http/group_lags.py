@@ -1,0 +1,129 @@
+"""Lags of groups as people mean them: records that a consumer can still get, without markers and aborted records.
+
+Counting reads the headers of batches. So each scrape counts a bounded number of them, and the next one continues
+there, for as long as the group's position stays. Offsets stand in for what is not counted yet, which is never too few.
+The lag of a group that stands still is exact after a few scrapes, however much waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.broker.log.batch_scan import DamagedLogError
+from fencepost.broker.log.readable_records import NO_TIME_MS, ReadableRecords, count_readable_records
+from fencepost.broker.log.sliced_work import SlicedWork
+from fencepost.broker.storage.disk import StorageError
+
+if TYPE_CHECKING:
+    from fencepost.broker.http.scrape import CommittedOffset
+    from fencepost.broker.log.partition_log import PartitionLog
+
+BATCHES_PER_STEP: Final = 50
+"""Some 0.3 ms of headers."""
+BATCHES_PER_LAG: Final = 200
+BATCHES_PER_READ: Final = 20_000
+"""Of all lags together; each gets a step even if others have used them up."""
+
+
+class GroupLag(NamedTuple):
+    """The lag of a group in a partition.
+
+    readable: records that a read_committed consumer gets now; offsets, for what is not counted yet.
+    blocked:  offsets that it cannot get before open transactions end.
+    seconds:  the age of the first record that the group has not consumed, by the time of its batch; 0.0 without one,
+              None if it is unknown.
+    """
+
+    committed: CommittedOffset
+    readable: int
+    blocked: int
+    seconds: float | None
+
+    @property
+    def end(self) -> int:
+        return self.committed.end_lag
+
+
+class _Counted(NamedTuple):
+    """departures_count: of the log's segments, which compaction and retention raise."""
+
+    records: ReadableRecords
+    departures_count: int
+
+
+class GroupLags:
+    """Reads lags, and remembers what the last read has counted."""
+
+    def __init__(self) -> None:
+        self._counted: dict[tuple[PartitionLog, int], _Counted] = {}
+        self._counted_before: dict[tuple[PartitionLog, int], _Counted] = {}
+
+    def read(self, committed: Iterable[CommittedOffset], now_ms: int) -> SlicedWork[Sequence[GroupLag]]:
+        """Read all lags of the node; positions that are not among them are forgotten."""
+        self._counted_before, self._counted = self._counted, {}
+        return (yield from self.read_some(committed, now_ms))
+
+    def read_some(self, committed: Iterable[CommittedOffset], now_ms: int) -> SlicedWork[Sequence[GroupLag]]:
+        """Read lags; forget nothing."""
+        found: list[GroupLag] = []
+        batches_left = BATCHES_PER_READ
+        for one in committed:
+            offsets = one.offsets
+            position = max(one.offset, offsets.log_start_offset)
+            blocked = max(0, offsets.high_watermark - max(position, offsets.last_stable_offset))
+            readable: ReadableRecords | None = ReadableRecords(0, position, NO_TIME_MS)
+            if position < offsets.last_stable_offset:
+                most_batches = max(BATCHES_PER_STEP, min(BATCHES_PER_LAG, batches_left))
+                used_count, readable = yield from self._count(one, position, most_batches)
+                batches_left -= used_count
+            found.append(_lag(one, position, readable, blocked, now_ms))
+            yield
+        return found
+
+    def _count(
+        self, one: CommittedOffset, position: int, most_batches: int
+    ) -> SlicedWork[tuple[int, ReadableRecords | None]]:
+        """Continue the count from a position; return how many batches were allowed for it, and the count."""
+        log, end_offset = one.log, one.offsets.last_stable_offset
+        key = (log, position)
+        counted = self._counted.get(key) or self._counted_before.get(key)
+        departures_count = log.segments.departures_count
+        records = ReadableRecords(0, position, NO_TIME_MS)
+        if counted is not None and counted.departures_count == departures_count:
+            records = counted.records
+        used_count = 0
+        while records.next_offset < end_offset and used_count < most_batches:
+            if used_count:
+                yield
+            try:
+                more = count_readable_records(log, records.next_offset, end_offset, BATCHES_PER_STEP)
+            except (StorageError, DamagedLogError):
+                more = None
+            if more is None:
+                return used_count, None
+            used_count += BATCHES_PER_STEP
+            records = records.followed_by(more)
+        self._counted[key] = _Counted(records, departures_count)
+        return used_count, records
+
+
+def _lag(one: CommittedOffset, position: int, readable: ReadableRecords | None, blocked: int, now_ms: int) -> GroupLag:
+    stable = one.offsets.last_stable_offset
+    if readable is None:
+        return GroupLag(one, max(0, stable - position), blocked, None)
+    count = min(readable.records_count + max(0, stable - readable.next_offset), max(0, stable - position))
+    first_ms = readable.first_ms
+    if not readable.records_count:
+        if not count and not blocked:
+            return GroupLag(one, 0, 0, 0.0)
+        first_ms = _time_at(one.log, max(position, readable.next_offset))
+    return GroupLag(one, count, blocked, None if first_ms < 0 else max(0, now_ms - first_ms) / 1000)
+
+
+def _time_at(log: PartitionLog, offset: int) -> int:
+    try:
+        header = log.header_at(offset)
+    except (StorageError, DamagedLogError):
+        return NO_TIME_MS
+    return NO_TIME_MS if header is None else header.max_timestamp_ms
