@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from heapq import heappush, heapreplace
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from fencepost.broker.http.histogram import Histogram, RecentHistogram
     from fencepost.broker.http.scrape import Scrape
-
-T = TypeVar("T")
-
-CHOSEN_PER_STEP: Final = 1_000
 
 
 class Kind(Enum):
@@ -76,22 +71,6 @@ def escaped(value: str | int) -> str:
     if not value.isascii():
         value = value.encode("utf-8", "replace").decode()
     return value.translate(_ESCAPES)
-
-
-def largest(count: int, of: Sequence[T], key: Callable[[T], float]) -> Generator[None, None, Sequence[T]]:
-    """Choose the `count` largest, in their own order, in steps between which others may run."""
-    if len(of) <= count:
-        return of
-    kept: list[tuple[float, int]] = []
-    for slot, one in enumerate(of):
-        entry = (key(one), -slot)
-        if len(kept) < count:
-            heappush(kept, entry)
-        elif entry > kept[0]:
-            heapreplace(kept, entry)
-        if slot % CHOSEN_PER_STEP == 0:
-            yield
-    return [of[slot] for slot in sorted(-negative for _, negative in kept)]
 
 
 def histogram_samples(labels: str, histogram: Histogram) -> Samples:

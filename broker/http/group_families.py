@@ -8,10 +8,11 @@ from operator import itemgetter
 from typing import Final
 
 from fencepost.broker.coordination.runtime import LoadTimes
-from fencepost.broker.http.family import Family, Kind, Sample, Samples, escaped, largest
-from fencepost.broker.http.group_lags import GroupLag
-from fencepost.broker.http.scrape import STEP, CommittedOffset, Scrape
+from fencepost.broker.http.family import Family, Kind, Sample, Samples, escaped
+from fencepost.broker.http.group_lags import CommittedOffset, GroupLag
+from fencepost.broker.http.scrape import STEP, Scrape
 from fencepost.broker.http.transaction_families import average_s, load_time, longest_s
+from fencepost.broker.log.sliced_work import largest
 
 GAUGE: Final = Kind.GAUGE
 STATES: Final = {

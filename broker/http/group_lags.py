@@ -8,22 +8,48 @@ The lag of a group that stands still is exact after a few scrapes, however much 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.batch_scan import DamagedLogError
+from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.readable_records import NO_TIME_MS, ReadableRecords, count_readable_records
 from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.storage.disk import StorageError
-
-if TYPE_CHECKING:
-    from fencepost.broker.http.scrape import CommittedOffset
-    from fencepost.broker.log.partition_log import PartitionLog
 
 BATCHES_PER_STEP: Final = 50
 """Some 0.3 ms of headers."""
 BATCHES_PER_LAG: Final = 200
 BATCHES_PER_READ: Final = 20_000
 """Of all lags together; each gets a step even if others have used them up."""
+
+
+class LogOffsets(NamedTuple):
+    """The offsets of a log at one moment."""
+
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
+def offsets_of(log: PartitionLog) -> LogOffsets:
+    return LogOffsets(log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
+
+
+class CommittedOffset(NamedTuple):
+    """An offset that a group has committed of a partition that is led here. offsets: of the log, read after it."""
+
+    group_id: str
+    topic_partition: TopicPartition
+    offset: int
+    log: PartitionLog
+    offsets: LogOffsets
+
+    @property
+    def end_lag(self) -> int:
+        """Offsets from the committed one to the high watermark, as all tools show it."""
+        return max(0, self.offsets.high_watermark - self.offset)
 
 
 class GroupLag(NamedTuple):

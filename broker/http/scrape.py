@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from fencepost.broker.group.shard import GroupSummary
-from fencepost.broker.http.family import largest
-from fencepost.broker.http.group_lags import GroupLag
+from fencepost.broker.http.group_lags import CommittedOffset, GroupLag, LogOffsets, offsets_of
 from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_types import LogTraffic
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.sliced_work import SlicedWork
+from fencepost.broker.log.sliced_work import SlicedWork, largest
 from fencepost.broker.transaction.metadata import TransactionMetadata
 
 KINDS_LEFT_OUT: Final = ("partitions", "group_lags", "quota_clients")
 STEP: Final = 100
 """Logs, groups or transactions that are looked at in one step."""
-
-
-class LogOffsets(NamedTuple):
-    """The offsets of a log at one moment."""
-
-    log_start_offset: int
-    last_stable_offset: int
-    high_watermark: int
-    log_end_offset: int
-
-
-def offsets_of(log: PartitionLog) -> LogOffsets:
-    return LogOffsets(log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
-
-
-class CommittedOffset(NamedTuple):
-    """An offset that a group has committed of a partition that is led here. offsets: of the log, read after it."""
-
-    group_id: str
-    topic_partition: TopicPartition
-    offset: int
-    log: PartitionLog
-    offsets: LogOffsets
-
-    @property
-    def end_lag(self) -> int:
-        """Offsets from the committed one to the high watermark, as all tools show it."""
-        return max(0, self.offsets.high_watermark - self.offset)
 
 
 class Scrape:

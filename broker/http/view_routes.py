@@ -19,6 +19,7 @@ from fencepost.broker.http.exchange import (
     natural_number,
     sliced_json_response,
 )
+from fencepost.broker.http.group_lags import CommittedOffset, offsets_of
 from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.http.open_transactions import (
     Cause,
@@ -29,7 +30,7 @@ from fencepost.broker.http.open_transactions import (
     explained,
     open_transactions,
 )
-from fencepost.broker.http.scrape import STEP, CommittedOffset, Scrape, offsets_of
+from fencepost.broker.http.scrape import STEP, Scrape
 from fencepost.broker.http.transaction_history import history_steps
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
