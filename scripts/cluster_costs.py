@@ -197,7 +197,12 @@ async def _floor(kept: Stores, sizes: Sizes) -> tuple[dict[str, list[float]], di
     address = parse_address(kept.cluster_url())
     admin = await connect(address, application_name="costs")
     await prepare(admin, address)
-    await admin.execute("INSERT INTO fences VALUES (1, 1)")
+    await admin.execute(
+        "INSERT INTO fences VALUES (1, 1);"
+        "INSERT INTO nodes VALUES (1, gen_random_uuid(), 'alive', '{}', NULL, clock_timestamp(), clock_timestamp());"
+        "INSERT INTO partitions (topic_id, partition, leader, leader_epoch) "
+        "SELECT '00000000-0000-0000-0000-000000000000', number, 1, 0 FROM generate_series(0, 2) AS number"
+    )
     found: dict[str, list[float]] = {}
     tail = PostgresTail(address, lambda: "costs")
     contents = {"a flush of 3 rows of 300 bytes": 300, "a flush of 3 rows of 16 KB": 16_000}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple, cast
@@ -179,6 +179,9 @@ class Broker:
 
     def resign(self, reason: str) -> None:
         raise AssertionError(reason)
+
+    def resign_from(self, keys: Collection[PartitionKey]) -> None:
+        raise AssertionError("no topic is deleted")
 
     async def produce(self, load: Load, others: Sequence[Broker]) -> None:
         """Append the batches of all rounds, not further ahead than the slowest of all brokers allows."""

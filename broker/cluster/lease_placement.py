@@ -64,6 +64,7 @@ class LeasePlacement:
         self._addresses: dict[NodeId, NodeAddress] = {}
         self._lost: dict[NodeId, tuple[NodeAddress, float]] = {}  # with when it went, by the event loop's clock
         self._handing_over: set[TopicPartition] = set()
+        self._not_led: dict[TopicPartition, bytes] = {}  # with the ids of their topics, until their rows change
         self._is_resigned = False
         self._refreshing = asyncio.Lock()
         self._follower = self.refresh
@@ -84,19 +85,24 @@ class LeasePlacement:
             and lease.leader == self.node_id
             and topic_partition not in self._handing_over
             and not self._is_resigned
+            and not (self._not_led and self._not_led.get(topic_partition) == lease.topic_id)
         )
 
     def leader(self, topic_partition: TopicPartition) -> NodeAddress | None:
         lease = self._lease(topic_partition)
         if lease is None or lease.leader is None:
             return None
-        if lease.leader == self.node_id and (self._is_resigned or topic_partition in self._handing_over):
+        if lease.leader == self.node_id and not self.is_local(topic_partition):
             return None
         return self._addresses.get(lease.leader)
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
         lease = self._lease(topic_partition)
         return NO_EPOCH if lease is None else lease.epoch
+
+    def topic_id(self, topic_partition: TopicPartition) -> bytes | None:
+        lease = self._lease(topic_partition)
+        return None if lease is None else lease.topic_id
 
     def other_nodes(self) -> Sequence[NodeAddress]:
         return [self._addresses[node_id] for node_id in sorted(self._addresses) if node_id != self.node_id]
@@ -189,6 +195,14 @@ class LeasePlacement:
         for name in led:
             self._notify(name)
 
+    def resign_from(self, keys: Collection[tuple[bytes, int]]) -> None:
+        """Stop leading partitions, given by topic id and number, that another node has deleted: `refresh` is yet to
+        find out."""
+        for name, lease in self._known.table.partitions.items():
+            if (lease.topic_id, name.partition) in keys and self.is_local(name):
+                self._not_led[name] = lease.topic_id
+                self._notify(name)
+
     async def refresh(self, *, takes_up: bool = False) -> None:
         """Read the leases, and notify of what has changed, all in one step. Raises StorageError.
 
@@ -223,6 +237,7 @@ class LeasePlacement:
             self._addresses = addresses
             names = [*before.table.partitions, *(after.table.partitions.keys() - before.table.partitions.keys())]
             changed = [name for name in names if _led(before, name) != _led(after, name)]
+            self._not_led = {name: topic_id for name, topic_id in self._not_led.items() if name not in changed}
             for name in sorted(changed, key=self.is_local):
                 self._notify(name)
 

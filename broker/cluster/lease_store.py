@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fencepost.broker.cluster.leases import (
@@ -102,17 +102,14 @@ class LeaseStore(SharedSqliteMetadataStore):
 
         return await self.transaction(store)
 
-    async def mark_created(self, names: Sequence[TopicPartition]) -> None:
-        """Record that the directories of partitions exist, durably. Raises StorageError."""
-
-        def mark(database: sqlite3.Connection) -> None:
-            table = read_leases(database).table
-            database.executemany(
+    async def mark_created(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
+        """Record that the directories of partitions exist, durably; of topics that are there. Raises StorageError."""
+        await self.transaction(
+            lambda database: database.executemany(
                 "UPDATE partitions SET is_created = 1 WHERE topic_id = ? AND partition = ?",
-                [(table.partitions[name].topic_id, name.partition) for name in names if name in table.partitions],
+                [(topic_id, name.partition) for name, topic_id in topic_ids.items()],
             )
-
-        await self.transaction(mark)
+        )
 
     async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
         """Record the nodes that should lead partitions; their leaders move them. None: the one by its share.

@@ -86,12 +86,13 @@ class Placed(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A planned move of a partition from its leader, which leads in this epoch, to another node."""
+    """A planned move of a partition of this topic from its leader, which leads in this epoch, to another node."""
 
     topic_partition: TopicPartition
     source: NodeId
     epoch: int
     target: NodeId
+    topic_id: bytes
 
 
 @dataclass(slots=True)
@@ -193,7 +194,7 @@ def all_due_moves(table: LeaseTable, node_id: NodeId, unsettled: Collection[Node
         lease = table.partitions[name]
         target = _should_lead(name, lease, alive, unsettled, counts[name.topic])
         if target is not None and target != node_id:
-            moves.append(Move(name, node_id, lease.epoch, target))
+            moves.append(Move(name, node_id, lease.epoch, target, lease.topic_id))
     return moves
 
 
@@ -231,9 +232,10 @@ def _should_lead(
 
 
 def decide_move(table: LeaseTable, move: Move) -> Placed | None:
-    """Decide a move; None if it is out of date: led by another node or in another epoch, or its target is not alive."""
+    """Decide a move; None if it is out of date: led by another node or in another epoch, of a topic that was deleted
+    and created again, or its target is not alive."""
     lease = table.partitions.get(move.topic_partition)
-    if lease is None or (lease.leader, lease.epoch) != (move.source, move.epoch):
+    if lease is None or (lease.topic_id, lease.leader, lease.epoch) != (move.topic_id, move.source, move.epoch):
         return None
     if table.state(move.target) is not NodeState.ALIVE:
         return None

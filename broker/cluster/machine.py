@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from fencepost.broker.cluster.engine_figures import EngineFigures
-from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import Endpoints
 from fencepost.broker.cluster.objects.bucket_check import UnusableBucketError, check_bucket
 from fencepost.broker.cluster.objects.flush_objects import FlushUploads
@@ -229,7 +228,7 @@ class MachineEngine:
             store=self._rows.tail,
             sealed=self._sealed,
             tenure=self._member,
-            topic_id_of=lambda name: _topic_id(self._member.placement, name),
+            topic_id_of=self._member.placement.topic_id,
             objects=self._uploads,
         )
 
@@ -281,8 +280,3 @@ class MachineEngine:
 
     async def close(self) -> None:
         await self._rows.close()
-
-
-def _topic_id(placement: LeasePlacement, name: TopicPartition) -> bytes | None:
-    lease = placement.known.table.partitions.get(name)
-    return None if lease is None else lease.topic_id

@@ -158,14 +158,14 @@ class NodeDirectories:
         topic_id = PartitionFiles(self._disk, directory).read_topic_id()
         return lease is None or topic_id in (lease.topic_id, ZERO_TOPIC_ID)
 
-    async def created(self, names: Sequence[TopicPartition]) -> None:
-        directories = [f"{self._own}/{name}" for name in names]
+    async def created(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
+        directories = [f"{self._own}/{name}" for name in topic_ids]
         files: list[LogFile] = []
         try:
             # A directory that does not say whose it is would count as one whose creation a loss of power cut short.
             files += [self._disk.open(f"{directory}/{METADATA_FILE}") for directory in directories]
             await self._disk.sync(files, (self._own, *directories))
-            await self._store.mark_created(names)
+            await self._store.mark_created(topic_ids)
             await self._placement.refresh()
         except StorageError as error:
             log.error(  # noqa: TRY400  # the reason says it all

@@ -89,7 +89,7 @@ class Restoring:
                 log.info("logs_restored", partitions=len(names), took_s=round(loop.time() - began_s, 3))
                 return arrivals
 
-    async def created(self, names: Sequence[TopicPartition]) -> None:
+    async def created(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
         """Do nothing: the rows of partitions are created with their topic."""
 
     def all_left_off(self) -> Mapping[TopicPartition, LeftOff]:

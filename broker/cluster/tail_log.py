@@ -22,6 +22,7 @@ from fencepost.broker.cluster.tail_store import (
     ConflictError,
     FlushId,
     FlushObjects,
+    NotLedError,
     PartitionKey,
     StoreUnavailableError,
     TailRow,
@@ -207,6 +208,7 @@ class TailLog:
             if parts:
                 self.large_count += 1
                 self.large_bytes += total_bytes
+        failed |= self._left_out
         left_out = [one for one in appended if _log_of(one) in failed]
         if left_out:
             self._left_out |= failed
@@ -280,6 +282,11 @@ class TailLog:
                         return False
                     if await self._store.commit(flush, rows, object_sizes=object_sizes):
                         break
+                except NotLedError as error:
+                    # Deleted, and perhaps created again under its name: the log here is of the topic that is gone.
+                    self._left_out.update((row.key, row.leader_epoch) for row in rows if row.key in error.keys)
+                    self._tenure.resign_from(error.keys)
+                    break
                 except StoreUnavailableError as error:
                     self.is_waiting = True
                     if loop.time() >= report_at_s:

@@ -6,7 +6,7 @@ that row until the flush is committed, so a flush is either seen by the take-ove
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -72,6 +72,17 @@ class ConflictError(Exception):
     """Rows of another flush hold some of the offsets: two nodes have led the partition at a time."""
 
 
+class NotLedError(Exception):
+    """Rows of a flush were left out: their topics are deleted, or another node leads them. The others are committed.
+
+    keys: of the partitions that were left out. A topic that was created again under its name has another id.
+    """
+
+    def __init__(self, keys: Collection[PartitionKey]) -> None:
+        super().__init__(f"{len(keys)} partitions are not led by this node any more")
+        self.keys = keys
+
+
 class TailStore(Protocol):
     """The rows of all tails. Every call may raise StoreUnavailableError; the next one connects again."""
 
@@ -82,12 +93,12 @@ class TailStore(Protocol):
 
         object_sizes: in bytes, of the objects that the rows point into; they are recorded with the rows.
         Returns False, and has done nothing, if the node's fence is not the flush's any more. A flush that was
-        committed before is not committed twice: the call then returns True. Raises ConflictError.
+        committed before is not committed twice: the call then returns True. Raises ConflictError; NotLedError.
         """
         ...
 
     async def is_committed(self, flush: FlushId, rows: Sequence[TailRow]) -> bool:
-        """Whether an earlier `commit` of these rows, whose outcome is unknown, had an effect."""
+        """Whether an earlier `commit` of these rows, whose outcome is unknown, had an effect. Raises NotLedError."""
         ...
 
     def read(self, keys: Sequence[PartitionKey]) -> AsyncIterator[TailRow]:
@@ -157,4 +168,8 @@ class Tenure(Protocol):
     def resign(self, reason: str) -> None:
         """Stop leading all partitions, in this step, as another node has raised the fence; the node then starts again
         under a new one. Nothing happens if it has resigned already."""
+        ...
+
+    def resign_from(self, keys: Collection[PartitionKey]) -> None:
+        """Stop leading these partitions, in this step, as the store says that this node does not lead them."""
         ...

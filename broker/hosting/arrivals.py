@@ -43,8 +43,11 @@ class Arrivals(Protocol):
         """Bring the directories of partitions that this node leads; one arrival for each. Raises nothing expected."""
         ...
 
-    async def created(self, names: Sequence[TopicPartition]) -> None:
-        """Make new directories durable, and record that they exist. What fails is logged."""
+    async def created(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
+        """Make new directories durable, and record that they exist. What fails is logged.
+
+        topic_ids: of the new partitions; a topic that has taken a name meanwhile has no directory yet.
+        """
         ...
 
     def all_left_off(self) -> Mapping[TopicPartition, LeftOff]:

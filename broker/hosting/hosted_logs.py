@@ -60,6 +60,14 @@ class HostedLogs:
         placement = self._placement
         return placement.leader_epoch(topic_partition) if placement.is_local(topic_partition) else None
 
+    def is_of(self, topic: TopicMetadata, topic_partition: TopicPartition) -> bool:
+        """Whether the placement of a partition is of this topic. If not, the topic has been deleted and created again,
+        and the metadata here are older or newer than the placement: what is older follows soon."""
+        return self._placement.topic_id(topic_partition) in (None, topic.topic_id)
+
+    def _leads(self, topic_partition: TopicPartition, topic: TopicMetadata) -> bool:
+        return self._placement.is_local(topic_partition) and self.is_of(topic, topic_partition)
+
     def config(self, name: str, configs: Mapping[str, str]) -> LogConfig:
         """The settings of a topic's logs; one object for all topics with the same configs."""
         key = frozenset(configs.items())
@@ -102,7 +110,7 @@ class HostedLogs:
         names = [
             name
             for name in topic.partitions()
-            if name not in self.by_partition and name not in unopened and self._placement.is_local(name)
+            if name not in self.by_partition and name not in unopened and self._leads(name, topic)
         ]
         if not names:
             return ()
@@ -121,13 +129,13 @@ class HostedLogs:
         config: LogConfig | None = None
         made = []
         for topic_partition in topic.partitions():
-            if self._placement.is_local(topic_partition):
+            if self._leads(topic_partition, topic):
                 config = config or self.config(topic.name, topic.configs)
                 made.append(self._create(topic_partition, topic, config))
                 if len(made) % CHANGED_PER_TURN == 0:
                     await asyncio.sleep(0)
         if self._arrivals is not None:
-            await self._arrivals.created([partition_log.topic_partition for partition_log in made])
+            await self._arrivals.created({one.topic_partition: one.topic_id for one in made})
         return made
 
     def serve_created(self, made: Sequence[PartitionLog], topic: TopicMetadata) -> None:
@@ -142,9 +150,11 @@ class HostedLogs:
         """Serve logs of partitions with their topics: those that are open, those whose directories are found now, and
         new ones. Returns the errors of those that cannot be served.
 
-        Not served either are logs of another topic, and those that have moved to another node meanwhile. Directories
-        are brought and logs are synced together, so that many do not wait for each other.
+        Not served either are logs of another topic, and those that have moved to another node meanwhile, or whose topic
+        was deleted and created again. Directories are brought and logs are synced together, so that many do not wait
+        for each other.
         """
+        wanted = [(name, topic) for name, topic in wanted if self.is_of(topic, name)]
         topics = {name: topic for name, topic in wanted if self._logs.get(name) is None}
         epochs = {name: self._placement.leader_epoch(name) for name in topics}
         try:
@@ -165,19 +175,19 @@ class HostedLogs:
             for name, topic in topics.items()
             if (arrival := arrivals[name]).found is Found.HERE
         )
-        created: list[TopicPartition] = []
+        created: dict[TopicPartition, bytes] = {}
         for count, (name, topic) in enumerate(wanted, 1):
             if count % CHANGED_PER_TURN == 0:
                 await asyncio.sleep(0)
             if name in errors:
                 continue
-            if name in epochs and self.leader_epoch(name) != epochs[name]:
-                # It moved while its files were read; if it came back, they may be different now.
+            if name in epochs and not (self.leader_epoch(name) == epochs[name] and self.is_of(topic, name)):
+                # It moved while its files were read; if it came back, they may be different now, or another topic's.
                 self._logs.release(name)
                 continue
             try:
                 if self._lead_one(name, topic, arrivals.get(name)):
-                    created.append(name)
+                    created[name] = topic.topic_id
             except StorageError as error:
                 errors[name] = error
         if created and self._arrivals is not None:
@@ -259,6 +269,17 @@ class HostedLogs:
         return partition_log
 
     # Releasing and deleting
+
+    def has_earlier(self, topic_partition: TopicPartition) -> bool:
+        """Whether the open log of a partition is of a deleted topic whose name another topic has by now, as the
+        placement says."""
+        partition_log = self._logs.get(topic_partition)
+        topic_id = self._placement.topic_id(topic_partition)
+        return (
+            partition_log is not None
+            and topic_id is not None
+            and partition_log.topic_id not in (topic_id, ZERO_TOPIC_ID)
+        )
 
     def release(self, topic_partition: TopicPartition) -> None:
         """Stop serving a partition that moves to another node; its directory is not changed."""

@@ -62,6 +62,14 @@ class Placement(Protocol):
         """The leader epoch; it never falls. After a crash a node leads in a higher one."""
         ...
 
+    def topic_id(self, topic_partition: TopicPartition) -> bytes | None:
+        """The id of the topic whose partition is placed; None if it is not known here.
+
+        A topic that was deleted and created again has another one, and its leader epochs begin anew. What is known here
+        may be older or newer than the metadata.
+        """
+        ...
+
     def other_nodes(self) -> Sequence[NodeAddress]:
         """The nodes that are alive, without this one, in order of their ids."""
         ...
@@ -94,6 +102,9 @@ class SingleNodePlacement:
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
         return 0
+
+    def topic_id(self, topic_partition: TopicPartition) -> bytes | None:
+        return None
 
     def other_nodes(self) -> Sequence[NodeAddress]:
         return ()
@@ -184,6 +195,9 @@ class PlacementView:
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
         return self._leader(topic_partition).epoch
+
+    def topic_id(self, topic_partition: TopicPartition) -> bytes | None:
+        return None
 
     def other_nodes(self) -> Sequence[NodeAddress]:
         alive = self._table.alive

@@ -561,6 +561,14 @@ class Topics:
     def _follow_placement(self, topic_partition: TopicPartition) -> None:
         is_local = self.placement.is_local(topic_partition)
         partition_log = self._partition_logs.get(topic_partition)
+        if self._hosted.has_earlier(topic_partition):
+            # What is sent from now on is meant for the topic that has the name now. The files go with the deletion.
+            if partition_log is not None:
+                for resigned in self.on_resigned:
+                    resigned(topic_partition)
+            self._hosted.release(topic_partition)
+            partition_log = None
+            log.info("deleted_partition_released", topic=topic_partition.topic, partition=topic_partition.partition)
         if partition_log is None:
             if is_local:
                 self._begin_admission(topic_partition)
@@ -655,6 +663,8 @@ class Topics:
                 if name not in self._to_admit:
                     self._arriving.discard(name)
                 self._notify_led(partition_log)
+            elif not self._hosted.is_of(topic, name):
+                pass  # its metadata or its placement follow, and it arrives again
             elif self.metadata.get(name.topic) is not topic or not self.placement.is_local(name):
                 self._arriving.discard(name)
 

@@ -74,6 +74,7 @@ class SharedLog(Protocol):
         one after the other; with nothing appended one is done as soon as those before are. It goes on trying while this
         node may lead. Raises StorageError when this node may not lead any more: by then it has resigned from all
         partitions, in the same step, so that no log goes offline. Raises StorageError with `paths`, after the rest is
-        committed, where the files of some logs cannot be read; later flushes that are under way leave these logs out.
+        committed, where the files of some logs cannot be read, or where this node does not lead them any more, as their
+        topics are deleted: it has resigned from those by then. Later flushes that are under way leave these logs out.
         """
         ...

@@ -43,6 +43,7 @@ from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRow
 from fencepost.broker.cluster.tail_store import (
     NO_OBJECTS,
     FlushId,
+    NotLedError,
     PartitionKey,
     TailRow,
 )
@@ -520,11 +521,14 @@ class EngineTail:
                 for observe_refusal in engine.on_refused:
                     observe_refusal()
                 return False
-            was_committed = tables.is_committed(flush, sent)
-            tables.insert(flush, sent, object_sizes)
-            if not was_committed:
+            led = tables.led_rows(flush, sent)
+            was_committed = bool(led) and tables.is_committed(flush, led)
+            tables.insert(flush, led, object_sizes)
+            if led and not was_committed:
                 for observe in engine.on_flushed:
-                    observe(flush, sent)
+                    observe(flush, led)
+            if len(led) < len(sent):
+                raise NotLedError({row.key for row in sent} - {row.key for row in led})
             return True
 
         def arrive(tables: EngineRows) -> None:

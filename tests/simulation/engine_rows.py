@@ -31,7 +31,7 @@ from fencepost.broker.cluster.postgres.connections import LeaseLostError
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, Renewal
 from fencepost.broker.cluster.postgres.schema import DOCUMENTS, PLACEMENT, TOPICS
 from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows
-from fencepost.broker.cluster.tail_store import ConflictError, FlushId, PartitionKey, TailRow
+from fencepost.broker.cluster.tail_store import ConflictError, FlushId, NotLedError, PartitionKey, TailRow
 from fencepost.broker.config.cluster_settings import LONGEST_LEASE_MS
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.away_segments import SealedSegment
@@ -344,6 +344,10 @@ class EngineRows:
     def holds_fence(self, node_id: NodeId, fence: int) -> bool:
         return self.fences.get(node_id) == fence
 
+    def led_rows(self, flush: FlushId, rows: Sequence[TailRow]) -> list[TailRow]:
+        """Those rows of a flush whose partitions its node leads."""
+        return [row for row in rows if (led := self.partitions.get(row.key)) and led.leader == flush.node_id]
+
     def insert(self, flush: FlushId, rows: Sequence[TailRow], object_sizes: Mapping[UUID, int]) -> bool:
         """Insert the rows of a flush, whatever the fence is. Raises ConflictError."""
         for row in rows:
@@ -361,8 +365,15 @@ class EngineRows:
         return True
 
     def is_committed(self, flush: FlushId, rows: Sequence[TailRow]) -> bool:
-        stored = self.tails.get(rows[0].key, {}).get(rows[0].base_offset)
-        return stored is not None and stored.flush == flush
+        """Raises NotLedError, of those that are not there."""
+        found: set[PartitionKey] = set()
+        missing: set[PartitionKey] = set()
+        for row in rows:
+            stored = self.tails.get(row.key, {}).get(row.base_offset)
+            (found if stored is not None and stored.flush == flush else missing).add(row.key)
+        if found and missing - found:
+            raise NotLedError(missing - found)
+        return bool(found)
 
     def tail(self, key: PartitionKey) -> list[TailRow]:
         """The rows of one partition, in order."""

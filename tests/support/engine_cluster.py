@@ -3,7 +3,7 @@ and a take-over gives the other one nothing but what the engine has."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.broker.cluster.restoring import Restoring
 from fencepost.broker.cluster.scratch import ScratchDisk, empty_scratch
 from fencepost.broker.cluster.tail_log import TailLog
+from fencepost.broker.cluster.tail_store import PartitionKey
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.placement import NodeAddress, PlacementView
 from fencepost.broker.kernel.clock import Clock
@@ -48,6 +49,9 @@ class EngineMember:
         if self.resigned_for is None:
             self.resigned_for = reason
             self.placement.catch_up()
+
+    def resign_from(self, keys: Collection[PartitionKey]) -> None:
+        """The view tells of no deletions: the logs of the flush go offline."""
 
     def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
         return LogDirectory(path, disk=disk, clock=clock, files_move=True, shared_log=self.shared_log)

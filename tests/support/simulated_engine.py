@@ -27,6 +27,7 @@ from fencepost.broker.cluster.tail_store import (
     NO_OBJECTS,
     ConflictError,
     FlushId,
+    NotLedError,
     PartitionKey,
     SealedPart,
     SealedPartition,
@@ -58,7 +59,7 @@ class StoredRow(NamedTuple):
 
 
 class SimulatedEngine:
-    """The engine that all nodes share. rows: by partition and base offset."""
+    """The engine that all nodes share. rows: by partition and base offset. deleted: topics of which no row is taken."""
 
     def __init__(
         self, randomness: random.Random | None = None, faults: EngineFaults | None = None, guard: Guard = Guard.LOCK
@@ -68,6 +69,7 @@ class SimulatedEngine:
         self.guard = guard
         self.fences: dict[int, int] = {}
         self.rows: dict[tuple[PartitionKey, int], StoredRow] = {}
+        self.deleted: set[bytes] = set()  # ids of topics
         self.is_away = False
         self.fail_overs_count = 0
 
@@ -97,7 +99,8 @@ class SimulatedEngine:
         return self.fences.get(flush.node_id) == flush.fence
 
     def insert(self, flush: FlushId, rows: Sequence[TailRow]) -> bool:
-        """Raises ConflictError."""
+        """Raises ConflictError; NotLedError, of rows of deleted topics."""
+        left_out = {row.key for row in rows if row.key.topic_id in self.deleted}
         for row in rows:
             stored = self.rows.get((row.key, row.base_offset))
             if stored is not None:
@@ -105,8 +108,11 @@ class SimulatedEngine:
                     return True
                 raise ConflictError(f"offset {row.base_offset} of {row.key} is held by {stored.flush}")
         for row in rows:
-            content = None if row.content is None else bytes(row.content)
-            self.rows[(row.key, row.base_offset)] = StoredRow(row._replace(content=content), flush)
+            if row.key not in left_out:
+                content = None if row.content is None else bytes(row.content)
+                self.rows[(row.key, row.base_offset)] = StoredRow(row._replace(content=content), flush)
+        if left_out:
+            raise NotLedError(left_out)
         return True
 
 
@@ -179,7 +185,7 @@ class EngineSession:
             else:
                 try:
                     result = effect()
-                except ConflictError as error:
+                except (ConflictError, NotLedError) as error:
                     result = error
             if not outcome.done():
                 outcome.set_result(result)

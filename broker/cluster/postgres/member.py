@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
@@ -22,6 +22,7 @@ from fencepost.broker.cluster.leases import NodeId
 from fencepost.broker.cluster.local_lease import LocalLease
 from fencepost.broker.cluster.postgres.connections import LeaseLostError
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore
+from fencepost.broker.cluster.tail_store import PartitionKey
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
@@ -149,6 +150,16 @@ class PostgresMember:
         led = len(self.placement.known.table.led_by(self.node_id))
         log.error("node_resigned", node=self.node_id, partitions=led, reason=reason, remedy="it starts again by itself")
         self.placement.resign()
+
+    def resign_from(self, keys: Collection[PartitionKey]) -> None:
+        """Stop leading partitions, in this step, whose topics another node has deleted."""
+        self.placement.resign_from(keys)
+        log.warning(
+            "partitions_resigned",
+            node=self.node_id,
+            partitions=len(keys),
+            reason="their topics were deleted; what was sent to them since is refused",
+        )
 
     # From the start to the stop
 

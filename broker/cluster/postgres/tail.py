@@ -19,6 +19,7 @@ from fencepost.broker.cluster.tail_store import (
     NO_OBJECTS,
     ConflictError,
     FlushId,
+    NotLedError,
     PartitionKey,
     StoreUnavailableError,
     TailRow,
@@ -42,12 +43,25 @@ INSERT INTO tail (topic_id, partition, segment_base, position, length, base_offs
                   content, object, object_position, node_id, fence, sequence)
 SELECT one.*, $1, $2, $3
 FROM held, unnest($6::uuid[], $7::int[], $8::bigint[], $9::bigint[], $10::int[], $11::bigint[], $12::bigint[],
-                  $13::int[], $14::bytea[], $15::uuid[], $16::int[]) AS one
+                  $13::int[], $14::bytea[], $15::uuid[], $16::int[]) AS one (topic_id, partition)
+WHERE (SELECT leader FROM partitions AS led
+       WHERE led.topic_id = one.topic_id AND led.partition = one.partition) = $1
+"""
+"""Leaves out rows of partitions that the node does not lead, such as those of a topic that was deleted, and perhaps
+created again under its name. That row needs no lock: what a flush sent before the deletion may be before it."""
+
+_NOT_LED: Final = """
+SELECT EXISTS (SELECT FROM fences WHERE node_id = $1 AND fence = $2), array_agg(topic_id), array_agg(partition)
+FROM unnest($3::uuid[], $4::int[]) AS one (topic_id, partition)
+WHERE NOT EXISTS (SELECT FROM partitions AS led WHERE led.topic_id = one.topic_id AND led.partition = one.partition
+                  AND leader = $1)
 """
 
-_IS_COMMITTED: Final = """
-SELECT EXISTS (SELECT FROM tail WHERE topic_id = $1 AND partition = $2 AND base_offset = $3
-               AND node_id = $4 AND fence = $5 AND sequence = $6)
+_COMMITTED: Final = """
+SELECT topic_id, partition
+FROM tail JOIN unnest($4::uuid[], $5::int[], $6::bigint[]) AS one (topic_id, partition, base_offset)
+          USING (topic_id, partition, base_offset)
+WHERE node_id = $1 AND fence = $2 AND sequence = $3
 """
 
 _IS_KEPT: Final = """
@@ -136,13 +150,32 @@ class PostgresTail:
                 if await self.is_committed(flush, rows):
                     return True
                 raise ConflictError(error.detail or str(error)) from error
-        inserted = int(done.rpartition(" ")[2])
-        if inserted not in (0, len(rows)):
+            inserted = int(done.rpartition(" ")[2])
+            is_held, not_led = True, frozenset[PartitionKey]()
+            if inserted < len(rows):
+                is_held, not_led = await self._not_led(connection, flush, rows)
+                if not inserted and not is_held:
+                    return False
+        last = next((row for row in rows if row.key not in not_led), None)
+        if (last is None) != (inserted == 0) or (inserted < len(rows) and not not_led):
             raise StoreUnavailableError(f"a flush of {len(rows)} rows has inserted {inserted}")
-        if inserted:
-            self._last = topic_ids[0], rows[0].key.partition, rows[0].base_offset, flush
+        if last is not None:
+            self._last = UUID(bytes=last.key.topic_id), last.key.partition, last.base_offset, flush
             self._continues = True
-        return inserted > 0
+        if not_led:
+            raise NotLedError(not_led)
+        return True
+
+    async def _not_led(
+        self, connection: Connection, flush: FlushId, rows: Sequence[TailRow]
+    ) -> tuple[bool, frozenset[PartitionKey]]:
+        """Whether the fence is the flush's, and which partitions its node does not lead. None of them comes back."""
+        keys = list({row.key for row in rows})
+        is_held, topic_ids, numbers = await connection.fetchrow(
+            _NOT_LED, flush.node_id, flush.fence, *_arrays(keys), timeout=FLUSH_TIMEOUT_S + 1
+        )
+        not_led = zip(topic_ids or (), numbers or (), strict=True)
+        return is_held, frozenset(PartitionKey(topic_id.bytes, number) for topic_id, number in not_led)
 
     async def _has_last(self, connection: Connection, flush: FlushId) -> bool:
         """Whether a server that was connected to anew has the flush before this one.
@@ -165,18 +198,19 @@ class PostgresTail:
         return self._continues
 
     async def is_committed(self, flush: FlushId, rows: Sequence[TailRow]) -> bool:
-        first = rows[0]
         with self._answering():
             connection = await self._connection()
-            found: bool = await connection.fetchval(
-                _IS_COMMITTED,
-                UUID(bytes=first.key.topic_id),
-                first.key.partition,
-                first.base_offset,
+            found = await connection.fetch(
+                _COMMITTED,
                 *flush,
+                *_arrays([row.key for row in rows]),
+                [row.base_offset for row in rows],
                 timeout=FLUSH_TIMEOUT_S + 1,
             )
-        return found
+        missing = {row.key for row in rows} - {PartitionKey(topic_id.bytes, number) for topic_id, number in found}
+        if found and missing:
+            raise NotLedError(missing)
+        return bool(found)
 
     # Restoring
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from uuid import UUID
 
 from fencepost.broker.cluster.objects.checking import check_cluster
@@ -18,6 +19,7 @@ from fencepost.broker.cluster.scratch import ScratchDisk, empty_scratch
 from fencepost.broker.cluster.seal_plan import SealLimits
 from fencepost.broker.cluster.sealed_logs import SealedLogs
 from fencepost.broker.cluster.tail_log import TailLog
+from fencepost.broker.cluster.tail_store import PartitionKey
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.away_segments import AwaySegment
 from fencepost.broker.log.left_off import ArrivingLog
@@ -141,6 +143,9 @@ class SealedWorld(LogWorld):
         self.leads_in = None
         for log in list(self.logs.logs()):
             self.logs.release(log.topic_partition)
+
+    def resign_from(self, keys: Collection[PartitionKey]) -> None:
+        raise AssertionError("no topic is deleted")
 
     async def start(self) -> None:
         empty_scratch(self.disk, self.path, CLUSTER_ID)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID, uuid4
 
 from fencepost.broker.cluster.restoring import Restoring
 from fencepost.broker.cluster.scratch import ScratchDisk, empty_scratch
 from fencepost.broker.cluster.tail_log import TailLog
-from fencepost.broker.cluster.tail_store import FlushObjects, SealedParts, TailStore
+from fencepost.broker.cluster.tail_store import FlushObjects, PartitionKey, SealedParts, TailStore
 from fencepost.broker.hosting.arrivals import Found
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import ArrivingLog
@@ -34,6 +34,12 @@ class HeldTenure:
         if self.world is not None:
             for log in list(self.world.logs.logs()):
                 self.world.logs.release(log.topic_partition)
+
+    def resign_from(self, keys: Collection[PartitionKey]) -> None:
+        if self.world is not None:
+            for log in list(self.world.logs.logs()):
+                if (log.topic_id, log.topic_partition.partition) in keys:
+                    self.world.logs.release(log.topic_partition)
 
 
 class KeptObjects:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -202,7 +203,7 @@ async def test_a_partition_is_moved_by_its_leader_which_does_not_lead_it_meanwhi
     await other.store.choose({name: 2, TopicPartition("unknown", 0): 2})
     await until(lambda: one.placement.due_moves())
     (move,) = one.placement.due_moves()
-    assert move == Move(name, 1, 0, 2)
+    assert move == Move(name, 1, 0, 2, ORDERS.topic_id)
     one.placement.begin_handing_over([name])
     assert not one.placement.is_local(name)
     assert one.placement.leader(name) is None
@@ -237,6 +238,22 @@ async def test_a_move_that_is_refused_leaves_the_partition_where_it_was(two: tup
     assert one.notices == [name], "it is opened again"
 
 
+async def test_a_move_of_a_topic_that_was_created_again_is_refused(two: tuple[Member, Member]) -> None:
+    one, other = two
+    await one.store.create_topic(ORDERS)
+    name = one.led()[0]
+    await one.store.choose({name: 2})
+    await one.placement.refresh()
+    (move,) = one.placement.due_moves()
+    again = dataclasses.replace(ORDERS, topic_id=b"again" * 3 + b"!")
+    assert await other.store.delete_topic(ORDERS.name, ORDERS.topic_id)
+    assert await other.store.create_topic(again)
+    await other.store.choose({name: 1})
+    assert await one.store.move({move: LeftOff(10, 3, was_closed=True)}) == []
+    await other.placement.refresh()
+    assert other.placement.left_off(name) == LeftOff()
+
+
 async def test_partitions_are_lost_before_others_are_gained(two: tuple[Member, Member]) -> None:
     one, other = two
     await one.store.create_topic(ORDERS)
@@ -244,7 +261,9 @@ async def test_partitions_are_lost_before_others_are_gained(two: tuple[Member, M
     order: list[tuple[TopicPartition, bool]] = []
     one.placement.stop_following()
     one.placement.on_changed.append(lambda name: order.append((name, one.placement.is_local(name))))
-    await other.store.move({Move(gained, 2, 0, 1): LeftOff(0, 0), Move(lost, 1, 0, 2): LeftOff(0, 0)})
+    await other.store.move(
+        {Move(name, *way, ORDERS.topic_id): LeftOff(0, 0) for name, way in ((gained, (2, 0, 1)), (lost, (1, 0, 2)))}
+    )
     await one.placement.refresh()
     assert order == [(lost, False), (gained, True)]
 
@@ -253,9 +272,11 @@ async def test_a_directory_that_was_created_is_remembered(two: tuple[Member, Mem
     one, other = two
     await one.store.create_topic(ORDERS)
     assert not one.placement.is_created(NAMES[0])
-    await one.store.mark_created([NAMES[0], TopicPartition("unknown", 0)])
+    await one.store.mark_created(
+        {NAMES[0]: ORDERS.topic_id, NAMES[1]: b"e" * 16, TopicPartition("unknown", 0): b"u" * 16}
+    )
     await until(lambda: other.placement.is_created(NAMES[0]))
-    assert not other.placement.is_created(NAMES[1])
+    assert not other.placement.is_created(NAMES[1]), "it is of an earlier topic with this name"
 
 
 async def test_nodes_that_change_the_leases_at_the_same_time_undo_nothing(two: tuple[Member, Member]) -> None:

@@ -241,13 +241,21 @@ def test_nothing_moves_where_everything_is_led_by_the_node_that_should() -> None
 @pytest.mark.parametrize(
     "move",
     [
-        Move(TopicPartition("orders", 0), 1, 3, 2),
-        Move(TopicPartition("orders", 0), 2, 4, 2),
-        Move(TopicPartition("orders", 0), 1, 4, 3),
-        Move(TopicPartition("orders", 0), 1, 4, 4),
-        Move(TopicPartition("deleted", 0), 1, 4, 2),
+        Move(TopicPartition("orders", 0), 1, 3, 2, TOPIC_ID),
+        Move(TopicPartition("orders", 0), 2, 4, 2, TOPIC_ID),
+        Move(TopicPartition("orders", 0), 1, 4, 3, TOPIC_ID),
+        Move(TopicPartition("orders", 0), 1, 4, 4, TOPIC_ID),
+        Move(TopicPartition("deleted", 0), 1, 4, 2, TOPIC_ID),
+        Move(TopicPartition("orders", 0), 1, 4, 2, b"an earlier one" + bytes(2)),
     ],
-    ids=["another epoch", "another leader", "to a node that leaves", "to one that is gone", "of no topic"],
+    ids=[
+        "another epoch",
+        "another leader",
+        "to a node that leaves",
+        "to one that is gone",
+        "of no topic",
+        "of an earlier topic",
+    ],
 )
 def test_a_move_that_is_out_of_date_is_refused(move: Move) -> None:
     assert decide_move(table({1: ALIVE, 2: ALIVE, 3: LEAVING, 4: GONE}, many(1, 1)), move) is None

@@ -20,6 +20,7 @@ from fencepost.broker.cluster.node_directories import checkpointed, lease_lock, 
 from fencepost.broker.cluster.process_member import KEEPING
 from fencepost.broker.handlers.configs import ResourceType
 from fencepost.broker.hosting import catching_up, topics
+from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import encode_offsets
@@ -32,7 +33,7 @@ from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_PROBLEM, ErrorCode
 from fencepost.protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicRequest
 from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from fencepost.protocol.messages.group_offsets import (
@@ -205,6 +206,55 @@ async def test_a_directory_of_an_earlier_topic_is_not_taken_for_the_new_one(memb
     await members.all_served()
     assert members.ends() == [0] * 8
     assert members.has_directory(1, name)
+
+
+async def test_a_node_that_is_busy_serves_nothing_of_a_topic_that_was_deleted_and_created_again(
+    members: Members,
+) -> None:
+    await orders_on_two(members)
+    one, two = (members.nodes[node_id].services.topics for node_id in (1, 2))
+    async with two._changing:  # as long as an admission waits for the store of the logs
+        assert await one.delete("orders") is ErrorCode.NONE
+        assert await one.create("orders", len(NAMES), {}) == NO_PROBLEM
+        created = one.metadata.get("orders")
+        assert created is not None
+        await until(lambda: {two.placement.topic_id(name) for name in NAMES} == {created.topic_id})
+        led = [name for name in NAMES if two.placement.is_local(name)]
+        assert led
+        for name in led:
+            assert two.log(name) is None
+            assert two.error_of_absent_log(name) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await members.all_served()
+    assert members.ends() == [0] * len(NAMES)
+    assert {log.topic_id for name in NAMES if (log := members.log(name)) is not None} == {created.topic_id}
+
+
+async def test_a_log_that_is_made_while_its_topic_is_created_again_is_not_served(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = (await members.start(1)).services.topics
+    two = (await members.start(2)).services.topics
+    arrivals = one._hosted._arrivals
+    assert arrivals is not None
+    created = arrivals.created
+
+    async def created_again(topic_ids: Mapping[TopicPartition, bytes]) -> None:
+        monkeypatch.setattr(arrivals, "created", created)
+        await until(lambda: two.metadata.get("orders") is not None)
+        assert await two.delete("orders") is ErrorCode.NONE
+        assert await two.create("orders", len(NAMES), {}) == NO_PROBLEM
+        await until(lambda: {one.placement.topic_id(name) for name in NAMES} == {topic_id(two)})
+        await created(topic_ids)
+
+    def topic_id(topics: Topics) -> bytes:
+        topic = topics.metadata.get("orders")
+        assert topic is not None
+        return topic.topic_id
+
+    monkeypatch.setattr(arrivals, "created", created_again)
+    assert await one.create("orders", len(NAMES), {}) == NO_PROBLEM
+    await members.all_served()
+    assert {log.topic_id for name in NAMES if (log := members.log(name)) is not None} == {topic_id(two)}
 
 
 DESCRIPTIONS: Mapping[str, tuple[Any, int]] = {

@@ -15,7 +15,7 @@ from fencepost.broker.cluster.postgres.sealed import PostgresGarbage, PostgresSe
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.scratch import ScratchDisk
 from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows
-from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow
+from fencepost.broker.cluster.tail_store import FlushId, NotLedError, PartitionKey, TailRow
 from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.storage.disk import StorageError
 from tests.support.modelled_objects import ModelledObjects
@@ -208,7 +208,8 @@ async def test_all_that_a_deleted_topic_had_is_garbage(rows: Rows) -> None:
     topic_id = UUID(bytes=KEY.topic_id)
     await rows.database.execute("DELETE FROM partitions")
     await rows.database.execute("INSERT INTO deletions VALUES ($1, 'orders', 5, '{}')", topic_id)
-    await rows.flush((7, 8), object_id=object_id)  # of a leader that has not heard of it
+    with pytest.raises(NotLedError):
+        await rows.flush((7, 8), object_id=object_id)  # of a leader that has not heard of it
     await rows.garbage.find()
     await rows.garbage.find()
     assert await rows.garbage_names() == {*names(sealed), flush_name(CLUSTER, object_id)}

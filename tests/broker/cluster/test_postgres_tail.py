@@ -18,6 +18,7 @@ from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.tail_store import (
     ConflictError,
     FlushId,
+    NotLedError,
     PartitionKey,
     StoreUnavailableError,
     TailRow,
@@ -36,10 +37,17 @@ def address(cluster_url: str) -> PostgresAddress:
 
 @pytest.fixture
 async def database(address: PostgresAddress) -> AsyncIterator[Connection]:
-    """A connection to a cluster whose node 1 has fence 1."""
+    """A connection to a cluster whose node 1 has fence 1, and leads all partitions."""
     connection = await connect(address, application_name="test")
     await prepare(connection, address)
     await connection.execute("INSERT INTO fences VALUES (1, 1)")
+    await connection.execute(
+        "INSERT INTO nodes VALUES (1, gen_random_uuid(), 'alive', '{}', NULL, clock_timestamp(), clock_timestamp())"
+    )
+    await connection.executemany(
+        "INSERT INTO partitions (topic_id, partition, leader, leader_epoch) VALUES ($1, $2, 1, 0)",
+        [(UUID(bytes=topic_id), number) for topic_id in (KEY.topic_id, OTHER.topic_id) for number in range(4)],
+    )
     yield connection
     await connection.close()
 
@@ -82,6 +90,43 @@ async def test_a_flush_under_a_fence_that_has_risen_is_refused_whole(tail: Postg
     assert await read(tail, KEY, OTHER) == [row(0)]
 
 
+async def test_a_flush_leaves_out_partitions_that_are_deleted_and_commits_the_rest(
+    tail: PostgresTail, database: Connection
+) -> None:
+    await database.execute("DELETE FROM partitions WHERE topic_id = $1", UUID(bytes=OTHER.topic_id))
+    with pytest.raises(NotLedError) as left_out:
+        await tail.commit(flush(1), [row(0, key=OTHER), row(0), row(1)])
+    assert left_out.value.keys == {OTHER}
+    with pytest.raises(NotLedError) as left_out:
+        await tail.commit(flush(2), [row(0, key=OTHER)])
+    assert left_out.value.keys == {OTHER}
+    assert await read(tail, KEY, OTHER) == [row(0), row(1)]
+    assert await tail.commit(flush(3), [row(2)])
+
+
+async def test_a_flush_leaves_out_partitions_that_another_node_leads(tail: PostgresTail, database: Connection) -> None:
+    await database.execute("UPDATE partitions SET leader = NULL WHERE topic_id = $1", UUID(bytes=KEY.topic_id))
+    with pytest.raises(NotLedError):
+        await tail.commit(flush(1), [row(0)])
+    await database.execute("UPDATE fences SET fence = 2 WHERE node_id = 1")
+    assert not await tail.commit(flush(2), [row(0)])
+    assert await read(tail, KEY, OTHER) == []
+
+
+async def test_a_flush_whose_answer_was_lost_says_again_what_it_left_out(
+    tail: PostgresTail, database: Connection
+) -> None:
+    rows = [row(0, key=OTHER), row(0)]
+    assert await tail.commit(flush(1), rows)
+    assert await tail.is_committed(flush(1), rows)
+    await database.execute("DELETE FROM tail WHERE topic_id = $1", UUID(bytes=OTHER.topic_id))
+    with pytest.raises(NotLedError) as left_out:
+        await tail.is_committed(flush(1), rows)
+    assert left_out.value.keys == {OTHER}
+    with pytest.raises(NotLedError):
+        await tail.commit(flush(1), rows)
+
+
 async def end_session(database: Connection) -> None:
     assert await database.fetchval(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1", COMMITTING
@@ -96,33 +141,19 @@ async def commit_again(store: PostgresTail, identity: FlushId, rows: list[TailRo
         return await store.commit(identity, rows)
 
 
-@pytest.fixture
-async def led(database: Connection) -> Connection:
-    """Node 1 leads the partition."""
-    await database.execute(
-        "INSERT INTO nodes VALUES (1, gen_random_uuid(), 'alive', '{}', NULL, clock_timestamp(), clock_timestamp())"
-    )
-    await database.execute(
-        "INSERT INTO partitions (topic_id, partition, leader, leader_epoch) VALUES ($1, $2, 1, 0)",
-        UUID(bytes=KEY.topic_id),
-        KEY.partition,
-    )
-    return database
-
-
 async def test_a_database_that_went_back_in_time_gets_no_flush_that_would_leave_a_hole(
-    tail: PostgresTail, led: Connection
+    tail: PostgresTail, database: Connection
 ) -> None:
     assert await tail.commit(flush(1), [row(0)])
     assert await tail.commit(flush(2), [row(1)])
-    await end_session(led)
-    await led.execute("DELETE FROM tail WHERE base_offset = 1")  # as if restored to the moment after the first
+    await end_session(database)
+    await database.execute("DELETE FROM tail WHERE base_offset = 1")  # as if restored to the moment after the first
     with capture_logs() as lines:
         assert not await commit_again(tail, flush(3), [row(2)])
     assert [line["event"] for line in lines] == ["database_went_back"]
     assert await read(tail) == [row(0)]
     # The next incarnation begins from what is there.
-    await led.execute("UPDATE fences SET fence = 2 WHERE node_id = 1")
+    await database.execute("UPDATE fences SET fence = 2 WHERE node_id = 1")
     assert await tail.commit(FlushId(1, 2, 1), [row(1)])
 
 
@@ -131,17 +162,17 @@ async def test_a_database_that_went_back_in_time_gets_no_flush_that_would_leave_
     [
         pytest.param("SELECT", id="it is there"),
         pytest.param("UPDATE partitions SET sealed_end = 2", id="it was sealed"),
-        pytest.param("UPDATE partitions SET leader = NULL", id="another node leads the partition"),
-        pytest.param("DELETE FROM partitions", id="the topic was deleted"),
+        pytest.param("UPDATE partitions SET leader = NULL WHERE partition = 3", id="another node leads the partition"),
+        pytest.param("DELETE FROM partitions WHERE partition = 3", id="the topic was deleted"),
     ],
 )
-async def test_a_lost_session_alone_refuses_no_flush(tail: PostgresTail, led: Connection, change: str) -> None:
+async def test_a_lost_session_alone_refuses_no_flush(tail: PostgresTail, database: Connection, change: str) -> None:
     assert await tail.commit(flush(1), [row(1)])
-    await end_session(led)
-    await led.execute(change)
+    await end_session(database)
+    await database.execute(change)
     if change != "SELECT":
-        await led.execute("DELETE FROM tail")
-    assert await commit_again(tail, flush(2), [row(2)])
+        await database.execute("DELETE FROM tail")
+    assert await commit_again(tail, flush(2), [row(2, key=KEY if "sealed" in change or change == "SELECT" else OTHER)])
 
 
 async def sessions(database: Connection) -> set[int]:

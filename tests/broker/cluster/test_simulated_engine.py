@@ -22,7 +22,7 @@ from fencepost.broker.cluster.postgres.sealed import PostgresGarbage, PostgresSe
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.scratch import ScratchDisk
 from fencepost.broker.cluster.sealed_rows import GarbageTable, Leadership, LogStart, SealedTable
-from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow, TailStore
+from fencepost.broker.cluster.tail_store import FlushId, NotLedError, PartitionKey, TailRow, TailStore
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.log.left_off import LeftOff
@@ -178,6 +178,8 @@ class Calls:
         for side in self.sides:
             try:
                 outcomes.append(_plain(await call(side)))
+            except NotLedError as error:
+                outcomes.append(("left out", sorted(error.keys)))
             except Exception as error:  # noqa: BLE001  # compared below
                 outcomes.append(type(error))
         assert outcomes[0] == outcomes[1], f"{name}: PostgreSQL {outcomes[0]}, simulated {outcomes[1]}"
@@ -231,7 +233,13 @@ class Calls:
         table = (await self.real.stores[1].load_leases()).table
         source = self.chance.choice(NODE_IDS)
         moves = {
-            Move(name, source, lease.epoch + self.chance.choice((0, 0, 0, 1)), self.chance.choice(NODE_IDS)): CLOSED
+            Move(
+                name,
+                source,
+                lease.epoch + self.chance.choice((0, 0, 0, 1)),
+                self.chance.choice(NODE_IDS),
+                self.chance.choice((*[lease.topic_id] * 9, b"earlier" * 2 + b"!!")),
+            ): CLOSED
             for name, lease in table.partitions.items()
             if lease.leader == source or self.chance.random() < 0.1
         }
@@ -276,7 +284,10 @@ class Calls:
     async def flush(self) -> None:
         """Flush to the ends of some partitions, at times where rows are already, or under an old fence."""
         keys = await self._some_keys()
-        node_id = self.chance.choice(NODE_IDS)
+        if self.chance.random() < 0.2:
+            keys += [PartitionKey(self.new_id().bytes, 0)]  # of a topic that is deleted
+        leaders = await self._leaders()
+        node_id = self.chance.choice([leader for key in keys if (leader := leaders.get(key))] or NODE_IDS)
         self.sequence += 1
         flush = FlushId(node_id, self.fences.get(node_id, 1) - (self.chance.random() < 0.1), self.sequence)
         object_id = self.new_id() if self.chance.random() < 0.3 else None
@@ -349,6 +360,10 @@ class Calls:
         table = (await self.real.stores[1].load_leases()).table
         keys = [PartitionKey(lease.topic_id, name.partition) for name, lease in table.partitions.items()]
         return self.chance.sample(sorted(keys), min(2, len(keys)))
+
+    async def _leaders(self) -> dict[PartitionKey, NodeId | None]:
+        table = (await self.real.stores[1].load_leases()).table
+        return {PartitionKey(lease.topic_id, name.partition): lease.leader for name, lease in table.partitions.items()}
 
     async def _end(self, key: PartitionKey) -> int:
         found = (await self.real.sealed.read([key])).get(key)

@@ -115,6 +115,35 @@ async def test_a_refused_flush_makes_the_node_resign_without_an_offline_log(tmp_
     assert engine.tail(KEY) == []
 
 
+async def test_a_flush_for_a_deleted_topic_is_not_acknowledged_and_ends_what_its_log_serves(tmp_path: Path) -> None:
+    engine = SimulatedEngine()
+    world, _ = node_of(engine, tmp_path)
+    await world.start()
+    log = world.create()
+    engine.deleted.add(TOPIC_ID)
+    world.append(b"meant for the topic that has the name now")
+    with pytest.raises(StorageError, match="is led by another node now"):
+        await flushed(world)
+    assert world.tenure.reason is None
+    assert log.is_deleted
+    assert engine.tail(KEY) == []
+
+
+async def test_a_log_that_nobody_releases_goes_offline_when_its_topic_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SimulatedEngine()
+    world, _ = node_of(engine, tmp_path)
+    monkeypatch.setattr(world.tenure, "resign_from", lambda keys: None)
+    await world.start()
+    log = world.create()
+    engine.deleted.add(TOPIC_ID)
+    world.append(b"one")
+    with pytest.raises(StorageError, match="is offline"):
+        await flushed(world)
+    assert log.high_watermark == 0
+
+
 async def test_a_node_that_has_resigned_gives_up_the_flush_that_it_was_trying(tmp_path: Path) -> None:
     engine = SimulatedEngine()
     world, _ = node_of(engine, tmp_path)

@@ -157,9 +157,9 @@ def a_directory_that_is_not_here_is_created() -> AbstractContextManager[Any]:
 
 
 def a_directory_is_recorded_before_it_says_whose_it_is() -> AbstractContextManager[Any]:
-    async def created(self: NodeDirectories, names: Sequence[TopicPartition]) -> None:
-        await self._disk.sync((), (self._own, *(f"{self._own}/{name}" for name in names)))
-        await self._store.mark_created(names)
+    async def created(self: NodeDirectories, topic_ids: Mapping[TopicPartition, bytes]) -> None:
+        await self._disk.sync((), (self._own, *(f"{self._own}/{name}" for name in topic_ids)))
+        await self._store.mark_created(topic_ids)
 
     return patch.object(NodeDirectories, "created", created)
 

@@ -265,7 +265,8 @@ async def test_a_move_is_stored_once_under_the_fence_of_the_node_that_leads(
 ) -> None:
     one, two, _ = three
     name = next(name for name, (leader, _) in (await one.leaders()).items() if leader == 1)
-    move = Move(name, 1, 0, 2)
+    topic_id = (await one.store.load_leases()).table.partitions[name].topic_id
+    move = Move(name, 1, 0, 2, topic_id)
     run_once = type(one.store.session)._run_once
     attempts: list[object] = []
 
@@ -281,9 +282,11 @@ async def test_a_move_is_stored_once_under_the_fence_of_the_node_that_leads(
     assert (placed.leader, placed.epoch) == (2, 1)
     assert (await two.leaders())[name] == (2, 1)
     assert await one.store.move({move: CLOSED}, fence=one.fence) == [], "out of date"
-    assert await two.store.move({Move(name, 2, 1, 1): LeftOff()}, fence=two.fence) == [], "a flush may be on its way"
+    assert await two.store.move({Move(name, 2, 1, 1, topic_id): LeftOff()}, fence=two.fence) == [], (
+        "a flush may be on its way"
+    )
     with pytest.raises(LeaseLostError):
-        await one.store.move({Move(name, 2, 1, 1): CLOSED}, fence=two.fence - 1)
+        await one.store.move({Move(name, 2, 1, 1, topic_id): CLOSED}, fence=two.fence - 1)
 
 
 async def test_a_node_that_leaves_is_followed_at_once(three: list[Node]) -> None:
