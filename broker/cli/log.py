@@ -346,6 +346,9 @@ def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_
 
     did = "would be repaired" if is_dry_run else "repaired"
     is_right = True
+    for found in report.of_metadata:
+        click.echo(f"{did}: {os.path.relpath(found.path, report.data_directory)}")
+        _print_field("what", found.what)
     for one in repaired:
         done = one.failed is None and bool(one.plan.repaired)
         for problem in one.plan.repaired:
@@ -376,7 +379,7 @@ def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_
             _print_field("what", found.what)
             _print_field("next start", found.at_next_start)
             is_right &= found.severity is Severity.REBUILT
-    if not repaired and is_right:
+    if not repaired and not report.of_metadata and is_right:
         click.echo("nothing is wrong: nothing was done")
     return is_right
 

@@ -1,4 +1,7 @@
-"""Temporary copy of a data directory's metadata: SQLite writes beside a file even when it only reads it."""
+"""Temporary copy of a data directory's metadata: SQLite writes beside a file even when it only reads it.
+
+And their repair, which is what the next start does with them.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,35 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
 from fencepost.broker.cluster.node_directories import is_node_directory
 from fencepost.broker.inspection.trial_start import collected_events
-from fencepost.broker.metadata.copy import COPY_SUFFIX
-from fencepost.broker.metadata.shared_sqlite import leave_to_one
+from fencepost.broker.metadata.change_count import COUNT_SUFFIX, read_recorded
+from fencepost.broker.metadata.copy import COPY_SUFFIX, read_copy
+from fencepost.broker.metadata.shared_sqlite import leave_to_one, prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME, OWNER_ONLY, SHARED_SCHEMA_VERSION, SqliteMetadataStore
 from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.transaction.producer_ids import BLOCK_KEY, above_reserved_blocks
 
-COPIED_SUFFIXES = ("", "-wal", COPY_SUFFIX)
+COPIED_SUFFIXES = ("", "-wal", COPY_SUFFIX, COUNT_SUFFIX)
+_NEEDLESS = (COPY_SUFFIX, COUNT_SUFFIX)
+"""Of files without which a start has the metadata all the same."""
 
 
 class CopiedMetadata(NamedTuple):
     """A store on the copy: it may be read and, without effect, written.
 
-    restored: why, and from a copy of which time, the next start restores the file; None where it does not.
+    restored:  why, and from a copy of which time, the next start restores the file; None where it does not.
+    went_back: why the file is older than it was, with no newer copy; None where it is not.
+    unusable:  the paths of the copy and the count, if they are there and cannot be used.
     """
 
     store: SqliteMetadataStore
     restored: str | None
+    went_back: str | None = None
+    unusable: tuple[str, ...] = ()
 
 
 class _Copy(SqliteMetadataStore):
@@ -45,8 +56,8 @@ async def opened_copy(data_directory: str) -> AsyncIterator[CopiedMetadata]:
 
     Raises StorageError when they are missing or damaged, and there is no good copy beside them either.
     """
-    place = os.path.dirname(data_directory) if is_node_directory(data_directory) else data_directory
-    path = os.path.join(place, FILE_NAME)
+    path = metadata_path(data_directory)
+    place = os.path.dirname(path)
 
     def require_metadata() -> None:
         state = "empty" if os.path.exists(path) else "missing"
@@ -63,10 +74,20 @@ async def opened_copy(data_directory: str) -> AsyncIterator[CopiedMetadata]:
         except StorageError as error:
             await store.close()
             raise StorageError(str(error).replace(copies, place)) from error
-        restored = next((event for event in events if event["event"] == "metadata_restored_from_copy"), None)
-        reason = None if restored is None else f"{restored['reason']}; its copy is of {restored['copied_at']}"
+        found = {str(event["event"]): event for event in events}
+        restored, went_back = found.get("metadata_restored_from_copy"), found.get("metadata_went_back")
+        reason = None
+        if restored is not None:
+            reason = f"{restored['reason']}; its copy is of {restored['copied_at']}".replace(copies, place)
+            if "lost_changes" in restored:
+                reason += f", and lacks the last {restored['lost_changes']} changes"
         try:
-            yield CopiedMetadata(store, None if reason is None else reason.replace(copies, place))
+            yield CopiedMetadata(
+                store,
+                reason,
+                None if went_back is None else str(went_back["reason"]).replace(copies, place),
+                tuple(_unusable(path)),
+            )
         finally:
             await store.close()
 
@@ -80,4 +101,30 @@ def _copy(path: str, copy: str) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise StorageError(f"cannot read {path + suffix}: {error.strerror}") from error
+            if suffix not in _NEEDLESS:
+                raise StorageError(f"cannot read {path + suffix}: {error.strerror}") from error
+
+
+def _unusable(path: str) -> Iterator[str]:
+    for suffix, read in ((COPY_SUFFIX, read_copy), (COUNT_SUFFIX, read_recorded)):
+        if os.path.exists(path + suffix) and read(path + suffix) is None:
+            yield path + suffix
+
+
+def metadata_path(data_directory: str) -> str:
+    """The path of the metadata of a data directory, or of the broker that one of its nodes belongs to."""
+    place = os.path.dirname(data_directory) if is_node_directory(data_directory) else data_directory
+    return os.path.join(place, FILE_NAME)
+
+
+async def repair_metadata(data_directory: str) -> None:
+    """Put the newest state in place, and write its copy and count anew, as the next start does. Raises StorageError."""
+    path = metadata_path(data_directory)
+    on_restoring = {BLOCK_KEY: above_reserved_blocks}
+    with collected_events():
+        if is_node_directory(data_directory):
+            await prepare_shared(path, on_restoring=on_restoring)
+            return
+        store = SqliteMetadataStore(path, on_restoring=on_restoring)
+        await store.open()
+        await store.close()

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fencepost.broker.config import Settings
+from fencepost.broker.inspection.findings import Severity
+from fencepost.broker.inspection.metadata_copy import repair_metadata
 from fencepost.broker.inspection.overlay_disk import OverlayDisk
 from fencepost.broker.inspection.problems import Kind
 from fencepost.broker.inspection.repair_apply import apply_plan
@@ -69,8 +71,16 @@ class Repair:
         """Repair the named partitions, or all that need it.
 
         Returns the report from before, and the results. Raises StorageError, UnknownPartitionError.
+        The metadata are repaired where no partitions are named; the report then has the findings that are mended in
+        `of_metadata`, no longer among the others.
         """
         report = await self._verification.run(wanted)
+        if wanted or (any(one.severity is Severity.DAMAGE for one in report.of_metadata) and not self._accept_loss):
+            report.of_metadata.clear()
+        if report.of_metadata:
+            if not self._is_dry_run:
+                await repair_metadata(self._path)
+            report.findings = [one for one in report.findings if one not in report.of_metadata]
         repaired = []
         with collected_events():
             for partition in report.partitions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from fencepost.broker.cluster.node_directories import LEASE_FILE, node_directory
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.shard import RecordOrigin
 from fencepost.broker.inspection.findings import Choice, Finding, Severity, finding
-from fencepost.broker.inspection.metadata_copy import opened_copy
+from fencepost.broker.inspection.metadata_copy import CopiedMetadata, metadata_path, opened_copy
 from fencepost.broker.inspection.overlay_disk import OverlayDisk
 from fencepost.broker.inspection.partition_scan import CheckRecords, Expectations, PartitionScan
 from fencepost.broker.inspection.problems import DirectoryProblem, Kind
@@ -76,12 +77,16 @@ class ScannedPartition:
 
 @dataclass
 class Report:
-    """All results of a verification."""
+    """All results of a verification.
+
+    of_metadata: the findings that `repair_metadata` mends; those of damage with a loss.
+    """
 
     data_directory: str
     was_clean: bool
     partitions: list[ScannedPartition] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    of_metadata: list[Finding] = field(default_factory=list)
 
     @property
     def is_healthy(self) -> bool:
@@ -181,8 +186,8 @@ class Verification:
         tried = TriedStart()
         try:
             async with opened_copy(self._path) as metadata:
-                if metadata.restored is not None and not as_after_crash:
-                    self._name_restore(report, metadata.restored)
+                if not as_after_crash:
+                    self._judge_metadata(report, metadata)
                 tried = await try_start(
                     self._path, disk, metadata.store, self._settings, self._clock, as_after_crash=as_after_crash
                 )
@@ -194,14 +199,26 @@ class Verification:
             self._name_refusal(report, tried.refused)
         return tried
 
-    def _name_restore(self, report: Report, what: str) -> None:
-        at_next_start = (
-            "it is restored from its copy: topics created since are strays, what was changed or deleted since is as it "
-            "was before"
-        )
-        choices = (Choice(f"restore {FILE_NAME} from a newer backup", "what was changed since that backup"),)
-        path = os.path.join(self._path, FILE_NAME)
-        report.findings.append(Finding(Severity.REBUILT, None, path, what, at_next_start, choices))
+    def _judge_metadata(self, report: Report, metadata: CopiedMetadata) -> None:
+        path = metadata_path(self._path)
+        repair = Choice(shlex.join(["fencepost", "log", "repair", "--data-dir", self._path]), "what the copy lacks")
+        backup = Choice(f"restore {FILE_NAME} from a newer backup", "what was changed since that backup")
+        found = []
+        if metadata.restored is not None:
+            at_next_start = (
+                "it is restored from its copy: topics created since are strays, what was changed or deleted since is "
+                "as it was before"
+            )
+            found.append(Finding(Severity.REBUILT, None, path, metadata.restored, at_next_start, (repair, backup)))
+        if metadata.went_back is not None:
+            at_next_start = "it is used as it is: what was changed or deleted last is as it was before"
+            accept = Choice(f"{repair.action} --accept-loss", "the changes that are missing")
+            found.append(Finding(Severity.DAMAGE, None, path, metadata.went_back, at_next_start, (backup, accept)))
+        for unusable in metadata.unusable:
+            what = "it cannot be read, or is not what was written into it"
+            found.append(Finding(Severity.REBUILT, None, unusable, what, "it is written anew"))
+        report.findings += found
+        report.of_metadata += found
 
     def _name_refusal(self, report: Report, refused: str) -> None:
         path = os.path.join(self._path, FILE_NAME)

@@ -96,6 +96,7 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
     """
 
     schema_version = SHARED_SCHEMA_VERSION
+    is_alone = False
     locking_mode = "NORMAL"
     lock_timeout_s = SHARED_LOCK_TIMEOUT_S
 
@@ -286,8 +287,10 @@ def _upgrade(database: sqlite3.Connection) -> None:
 
 def leave_to_one(database: sqlite3.Connection) -> None:
     """Make a file one of a single process: nodes and partitions are forgotten. For copies, which nobody serves from."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND sql LIKE '%UPDATE changes %'"
+    counting = "".join(f"DROP TRIGGER {name};" for (name,) in database.execute(query).fetchall())
     database.executescript(
-        "BEGIN IMMEDIATE;DROP TABLE nodes;DROP TABLE partitions;DROP TABLE changes;"
+        f"BEGIN IMMEDIATE;{counting}DROP TABLE nodes;DROP TABLE partitions;DROP TABLE changes;"
         f"PRAGMA user_version = {SCHEMA_VERSION};COMMIT;"
     )
 

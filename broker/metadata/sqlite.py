@@ -1,7 +1,8 @@
 """Metadata store in SQLite: one file in the data directory, used from one thread of its own.
 
-Beside it are a copy with a checksum, which a start uses where the file is damaged or missing, and a reserve of disk
-space, with which topics can be deleted and configs changed while the disk is full.
+Beside it are a copy with a checksum, which a start uses where the file is damaged, missing or older than the copy; the
+count of changes, which decides that; and a reserve of disk space, with which topics can be deleted and configs changed
+while the disk is full.
 """
 
 from __future__ import annotations
@@ -20,9 +21,21 @@ from typing import TypeVar
 
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
+from fencepost.broker.metadata.change_count import (
+    COUNT_SUFFIX,
+    NOT_COUNTED,
+    Counted,
+    RecordedCount,
+    begin_counting,
+    counted_state,
+    have_same_rows,
+    raise_count,
+    read_recorded,
+)
 from fencepost.broker.metadata.copy import COPY_SUFFIX, read_copy, write_copy, write_durably
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.store import new_cluster_id
+from fencepost.broker.metadata.write_ahead_log import DroppedTail, dropped_tail
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
@@ -75,9 +88,11 @@ class SqliteMetadataStore:
 
     Only this process uses the file, so no other node changes anything.
     schema_version: of the files that it opens; others are refused.
+    is_alone: whether no other process changes the file while it is opened, so that its age can be judged.
     """
 
     schema_version = SCHEMA_VERSION
+    is_alone = True
     locking_mode = "EXCLUSIVE"
     lock_timeout_s = LOCK_TIMEOUT_S
 
@@ -101,6 +116,9 @@ class SqliteMetadataStore:
         self._on_restoring = on_restoring or {}
         self._copying: asyncio.Task[None] | None = None
         self._is_copy_old = False
+        self._cluster_id = ""
+        self._recorded: RecordedCount | None = None
+        self._has_count_failed = False
 
     async def open(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="metadata-store")
@@ -109,6 +127,8 @@ class SqliteMetadataStore:
         except BaseException:
             await self.close()
             raise
+        if self._is_copy_old:
+            self._copy_later()
 
     async def close(self) -> None:
         if self._executor is None:
@@ -222,7 +242,6 @@ class SqliteMetadataStore:
         except sqlite3.DatabaseError as error:
             raise self._storage_error(error) from error
         self._take_reserve()
-        self._is_copy_old = self._is_copy_old or not os.path.exists(self.path + COPY_SUFFIX)
 
     def _open_file(self) -> None:
         """Raises sqlite3.Error, StorageError."""
@@ -234,6 +253,7 @@ class SqliteMetadataStore:
             with contextlib.suppress(OSError):  # SQLite reports the reason
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
         self._let_only_the_owner_in()
+        dropped = self._dropped_tail() if self.is_alone else DroppedTail()
         # The connection is opened and closed on the store's only thread, but it may be collected on another.
         self._database = database = sqlite3.connect(
             self.path, timeout=self.lock_timeout_s, isolation_level=None, check_same_thread=False
@@ -246,6 +266,122 @@ class SqliteMetadataStore:
                 raise sqlite3.DatabaseError("it holds nothing")
             self._found(database)
         self._check(database)
+        if self.is_alone:
+            self._compare_with_copy(database, dropped)
+            begin_counting(database)
+        self._cluster_id = counted_state(database).cluster_id
+        self._record_count(database)
+
+    # Which state is the newest
+
+    def _dropped_tail(self) -> DroppedTail:
+        """Return what SQLite is about to drop of its write-ahead log."""
+        try:
+            with open(f"{self.path}-wal", "rb") as file:
+                return dropped_tail(file.read())
+        except OSError:  # missing after a clean stop; SQLite reports one that cannot be read
+            return DroppedTail()
+
+    def _compare_with_copy(self, database: sqlite3.Connection, dropped: DroppedTail) -> None:
+        """Raises sqlite3.DatabaseError if the copy is newer than the file, or what the file held before it was damaged.
+
+        A file that went back, with no newer copy, is used: an error says so, and nothing is given out twice.
+        """
+        opened = counted_state(database)
+        recorded = self._recorded_count(opened.cluster_id)
+        with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
+            copied = self._load_copy(copy, opened.cluster_id)
+            if copied > opened.change:
+                raise sqlite3.DatabaseError(f"it is older than its copy: it has change {opened.change}, not {copied}")
+            if copied != NOT_COUNTED and copied == opened.change:
+                if dropped.lost_commits:
+                    raise sqlite3.DatabaseError(f"{self.path}-wal is damaged; the copy has change {copied}, too")
+                self._check(copy)
+                if not have_same_rows(database, copy):
+                    raise sqlite3.DatabaseError(f"it is not what its copy of the same change {copied} says")
+        self._is_copy_old = self._is_copy_old or copied == NOT_COUNTED or copied < opened.change
+        lost_count = max(recorded - opened.change, dropped.lost_commits)
+        if lost_count > 0:
+            self._went_back(database, opened.change, lost_count)
+        elif dropped.is_torn:
+            log.warning(
+                "metadata_tail_dropped",
+                path=f"{self.path}-wal",
+                change=opened.change,
+                reason="its last change is not whole: the power failed while it was written, or the file is damaged",
+            )
+
+    def _recorded_count(self, cluster_id: str) -> int:
+        recorded = read_recorded(self.path + COUNT_SUFFIX)
+        return recorded.change if recorded is not None and recorded.cluster_id == cluster_id else NOT_COUNTED
+
+    def _load_copy(self, copy: sqlite3.Connection, cluster_id: str) -> int:
+        """Load the copy, and return its count; NOT_COUNTED where it is none of this cluster's."""
+        image = read_copy(self.path + COPY_SUFFIX)
+        if image is None:
+            return NOT_COUNTED
+        try:
+            copy.deserialize(image)
+            copied = counted_state(copy)
+        except sqlite3.Error:
+            return NOT_COUNTED  # its checksum is right, so another program has made it
+        if copied.cluster_id == cluster_id:
+            return copied.change
+        log.warning(
+            "metadata_copy_ignored",
+            path=self.path + COPY_SUFFIX,
+            reason=f"it is of cluster {copied.cluster_id}, and {self.path} is of cluster {cluster_id}",
+        )
+        return NOT_COUNTED
+
+    def _went_back(self, database: sqlite3.Connection, count: int, lost_count: int) -> None:
+        aside = self._keep_aside_copies()
+        begin_counting(database)
+        with transaction(database):
+            self._advance(database, count + lost_count)
+        self._is_copy_old = True
+        log.error(
+            "metadata_went_back",
+            path=self.path,
+            change=count,
+            lost_changes=lost_count,
+            kept_aside=aside,
+            reason=f"the file has change {count}, and at least {lost_count} later ones had been acknowledged; its copy "
+            "is not newer",
+            remedy="what was created, changed or deleted last is as it was before: compare topics, users and ACLs with "
+            "what you expect, or restore a backup of the whole data directory",
+        )
+
+    def _keep_aside_copies(self) -> str:
+        """Copy the file and its write-ahead log, before SQLite writes into them; return the copy's path."""
+        aside = self.path + DAMAGED_SUFFIX
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(OSError):  # missing, or the disk is full
+                with open(self.path + suffix, "rb") as file:
+                    content = file.read()
+                write_durably(aside + suffix, content)
+        return aside
+
+    def _advance(self, database: sqlite3.Connection, known_count: int) -> None:
+        """Make an earlier state, of which later ones have been used, safe to use. known_count: of the latest known."""
+        # A topic of that name may have been created since.
+        database.execute("DELETE FROM deletions")
+        self._advance_restored(database)
+        raise_count(database, known_count + 1)
+
+    def _record_count(self, database: sqlite3.Connection) -> None:
+        """Write the count beside the file, after a commit. Raises sqlite3.Error."""
+        path = self.path + COUNT_SUFFIX
+        try:
+            if self._recorded is None:
+                self._recorded = RecordedCount(path, mode=OWNER_ONLY)
+            change = database.execute("SELECT count FROM change_count").fetchone()[0]
+            self._recorded.write(Counted(self._cluster_id, change))
+            self._has_count_failed = False
+        except OSError as error:
+            if not self._has_count_failed:
+                self._has_count_failed = True
+                log.warning("metadata_count_not_written", path=path, reason=str(error))
 
     def _let_only_the_owner_in(self) -> None:
         """Restrict the permissions to the owner; files that SQLite creates beside this one get them, too."""
@@ -268,10 +404,14 @@ class SqliteMetadataStore:
             return False
         with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
             database.deserialize(image)
-            self._check(database)
-            # A topic of that name may have been created since.
-            database.execute("DELETE FROM deletions")
-            self._advance_restored(database)
+            try:
+                self._check(database)
+            except StorageError as error:
+                raise StorageError(str(error).replace(self.path, copy_path)) from error
+            begin_counting(database)
+            copied = counted_state(database)
+            recorded = self._recorded_count(copied.cluster_id)
+            self._advance(database, max(copied.change, recorded))
             image = database.serialize()
         copied_at = dt.datetime.fromtimestamp(os.stat(copy_path).st_mtime, dt.UTC).isoformat()
         for suffix in reversed(_FILE_SUFFIXES):  # the file itself last: without it, a start repeats this
@@ -284,6 +424,8 @@ class SqliteMetadataStore:
             path=self.path,
             reason=reason,
             copied_at=copied_at,
+            change=copied.change,
+            **({"lost_changes": recorded - copied.change} if recorded > copied.change else {}),
             kept_aside=self.path + DAMAGED_SUFFIX,
             remedy="look for stray_partition_found: topics created since the copy are not known any more; what was "
             "changed or deleted since is as it was before",
@@ -347,6 +489,9 @@ class SqliteMetadataStore:
         if self._database is not None:
             self._database.close()
             self._database = None
+        if self._recorded is not None:
+            self._recorded.close()
+            self._recorded = None
 
     def _take_reserve(self) -> None:
         """Reserve disk space, where there is enough."""
@@ -384,8 +529,11 @@ class SqliteMetadataStore:
                 "Stop that one, or give this one a directory of its own"
             )
         if isinstance(error, sqlite3.OperationalError):
+            advice = ""
+            if code.startswith("SQLITE_IOERR_READ") and read_copy(self.path + COPY_SUFFIX) is not None:
+                advice = f". {self.path}{COPY_SUFFIX} is good: the start uses it if {self.path} is moved away"
             return StorageError(
-                f"{self.path} cannot be used: {error}; check the disk and the permissions of its directory"
+                f"{self.path} cannot be used: {error}; check the disk and the permissions of its directory{advice}"
             )
         return StorageError(
             f"{self.path} is damaged ({error}); the partitions' logs are not affected. "
@@ -419,14 +567,17 @@ class SqliteMetadataStore:
                 raise StorageError(f"{self.path} is not open")
             try:
                 try:
-                    return work(self._database)
+                    outcome = work(self._database)
                 except sqlite3.OperationalError as error:
                     has_no_room = getattr(error, "sqlite_errorname", "") in _NO_ROOM
                     if not (has_no_room and may_use_reserve and self._release_reserve()):
                         raise
-                return work(self._database)
+                    outcome = work(self._database)
+                if changes:
+                    self._record_count(self._database)
             except sqlite3.Error as error:
                 raise self._storage_error(error) from error
+            return outcome
 
         outcome = await self._run(guarded)
         if changes:

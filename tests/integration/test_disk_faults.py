@@ -41,6 +41,7 @@ from fencepost.protocol.messages.topics import (
 from fencepost.protocol.record_batch import Record, build_batch, iterate_batches
 from fencepost.protocol.schema import DecodeError
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
+from tests.support.conditions import until
 from tests.support.stable_offsets import until_stable
 from tests.support.wire import WireConnection
 
@@ -723,6 +724,19 @@ def test_a_metadata_file_that_is_damaged_is_replaced_by_its_copy_with_a_line_in_
     disk_broker.start()
     assert disk_broker.output.count("metadata_restored_from_copy") == 1
     assert read(disk_broker, "events") == [b"x", b"y"]
+
+
+def test_metadata_whose_write_ahead_log_is_cut_after_a_kill_do_not_go_back(disk_broker: BrokerProcess) -> None:
+    create(disk_broker, "events")
+    write(disk_broker, "events", b"x")
+    database = disk_broker.data_directory / "metadata.sqlite"
+    copy = database.with_name("metadata.sqlite.copy")
+    until(lambda: copy.exists() and b"events" in copy.read_bytes())
+    disk_broker.kill()
+    cut_to_nothing(database.with_name("metadata.sqlite-wal"))
+    disk_broker.start()
+    assert "metadata_restored_from_copy" in disk_broker.output
+    assert read(disk_broker, "events") == [b"x"]
 
 
 # Crashes while topics come and go

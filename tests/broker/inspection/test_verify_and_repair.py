@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from fencepost.broker.config import Settings
 from fencepost.broker.inspection.findings import Severity
 from fencepost.broker.inspection.problems import Kind
+from fencepost.broker.inspection.repair import Repair
 from fencepost.broker.log.checkpoints import encode_offsets, encode_partition_metadata
 from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.metadata.sqlite import SqliteMetadataStore
 from fencepost.broker.storage.disk import LogFile, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from tests.support.data_directory import (
@@ -26,7 +29,7 @@ from tests.support.data_directory import (
     tree,
     verify,
 )
-from tests.support.log_world import ORDERS, LogWorld, content_of, overwrite, replace
+from tests.support.log_world import ORDERS, LogWorld, ManualClock, content_of, overwrite, replace
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=900, index_interval_bytes=100)
 RECORDS_COUNT = 24
@@ -500,3 +503,68 @@ async def test_metadata_without_a_good_copy_are_a_refusal(world: LogWorld) -> No
     (found,) = (await verify(path)).findings
     assert (found.severity, found.at_next_start) == (Severity.DAMAGE, "the start is refused: no partition is served")
     assert "is missing" in found.what
+
+
+async def with_an_older_database(world: LogWorld) -> str:
+    """A stopped directory whose metadata file is older than its copy and its count."""
+    path = await stopped(world, is_clean=True)
+    earlier = content_of(f"{path}/metadata.sqlite")
+    store = SqliteMetadataStore(f"{path}/metadata.sqlite")
+    await store.open()
+    await store.compare_and_set("users", b"{}", 0)
+    await store.close()
+    replace(f"{path}/metadata.sqlite", earlier)
+    return path
+
+
+async def users_of(path: str) -> tuple[bytes | None, int]:
+    store = SqliteMetadataStore(f"{path}/metadata.sqlite")
+    await store.open()
+    found = await store.read_versioned("users")
+    await store.close()
+    return found
+
+
+async def test_metadata_older_than_their_copy_are_named_and_repair_puts_the_copy_in_place(world: LogWorld) -> None:
+    path = await with_an_older_database(world)
+    (found,) = (await verify(path)).findings
+    assert (found.path, found.severity) == (f"{path}/metadata.sqlite", Severity.REBUILT)
+    assert "it is older than its copy" in found.what
+    report, repaired = await Repair(path, LocalDisk(), Settings(), ManualClock(), is_dry_run=True).run()
+    assert report.of_metadata == [found]
+    assert (await verify(path)).findings == [found], "a dry run changes nothing"
+    report, repaired = await Repair(path, LocalDisk(), Settings(), ManualClock()).run()
+    assert (report.of_metadata, report.findings, repaired) == ([found], [], [])
+    assert (await verify(path)).is_healthy
+    assert await users_of(path) == (b"{}", 1)
+
+
+async def test_metadata_that_went_back_without_a_newer_copy_are_damage_that_repair_accepts_on_demand(
+    world: LogWorld,
+) -> None:
+    path = await with_an_older_database(world)
+    replace(f"{path}/metadata.sqlite.copy", b"not a copy")
+    report = await verify(path)
+    assert [(one.path, one.severity) for one in report.findings] == [
+        (f"{path}/metadata.sqlite", Severity.DAMAGE),
+        (f"{path}/metadata.sqlite.copy", Severity.REBUILT),
+    ]
+    assert "at least 1 later ones had been acknowledged" in report.findings[0].what
+    report, _ = await Repair(path, LocalDisk(), Settings(), ManualClock()).run()
+    assert not report.of_metadata, "a loss has to be accepted"
+    report, _ = await Repair(path, LocalDisk(), Settings(), ManualClock(), accept_loss=True).run()
+    assert len(report.of_metadata) == 2
+    assert (await verify(path)).is_healthy
+    assert await users_of(path) == (None, 0)
+
+
+@pytest.mark.parametrize("suffix", [".copy", ".count"])
+async def test_a_copy_or_a_count_of_the_metadata_that_cannot_be_read_is_named_and_written_anew(
+    world: LogWorld, suffix: str
+) -> None:
+    path = await stopped(world, is_clean=True)
+    replace(f"{path}/metadata.sqlite{suffix}", b"damaged")
+    (found,) = (await verify(path)).findings
+    assert (found.path, found.severity) == (f"{path}/metadata.sqlite{suffix}", Severity.REBUILT)
+    await Repair(path, LocalDisk(), Settings(), ManualClock()).run()
+    assert (await verify(path)).is_healthy
