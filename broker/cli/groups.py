@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,12 +18,16 @@ from fencepost.broker.cli.connection import (
     no_such,
     refusal,
 )
+from fencepost.broker.cli.console_client import ask_cluster
 from fencepost.broker.cli.group_descriptions import Group, Place, describe_group
 from fencepost.broker.cli.group_resets import Target, planned, read_offsets, reset_rows
 from fencepost.broker.cli.output import print_rows
 from fencepost.broker.cli.positions import checked_partitions
 from fencepost.broker.cli.times import TimeType
 from fencepost.broker.kernel.printable import printable
+
+if TYPE_CHECKING:
+    from fencepost.console.kafka.cluster import Cluster
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -65,12 +69,14 @@ def describe(bootstrap: str, as_json: bool, group: str, members: bool, watch: bo
 
     Groups of every kind: classic, consumer, share and streams. There is a line for each partition with a committed
     offset or a reader, and for each member that reads none. Lag is the number of offsets up to the high watermark,
-    markers and aborted records included; read_committed lag, up to the last stable offset.
+    markers and aborted records included. Read_committed lag is the number of records that a read_committed consumer
+    gets now; of a partition with more than 1 MB of them, or that may not be read, the offsets up to the last stable
+    one.
     """
     with admin_client(bootstrap) as admin:
         while True:
             described = describe_group(admin, group)
-            rows = _member_rows(described) if members else _partition_rows(admin, described)
+            rows = _member_rows(described) if members else _partition_rows(admin, bootstrap, described)
             if watch and not as_json:
                 click.clear()  # where the output is a terminal
                 click.echo(time.strftime("%H:%M:%S"))
@@ -107,7 +113,7 @@ def _member_rows(group: Group) -> list[dict[str, Any]]:
     return rows
 
 
-def _partition_rows(admin: Any, group: Group) -> list[dict[str, Any]]:
+def _partition_rows(admin: Any, bootstrap: str, group: Group) -> list[dict[str, Any]]:
     from kafka import TopicPartition
     from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 
@@ -121,6 +127,7 @@ def _partition_rows(admin: Any, group: Group) -> list[dict[str, Any]]:
     latest = {TopicPartition(*place): OffsetSpec.LATEST for place in places if place in existing}
     ends = admin.list_partition_offsets(latest) if latest else {}
     stable = admin.list_partition_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED) if latest else {}
+    readable = _readable(bootstrap, {place: committed[place] for place in existing & committed.keys()})
     rows = []
     for place in places:
         end, last_stable = (offsets.get(TopicPartition(*place)) for offsets in (ends, stable))
@@ -137,10 +144,30 @@ def _partition_rows(admin: Any, group: Group) -> list[dict[str, Any]]:
         else:
             offset = row["committed_offset"] = committed.get(place)
             row["lag"] = _distance(offset, row["high_watermark"])
-            row["read_committed_lag"] = _distance(offset, row["last_stable_offset"])
+            row["read_committed_lag"] = readable.get(place)
         rows.append(row)
     rows += [{"member": member.client_id, "host": member.host} for member in group.members if not member.assignment]
     return rows
+
+
+def _readable(bootstrap: str, committed: Mapping[Place, int]) -> dict[Place, int | None]:
+    """How many records a read_committed consumer gets from each of these offsets on."""
+    from fencepost.console.reading.groups import lags_of
+    from fencepost.console.reading.lags import ReadableCounts
+    from fencepost.console.reading.topics import fill_offsets, partition_states
+
+    if not committed:
+        return {}
+
+    async def ask(cluster: Cluster) -> dict[Place, int | None]:
+        states = partition_states(await cluster.view(sorted({place.topic for place in committed})), committed)
+        await fill_offsets(cluster, states)
+        by_place = {(one.topic, one.index): one for one in states}
+        lags = lags_of({place: (offset, "") for place, offset in committed.items()}, by_place)
+        await ReadableCounts().fill(cluster, [(one, by_place[one.topic, one.partition]) for one in lags if one.lag.end])
+        return {Place(one.topic, one.partition): one.lag.deliverable for one in lags}
+
+    return ask_cluster(bootstrap, ask)
 
 
 def _existing(admin: Any, topics: set[str]) -> set[Place]:

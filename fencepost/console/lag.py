@@ -13,11 +13,11 @@ from fencepost.console.record_marks import Batch, Mark, Outcomes
 
 
 class Lag(NamedTuple):
-    """In offsets. None where the group has not committed, or an offset is not known.
+    """None if the group has not committed, or an offset is not known.
 
-    end:         up to the high watermark, as all tools show it.
-    deliverable: up to the last stable offset: what a read_committed consumer would get now.
-    blocked:     behind the last stable offset: waits for a transaction to end.
+    end:         offsets up to the high watermark, as all tools show it.
+    deliverable: records that a read_committed consumer would get now; offsets, if they are too many to count.
+    blocked:     offsets behind the last stable offset: they wait for a transaction to end.
     """
 
     end: int | None
@@ -28,24 +28,29 @@ class Lag(NamedTuple):
 NOTHING_KNOWN = Lag(None, None, None)
 
 
-def lag_of(committed: int | None, high_watermark: int | None, last_stable_offset: int | None) -> Lag:
-    """The lag of one partition; `end` is always the sum of the other two."""
+def lag_of(
+    committed: int | None, high_watermark: int | None, last_stable_offset: int | None, start: int | None = None
+) -> Lag:
+    """The lag of one partition, in offsets. start: of its log; what was below it is deleted, and only `end` has it."""
     if committed is None or committed < 0 or high_watermark is None or last_stable_offset is None:
         return NOTHING_KNOWN
-    end = max(0, high_watermark - committed)
-    deliverable = min(end, max(0, last_stable_offset - committed))
-    return Lag(end, deliverable, end - deliverable)
+    position = max(committed, start or 0)
+    return Lag(
+        max(0, high_watermark - committed),
+        max(0, last_stable_offset - position),
+        max(0, high_watermark - max(position, last_stable_offset)),
+    )
 
 
 def total(lags: Iterable[Lag]) -> Lag:
     """The sum over partitions; unknown ones count for nothing, and all unknown is unknown."""
-    known = [(lag.end, lag.deliverable, lag.blocked) for lag in lags if lag.end is not None]
+    known = [lag for lag in lags if lag.end is not None]
     if not known:
         return NOTHING_KNOWN
     return Lag(
-        sum(end for end, _, _ in known),
-        sum(deliverable or 0 for _, deliverable, _ in known),
-        sum(blocked or 0 for _, _, blocked in known),
+        sum(one.end or 0 for one in known),
+        sum(one.deliverable or 0 for one in known),
+        sum(one.blocked or 0 for one in known),
     )
 
 

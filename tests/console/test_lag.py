@@ -25,6 +25,13 @@ def test_what_can_be_read_and_what_is_blocked_are_the_whole_lag(committed: int, 
     assert lag.blocked == max(0, high - max(committed, stable))
 
 
+def test_what_was_deleted_below_the_start_of_the_log_cannot_be_read_any_more() -> None:
+    assert lag_of(100, 1_000, 1_000, 900) == Lag(end=900, deliverable=100, blocked=0)
+    assert lag_of(100, 1_000, 950, 1_000) == Lag(end=900, deliverable=0, blocked=0)
+    assert lag_of(100, 1_000, 950, 900) == Lag(end=900, deliverable=50, blocked=50)
+    assert lag_of(5_000, 1_000, 1_000, 0) == Lag(0, 0, 0)
+
+
 def test_a_reader_that_has_read_all_it_may_is_blocked_but_not_late() -> None:
     assert lag_of(6, 17, 6) == Lag(end=11, deliverable=0, blocked=11)
 

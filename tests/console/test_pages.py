@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.console.options import ConsoleOptions
 from fencepost.console.web.audit import logger as audit_logger
 from tests.console.running import RunningConsole, change, csrf_in, eventually, get_json, options_for, text_of
 from tests.support.broker_process import BrokerProcess
+from tests.support.conditions import until
 
 pytestmark = pytest.mark.integration
 
@@ -286,3 +287,28 @@ def test_a_topic_is_created_grown_changed_written_trimmed_and_deleted(browser: h
     said = text_of(change(browser, "delete-topic", name, name=name).text)
     assert f"Topic {name} was deleted." in said
     assert browser.get(f"/topics/{name}").status_code == 404
+
+
+def test_a_group_that_has_read_all_could_read_nothing_more_on_all_pages(
+    broker: BrokerProcess, browser: httpx.Client, topic: str
+) -> None:
+    producer = transactional(broker, topic)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        write(producer, topic, "1", "2", "3")
+        end(60)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+
+    def lags(committed: int) -> list[tuple[int, int, int]]:
+        """On the pages of the group, of all groups and of the topic."""
+        consumer.commit(offsets=[TopicPartition(topic, 0, committed)], asynchronous=False)
+        alone = get_json(browser, f"/group?id={topic}")["state"]["lag"]
+        listed = get_json(browser, f"/groups?q={topic}")["listing"]["rows"][0]["lag"]
+        reader = get_json(browser, f"/topics/{topic}")["readers"][0]["lag"]
+        return [(one["end"], one["deliverable"], one["blocked"]) for one in (alone, listed, reader)]
+
+    until(lambda: lags(1) == [(7, 2, 0)] * 3, timeout_s=60)
+    assert lags(3) == [(5, 0, 0)] * 3
+    write(producer, topic, "open")
+    assert lags(3) == [(6, 0, 1)] * 3
+    producer.abort_transaction(60)
+    consumer.close()

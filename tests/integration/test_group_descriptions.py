@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from fencepost.broker.cli.commands import fencepost
 from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -78,6 +79,35 @@ def consuming(broker: BrokerProcess, group: str, topic: str, **settings: Any) ->
         yield consumer
     finally:
         consumer.close()
+
+
+def test_behind_markers_aborted_and_deleted_records_nothing_is_left_to_read(
+    broker: BrokerProcess, unique: Unique
+) -> None:
+    topic = group = unique("described-markers")
+    run_create(broker, topic, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(60)
+    for number, end in enumerate((producer.commit_transaction, producer.abort_transaction)):
+        producer.begin_transaction()
+        for value in range(5):
+            producer.produce(topic, f"{number} {value}", partition=0)
+        producer.flush(60)
+        end(60)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+
+    def lags(committed: int) -> tuple[int, int]:
+        consumer.commit(offsets=[TopicPartition(topic, 0, committed)], asynchronous=False)
+        (one,) = described(broker, group)
+        return one["lag"], one["read_committed_lag"]
+
+    until(lambda: lags(2) == (10, 3), timeout_s=60)
+    assert lags(5) == (7, 0)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    deleted = admin.delete_records([TopicPartition(topic, 0, 4)])
+    assert next(iter(deleted.values())).result(60).low_watermark == 4
+    assert lags(2) == (10, 1)
+    consumer.close()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

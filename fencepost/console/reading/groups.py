@@ -157,7 +157,8 @@ def lags_of(committed: Committed, partitions: Mapping[Place, PartitionState]) ->
         partition = partitions.get((topic, index))
         high = partition.high_watermark if partition else None
         stable = partition.last_stable_offset if partition else None
-        found.append(GroupLag(topic, index, offset, lag_of(offset, high, stable), high, stable, metadata))
+        start = partition.start if partition else None
+        found.append(GroupLag(topic, index, offset, lag_of(offset, high, stable, start), high, stable, metadata))
     return found
 
 

@@ -72,7 +72,7 @@ async def _waiting_groups(cluster: Cluster, partition: PartitionState) -> list[W
     found = []
     for group_id, offsets in committed.items():
         if place in offsets:
-            lag = lag_of(offsets[place][0], partition.high_watermark, partition.last_stable_offset)
+            lag = lag_of(offsets[place][0], partition.high_watermark, partition.last_stable_offset, partition.start)
             if lag.blocked:
                 found.append(WaitingGroup(group_id, lag))
     return sorted(found, key=lambda one: (-(one.lag.blocked or 0), one.group_id))

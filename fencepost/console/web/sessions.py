@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fencepost.console.kafka.cluster import Cluster
+from fencepost.console.reading.lags import ReadableCounts
 
 COOKIE: Final = "fencepost_console"
 IDLE_S: Final = 8 * 3600.0
@@ -30,6 +31,7 @@ class Session:
     used_s: float = field(default_factory=time.monotonic)
     notice: str = ""
     samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
+    readable_counts: ReadableCounts = field(default_factory=ReadableCounts)
     owns_cluster: bool = False
 
     def accepts(self, csrf: str) -> bool:

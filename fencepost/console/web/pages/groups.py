@@ -11,7 +11,6 @@ from typing import Final
 
 from fencepost.console import words
 from fencepost.console.kafka.errors import ClusterError, RefusedError, check
-from fencepost.console.lag import readable_records
 from fencepost.console.reading.groups import (
     SHARE,
     GroupState,
@@ -22,7 +21,7 @@ from fencepost.console.reading.groups import (
     read_committed,
     read_share_offsets,
 )
-from fencepost.console.reading.records import read_outcomes, read_range, time_at
+from fencepost.console.reading.records import time_at
 from fencepost.console.reading.topics import (
     UNCOMMITTED,
     PartitionState,
@@ -50,8 +49,6 @@ TARGETS: Final[Mapping[str, str]] = {
     "offset": "an offset",
     "shift": "a distance from where it is",
 }
-MOST_COUNTED: Final = 8
-"""Partitions whose readable records are counted on one page, those with the least to read first."""
 MOST_AGED: Final = 50
 """Partitions of which one batch is read to say how old what waits is."""
 NO_MEMBERS: Final = frozenset({"Empty", "Dead"})
@@ -86,7 +83,7 @@ async def _find(visit: Visit, group_id: str) -> ListedGroup:
     raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, "there is no such group that you may see")
 
 
-async def _read(visit: Visit, group: ListedGroup) -> tuple[GroupState, dict[Place, PartitionState]]:
+async def _read(visit: Visit, group: ListedGroup) -> GroupState:
     state = GroupState(group)
     try:
         state = await describe_group(visit.cluster, group)
@@ -102,57 +99,42 @@ async def _read(visit: Visit, group: ListedGroup) -> tuple[GroupState, dict[Plac
         state.offsets = await read_share_offsets(visit.cluster, group, partitions)
     else:
         state.offsets = lags_of(committed, partitions)
+        known = [(one, partitions[one.topic, one.partition]) for one in state.offsets if one.lag.end]
+        await visit.session.readable_counts.fill(visit.cluster, known)
     await _fill_ages(visit, state, partitions)
     owners = {place: member.client_id for member in state.members for place in member.assigned}
     for one in state.offsets:
         one.who = owners.get(f"{one.topic}-{one.partition}", "")
-    return state, partitions
+    return state
 
 
 async def _fill_ages(visit: Visit, state: GroupState, partitions: Mapping[Place, PartitionState]) -> None:
     """Read how old what is waiting is, for the partitions with the most of it."""
-    waiting = sorted((one for one in state.offsets if one.lag.end), key=lambda one: -(one.lag.end or 0))
+    waiting = sorted(
+        (one for one in state.offsets if one.lag.deliverable or one.lag.blocked), key=lambda one: -(one.lag.end or 0)
+    )
     now_ms = int(time.time() * 1000)
     for one in waiting[:MOST_AGED]:
+        partition = partitions[one.topic, one.partition]
+        first = (partition.start if one.lag.deliverable else partition.last_stable_offset) or 0
         try:
-            first_ms = await time_at(visit.cluster, partitions[one.topic, one.partition], one.committed)
+            first_ms = await time_at(visit.cluster, partition, max(one.committed, first))
         except ClusterError:
-            continue  # an offset that retention has removed, or a topic that may be described but not read
+            continue  # a topic that may be described but not read
         if first_ms is not None and first_ms >= 0:
             one.age_ms = max(0, now_ms - first_ms)
 
 
 async def group(visit: Visit) -> Page:
     listed = await _find(visit, visit.parameter("id"))
-    state, partitions = await _read(visit, listed)
-    counts: dict[str, int] = {}
-    if visit.parameter("count") == "yes":
-        counts = await _readable(visit, state, partitions)
+    state = await _read(visit, listed)
     data = {
         "state": state,
-        "counts": counts,
-        "is_counted": visit.parameter("count") == "yes",
         "targets": TARGETS,
         "has_members": bool(state.members) or listed.state not in NO_MEMBERS,
         "topics": sorted({one.topic for one in state.offsets}),
     }
     return Page("group.html", "Group", data, menu="groups", refreshes=True)
-
-
-async def _readable(visit: Visit, state: GroupState, partitions: Mapping[Place, PartitionState]) -> dict[str, int]:
-    """By partition, the records that a read_committed consumer still gets. Those that are too many to read are left
-    out.
-    """
-    found = {}
-    waiting = sorted((one for one in state.offsets if one.lag.deliverable), key=lambda one: one.lag.deliverable or 0)
-    for one in waiting[:MOST_COUNTED]:
-        partition = partitions[one.topic, one.partition]
-        stable = partition.last_stable_offset or 0
-        read = await read_range(visit.cluster, partition, one.committed, stable, most_batches=5_000)
-        if read.is_whole:
-            outcomes = await read_outcomes(visit.cluster, partition, read, one.committed)
-            found[partition.name] = readable_records(read.batches, outcomes, one.committed, stable)
-    return found
 
 
 @change("reset-offsets")

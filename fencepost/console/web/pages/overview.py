@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fencepost.console import words
 from fencepost.console.kafka.errors import ClusterError
-from fencepost.console.lag import Lag
+from fencepost.console.lag import Lag, total
 from fencepost.console.reading.groups import GroupList, lags_of, list_groups, read_committed
 from fencepost.console.reading.topics import PartitionState, Place, TopicState, read_topics
 from fencepost.console.reading.transactions import describe_transactions, list_transactions
@@ -56,19 +56,13 @@ def by_place(topics: Sequence[TopicState]) -> dict[Place, PartitionState]:
 async def group_rows(visit: Visit, groups: GroupList, partitions: Mapping[Place, PartitionState]) -> list[GroupRow]:
     """All groups with their lag."""
     committed = await read_committed(visit.cluster, groups.listed)
-    rows = []
-    for group in groups.listed:
-        lags = lags_of(committed.get(group.group_id, {}), partitions)
-        ends = [one.lag for one in lags if one.lag.end is not None]
-        lag = Lag(None, None, None)
-        if ends:
-            lag = Lag(
-                sum(one.end or 0 for one in ends),
-                sum(one.deliverable or 0 for one in ends),
-                sum(one.blocked or 0 for one in ends),
-            )
-        rows.append(GroupRow(group.group_id, group.kind, group.state, lag))
-    return rows
+    lags = {group_id: lags_of(offsets, partitions) for group_id, offsets in committed.items()}
+    every = [(one, partitions[one.topic, one.partition]) for found in lags.values() for one in found if one.lag.end]
+    await visit.session.readable_counts.fill(visit.cluster, every)
+    return [
+        GroupRow(group.group_id, group.kind, group.state, total(one.lag for one in lags.get(group.group_id, ())))
+        for group in groups.listed
+    ]
 
 
 async def overview(visit: Visit) -> Page:

@@ -145,13 +145,18 @@ async def _readers(visit: Visit, state: TopicState) -> list[Reader]:
     groups = await list_groups(visit.cluster)
     committed = await read_committed(visit.cluster, groups.listed)
     partitions = {(state.name, one.index): one for one in state.partitions}
-    found = []
-    for group in groups.listed:
-        of_topic = {place: value for place, value in committed.get(group.group_id, {}).items() if place in partitions}
+    lags = {}
+    for group_id, offsets in committed.items():
+        of_topic = {place: value for place, value in offsets.items() if place in partitions}
         if of_topic:
-            lag = total(one.lag for one in lags_of(of_topic, partitions))
-            found.append(Reader(group.group_id, group.kind, group.state, lag))
-    return found
+            lags[group_id] = lags_of(of_topic, partitions)
+    every = [(one, partitions[one.topic, one.partition]) for found in lags.values() for one in found]
+    await visit.session.readable_counts.fill(visit.cluster, every)
+    return [
+        Reader(group.group_id, group.kind, group.state, total(one.lag for one in lags[group.group_id]))
+        for group in groups.listed
+        if group.group_id in lags
+    ]
 
 
 async def topic_settings(visit: Visit) -> Page:
