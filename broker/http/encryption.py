@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
+from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.supervision import Place, Policy
@@ -75,7 +76,7 @@ class EncryptingAcceptor:
                 )
         except (TimeoutError, OSError) as error:  # ssl.SSLError is an OSError
             reason = error.reason if isinstance(error, ssl.SSLError) else str(error) or "it took too long"
-            if self._log_limit.allows():
+            if self._log_limit.allows(network_of(host)):
                 log.info("http_handshake_failed", client=host, reason=reason)
         finally:
             if not is_handed_over:

@@ -14,6 +14,7 @@ from fencepost.broker.http.connection import HttpConnection
 from fencepost.broker.http.exchange import BadRequestError, HttpRequest, HttpResponse, error_response
 from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.http.routes import find_route
+from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
@@ -62,7 +63,8 @@ class HttpListener:
         self._connections: dict[HttpConnection, None] = {}
         self._turns = PerTurnLimiter(1)
         self._log_limit = LogLimit(
-            asyncio.get_running_loop().time, lambda count: log.info("http_refusals_not_logged", refusals=count)
+            asyncio.get_running_loop().time,
+            lambda count, host: log.info("http_refusals_not_logged", refusals=count, host=host or "others"),
         )
         self._view: Callable[[], NodeView | None] = lambda: None
         self.host, self.port = self._bound.address.host, self._bound.address.port
@@ -130,13 +132,14 @@ class HttpListener:
         except BadRequestError as error:
             return error_response(error.status, str(error))
         except AccessDeniedError as error:
-            if self._log_limit.allows():
+            if self._log_limit.allows(network_of(request.client_host)):
                 log.info("http_request_refused", client=request.client_host, status=error.status, reason=str(error))
             response = error_response(error.status, str(error))
             if error.status == 401:
                 response.headers = {"WWW-Authenticate": "Bearer"}
             return response
         except Exception:
-            log.exception("http_request_failed", method=request.method, path="/" + "/".join(request.path))
+            if self._log_limit.allows(network_of(request.client_host)):
+                log.exception("http_request_failed", method=request.method, path="/" + "/".join(request.path))
             return error_response(500, "the broker failed to answer; its log has the reason")
         return response

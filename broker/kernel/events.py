@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from fencepost.broker.kernel.printable import cut
+
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
@@ -23,6 +25,10 @@ LogEvent = MutableMapping[str, Any]
 
 PACKAGE: Final = "fencepost."
 """The prefix that names of loggers omit: `broker.log.cleaner` is the logger of `fencepost.broker.log.cleaner`."""
+
+
+MAXIMUM_VALUE_CHARACTERS: Final = 2_000
+"""Of one field of an event."""
 
 
 class NamedLogger:
@@ -103,6 +109,14 @@ def events_to(take: Callable[[str, str, LogEvent], None]) -> Iterator[None]:
         set_processors(before)
 
 
+def cut_values(_: object, __: str, event: LogEvent) -> LogEvent:
+    """A processor: long texts are cut, as clients choose some of them, and may send the same event often."""
+    for key, value in event.items():
+        if type(value) is str and len(value) > MAXIMUM_VALUE_CHARACTERS:
+            event[key] = cut(value, MAXIMUM_VALUE_CHARACTERS)
+    return event
+
+
 def silence_this_thread() -> None:
     """Drop the later events of this thread, on which a broker has crashed."""
     _THREAD.is_silent = True
@@ -114,7 +128,7 @@ def _to_standard_library(name: str, method_name: str, event: str, **fields: Any)
     number = _LEVELS[method_name.upper()]
     if target.isEnabledFor(number) and not getattr(_THREAD, "is_silent", False):
         exc_info = fields.pop("exc_info", method_name == "exception")
-        told = " ".join(f"{key}={value!r}" for key, value in fields.items())
+        told = " ".join(f"{key}={value!r}" for key, value in cut_values(None, method_name, fields).items())
         target.log(number, "%s", f"{event} {told}" if told else event, exc_info=exc_info)
 
 

@@ -8,8 +8,9 @@ import sys
 from typing import Any, TextIO
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
-from fencepost.broker.kernel.events import LogEvent, NamedLogger, get_logger, set_processors
+from fencepost.broker.kernel.events import LogEvent, NamedLogger, cut_values, get_logger, set_processors
 from fencepost.broker.kernel.loggers import Loggers, LogLevel
 from fencepost.broker.kernel.printable import printable
 
@@ -26,7 +27,9 @@ def configure_logging(*, log_format: str, level: str, stream: TextIO | None = No
     stream = sys.stderr if stream is None else stream
     renderers: list[Any]
     if log_format == "json":
-        renderers = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=_plain)]
+        # Without the variables of the frames: passwords and tokens are among them.
+        tracebacks = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
+        renderers = [tracebacks, structlog.processors.JSONRenderer(default=_plain)]
     else:
         renderers = [
             _escape,
@@ -37,6 +40,7 @@ def configure_logging(*, log_format: str, level: str, stream: TextIO | None = No
     set_processors(
         [
             _DropBelowLevel(loggers),
+            cut_values,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=log_format == "json"),
             *renderers,

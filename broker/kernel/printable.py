@@ -13,3 +13,10 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+def cut(text: str, most_characters: int) -> str:
+    """The text, or its beginning with a mark that says how long it is."""
+    if len(text) <= most_characters:
+        return text
+    return f"{text[:most_characters]}… ({len(text)} characters)"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from fencepost.broker.handlers.api_versions import names_usable_software
 from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 EXPIRY = Place("expiry of the session of a client", Policy.REPORT)
+EVALUATION = Place("evaluation of a client's token", Policy.REPORT)
 DEADLINE = Place("end of the time for an authentication", Policy.REPORT)
 
 MINIMUM_REAUTHENTICATION_INTERVAL_S: Final = 1.0
@@ -285,7 +287,10 @@ class Authentication:
         reply = self._step(Event.TOKEN)
         if reply is Reply.EVALUATE:
             assert self._exchange is not None, "a mechanism is chosen"
-            found = self._exchange.evaluate(token)
+            try:
+                found = self._exchange.evaluate(token)
+            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+                found = self._unexpected(error)
             if isinstance(found, Challenge | Identified | Refused):
                 frame, is_last = self._conclude(found, encode)
                 return self._end(frame) if is_last else frame
@@ -296,7 +301,10 @@ class Authentication:
         raise self._closed(ApiKey.SASL_AUTHENTICATE)
 
     async def _evaluate_slowly(self, evaluation: Awaitable[Found], encode: EncodeReply) -> ReplyFrame:
-        found = await evaluation
+        try:
+            found = await evaluation
+        except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
+            found = self._unexpected(error)
         if self._connection is None or self._state is State.ENDED:
             return None
         frame, is_last = self._conclude(found, encode)
@@ -304,6 +312,12 @@ class Authentication:
             return frame
         self._connection.drain()
         return await self._later(frame)
+
+    def _unexpected(self, error: BaseException) -> Refused:
+        """A token that nobody has foreseen is a failure like others: it is counted, delayed, and logged with them."""
+        host = "" if self._connection is None else self._connection.client_host
+        EVALUATION.failed(error, concerns=network_of(host))
+        return Refused(None, "a token whose evaluation failed unexpectedly")
 
     def _conclude(self, found: Found, encode: EncodeReply) -> tuple[ReplyFrame, bool]:
         """Answer a token; return the reply, and whether it is the last, which has to leave later."""
@@ -406,7 +420,7 @@ class Authentication:
         self._delay_ms = common.delays.failed(
             connection.client_host, common.limits.failure_delay_ms, common.clock.now_ms()
         )
-        if common.log_limit.allows():
+        if common.log_limit.allows(network_of(connection.client_host)):
             log.warning(
                 "authentication_failed",
                 client=connection.client,

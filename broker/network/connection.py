@@ -300,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         forget = partial(self._memory.connection_closed, self)
         clean_ups: tuple[Callable[[], None], ...] = (self._inbox.close, self._outbox.close, forget, *callbacks)
         for clean_up in clean_ups:
-            CLOSE.attempt(clean_up, concerns=self.client)
+            CLOSE.attempt(clean_up, concerns=self.client_host)
         self._owner.connection_closed(self)
 
     # MemoryUser
@@ -388,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _failed(self, error: BaseException) -> None:
         """Close this connection, whose state is unknown after an unexpected exception; the others are served."""
-        SERVING.failed(error, concerns=self.client, on_failure=lambda _: self.abort())
+        SERVING.failed(error, concerns=self.client_host, on_failure=lambda _: self.abort())
 
     # Requests
 
@@ -501,7 +501,7 @@ class Connection(asyncio.BufferedProtocol):
     def _unanswered(self, error: BaseException) -> None:
         """Close the connection. The dispatcher answers failures; an error here means that there is no reply."""
         if not isinstance(error, CloseConnection):
-            SERVING.failed(error, concerns=self.client)
+            SERVING.failed(error, concerns=self.client_host)
         self._refuse(str(error))
 
     def _refuse(self, reason: str) -> None:

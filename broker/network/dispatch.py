@@ -14,7 +14,9 @@ from fencepost.broker.coordination.runtime import CoordinatorRefusal
 from fencepost.broker.handlers import APIS, CloseConnection, RequestContext, Services, SlicedResponse
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.requests.api import RequestObserver, UsualAnswer
@@ -52,6 +54,10 @@ class Dispatcher:
         self._loop = loop
         self.long_polls = services.long_polls
         self._routes: dict[tuple[int, int], Route] = {}
+        self._log_limit = LogLimit(
+            loop.time,
+            lambda count, host: log.error("failed_requests_not_logged", requests=count, host=host or "others"),
+        )
 
     def dispatch(
         self, frame: memoryview, connection: Connection
@@ -327,8 +333,11 @@ class Dispatcher:
             code = error.error
         elif isinstance(error, StorageError):
             code = ErrorCode.KAFKA_STORAGE_ERROR
-            log.error("request_failed", api=api.name, error=code.name, reason=str(error), client_id=context.client_id)
-        else:
+            if self._log_limit.allows(network_of(context.connection.client_host)):
+                log.error(
+                    "request_failed", api=api.name, error=code.name, reason=str(error), client_id=context.client_id
+                )
+        elif self._log_limit.allows(network_of(context.connection.client_host)):
             log.error(
                 "request_failed",
                 api=api.name,

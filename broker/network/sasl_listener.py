@@ -83,7 +83,10 @@ class SaslListeners:
         self._loop = loop
         self._delays = FailureDelays()
         self._log_limit = LogLimit(
-            loop.time, lambda count: log.warning("authentication_failures_not_logged", failures=count)
+            loop.time,
+            lambda count, host: log.warning(
+                "authentication_failures_not_logged", failures=count, host=host or "others"
+            ),
         )
         self._opened = AsyncExitStack()
 

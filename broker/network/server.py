@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fencepost.broker.config import Endpoint, Listener, Settings
 from fencepost.broker.config.listeners import ALL_INTERFACES
+from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.supervision import Place, Policy
@@ -169,7 +170,8 @@ class Server:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Future[None] | None = None
         self._refusals = LogLimit(
-            loop.time, lambda count: log.warning("connection_refusals_not_logged", connections=count)
+            loop.time,
+            lambda count, host: log.warning("connection_refusals_not_logged", connections=count, host=host or "others"),
         )
         self._is_aborted = False
 
@@ -292,7 +294,7 @@ class Server:
 
     def _log_refusal(self, host: str, port: int, reason: str) -> None:
         """Log why a connection is closed, unless clients cause too much of that."""
-        if self._refusals.allows():
+        if self._refusals.allows(network_of(host)):
             listener = self.bound.listener
             log.warning(
                 "connection_refused",

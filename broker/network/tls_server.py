@@ -143,7 +143,7 @@ class TlsServer(Server):
         else:
             work = self._bounded_handshake(handshake, delay_ms / 1000)
         client.setblocking(False)
-        handshake.task = HANDSHAKE.start(work, concerns=f"{handshake.host}:{handshake.port}")
+        handshake.task = HANDSHAKE.start(work, concerns=handshake.host)
         handshake.task.add_done_callback(HANDSHAKE.callback(lambda _: self._ended(handshake)))
 
     def _ended(self, handshake: _Handshake) -> None:

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import PACKAGE, get_logger
+from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.loggers import Loggers, LogLevel
+from fencepost.broker.kernel.printable import cut
 from fencepost.broker.security.acls import WILDCARD, AclOperation, AclResource, AclRule
 from fencepost.broker.security.authorizer import Authorizer, Rights
+from fencepost.broker.security.principal import ANONYMOUS
 
 log = get_logger(__name__)
 _NAME: Final = __name__.removeprefix(PACKAGE)
 
-INTERVAL_MS: Final = 10_000
-MAXIMUM_REFUSALS: Final = 100
-"""Different refusals that are logged in one interval; of the others the next interval logs the number."""
+MAXIMUM_NAME_CHARACTERS: Final = 300
+"""Longer names of resources are cut: no topic, group or transactional id of a sane client has one."""
 
 Refused = tuple[AclOperation, AclResource, str]
 
@@ -85,19 +88,20 @@ class NotingRights(Rights):
 
 
 class Audit:
-    """Writes the audit log. Of refusals that repeat, the first is logged in each interval, with the number of those
-    that the last interval left out.
+    """Writes the audit log. Of refusals that repeat, the first is logged in each interval. Each principal has a share
+    of the refusals that are logged, so that none hides those of others; ANONYMOUS has one for each address. The next
+    interval logs how many of whom were left out.
 
     refused_count: all refusals since the start.
     """
 
     def __init__(self, clock: Clock, loggers: Loggers | None = None) -> None:
-        self._clock = clock
         self._loggers = loggers
         self.refused_count = 0
-        self._ends_ms = 0
-        self._counts: dict[tuple[str, str, Refused], int] = {}
-        self._left_out = 0
+        self._limit = LogLimit(
+            lambda: clock.now_ms() / 1000,
+            lambda count, principal: log.info("refusals_left_out", count=count, principal=principal or "others"),
+        )
 
     def notes_permissions(self) -> bool:
         """Whether what is allowed is logged, too, now."""
@@ -111,34 +115,20 @@ class Audit:
     def refused(self, rights: Rights, api: str, refused: Refused) -> None:
         """Note that a client was refused an operation."""
         self.refused_count += 1
-        now_ms = self._clock.now_ms()
-        if now_ms >= self._ends_ms:
-            self._begin_interval(now_ms)
-        key = rights.principal, rights.host, refused
-        if key in self._counts:
-            self._counts[key] += 1
-        elif len(self._counts) >= MAXIMUM_REFUSALS:
-            self._left_out += 1
-        else:
-            self._counts[key] = 0
-            operation, resource, name = refused
+        operation, resource, name = refused
+        name = cut(name, MAXIMUM_NAME_CHARACTERS)
+        principal = cut(rights.principal, MAXIMUM_NAME_CHARACTERS)
+        whose = f"{principal} at {network_of(rights.host)}" if rights.principal == ANONYMOUS else principal
+        if self._limit.allows(whose, event=(rights.principal, rights.host, operation, resource, name)):
             log.info(
                 "refused",
-                principal=rights.principal,
+                principal=principal,
                 host=rights.host,
                 operation=operation.name,
                 resource_type=resource.name,
                 resource_name=name,
                 api=api,
             )
-
-    def _begin_interval(self, now_ms: int) -> None:
-        left_out = self._left_out + sum(self._counts.values())
-        if left_out:
-            log.info("refusals_left_out", count=left_out)
-        self._counts.clear()
-        self._left_out = 0
-        self._ends_ms = now_ms + INTERVAL_MS
 
     @staticmethod
     def changed_acls(rights: Rights, added: Iterable[AclRule], removed: Iterable[AclRule]) -> None:

@@ -47,7 +47,18 @@ def check_claims(
     name = claims.get(expected.name_claim)
     if not isinstance(name, str) or not name.strip():
         return InvalidToken(f"a token without the claim {expected.name_claim!r}")
+    if not _can_be_sent(name):
+        return InvalidToken("a token whose name is no Unicode text")
     return Bearer(name, expires_at_ms)
+
+
+def _can_be_sent(name: str) -> bool:
+    """Whether a name can be sent in replies: JSON may hold halves of characters, which UTF-8 cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _milliseconds(seconds: Any) -> int | None:

@@ -6,8 +6,9 @@ Source of the first delay: Kafka's `connection.failed.authentication.delay.ms`.
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final
+
+from fencepost.broker.kernel.addresses import network_of
 
 FREE_FAILURES: Final = 10
 """Failures of one address in a minute that have the usual delay. Each further one has twice the delay of the last."""
@@ -27,7 +28,7 @@ class FailureDelays:
 
     def failed(self, host: str, first_delay_ms: int, now_ms: int) -> int:
         """Count a failure; return its delay in ms. No delay grows from a first one of 0."""
-        address = _network(host)
+        address = network_of(host)
         last_ms, count = self._failures.pop(address, (now_ms, 0.0))
         forgotten = max(0, now_ms - last_ms) * FREE_FAILURES / MINUTE_MS
         count = max(0.0, count - forgotten) + 1
@@ -38,14 +39,3 @@ class FailureDelays:
         self._failures[address] = now_ms, count
         doublings = max(0, round(count) - FREE_FAILURES)
         return min(first_delay_ms << doublings, max(LONGEST_DELAY_MS, first_delay_ms))
-
-
-def _network(host: str) -> str:
-    """The address of a host; of an IPv6 address its network of 64 bits, of which one host may have all addresses."""
-    if ":" not in host:
-        return host
-    try:
-        address = ipaddress.IPv6Address(host.partition("%")[0])
-    except ValueError:
-        return host
-    return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))

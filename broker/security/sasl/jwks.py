@@ -138,7 +138,7 @@ class Jwks:
         content = await self._loop.run_in_executor(self._executor, self._fetch, self._settings.url)
         try:
             self.keys = read_keys(json.loads(content))
-        except ValueError as error:  # of JSON, of UTF-8, or KeysError
+        except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, or KeysError
             reason = str(error) if isinstance(error, KeysError) else "it is no JSON"
             raise JwksError(f"{self._settings.url} cannot be used: {reason}") from None
 

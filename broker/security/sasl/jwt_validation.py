@@ -58,19 +58,19 @@ def _read_key(parameters: Any) -> PublicKey | None:
     if not isinstance(parameters, dict) or parameters.get("use", "sig") != "sig":
         return None
     operations = parameters.get("key_ops")
-    if operations is not None and "verify" not in operations:
+    if operations is not None and not (isinstance(operations, list) and "verify" in operations):
         return None
     kind = parameters.get("kty")
     algorithms = _OF_KEY_TYPES.get((str(kind), None if kind == "RSA" else str(parameters.get("crv"))), frozenset())
     named = parameters.get("alg")
     if named is not None:
-        algorithms &= {named}
+        algorithms &= {str(named)}
     if not algorithms:
         return None
     try:
         # The algorithm only chooses how the parameters are read.
         key = jwt.PyJWK(parameters, algorithm=min(algorithms)).key
-    except (PyJWTError, ValueError, TypeError, KeyError):
+    except (PyJWTError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
     key = key.public_key() if hasattr(key, "public_key") else key
     if kind == "RSA" and key.key_size < MINIMUM_RSA_BITS:
@@ -90,14 +90,14 @@ def read_head(token: str) -> TokenHead | InvalidToken:
     """Read the head of a token."""
     try:
         head = jwt.get_unverified_header(token)
-    except (PyJWTError, ValueError, TypeError):
+    except (PyJWTError, ValueError, TypeError, RecursionError):
         return InvalidToken("a token that is no signed JWT")
     algorithm, key_id = head.get("alg"), head.get("kid")
-    if algorithm not in ALGORITHMS:
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         return InvalidToken("a token whose algorithm is none of RS, PS, ES and EdDSA")
     if "crit" in head or "b64" in head:
         return InvalidToken("a token with an extension that is not supported")
-    return TokenHead(str(algorithm), key_id if isinstance(key_id, str) else None)
+    return TokenHead(algorithm, key_id if isinstance(key_id, str) else None)
 
 
 def keys_for(head: TokenHead, keys: Sequence[PublicKey]) -> list[PublicKey]:
@@ -131,7 +131,7 @@ def validate(
                 },
             )
             break
-        except (PyJWTError, ValueError, TypeError):
+        except (PyJWTError, ValueError, TypeError, RecursionError):
             continue
     if claims is None:
         return InvalidToken("a token whose signature is wrong")

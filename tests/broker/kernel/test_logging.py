@@ -94,3 +94,34 @@ def test_a_traceback_keeps_its_lines() -> None:
     except ValueError:
         get_logger("broker.test").exception("failed")
     assert len(stream.getvalue().splitlines()) > 3
+
+
+@pytest.mark.parametrize("log_format", ["json", "human"])
+def test_no_traceback_shows_the_variables_of_its_frames(log_format: str) -> None:
+    stream = io.StringIO()
+    configure_logging(log_format=log_format, level="info", stream=stream)
+
+    def check(password: str) -> None:
+        raise ValueError(len(password))
+
+    try:
+        check("alice-" + "secret")
+    except ValueError:
+        get_logger("test").exception("request_failed")
+    assert "check" in stream.getvalue()
+    assert "alice-secret" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("log_format", ["json", "human"])
+def test_a_long_text_is_cut_with_a_mark(log_format: str) -> None:
+    stream = io.StringIO()
+    configure_logging(log_format=log_format, level="info", stream=stream)
+    get_logger("test").warning("connection_refused", reason="x" * 100_000)
+    assert "100000 characters" in stream.getvalue()
+    assert len(stream.getvalue()) < 2 * events.MAXIMUM_VALUE_CHARACTERS
+
+
+def test_a_long_text_is_cut_for_the_standard_library_too(caplog: pytest.LogCaptureFixture) -> None:
+    set_processors([])
+    get_logger("broker.test").warning("connection_refused", reason="x" * 100_000)
+    assert len(caplog.messages[-1]) < 2 * events.MAXIMUM_VALUE_CHARACTERS

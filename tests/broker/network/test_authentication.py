@@ -90,7 +90,7 @@ def listener(limits: AuthenticationLimits) -> ListenerAuthentication:
         FailureDelays(),
         VirtualClock(),
         loop,
-        LogLimit(loop.time, lambda count: None),
+        LogLimit(loop.time, lambda count, whose: None),
     )
 
 
@@ -232,6 +232,25 @@ async def test_a_wrong_password_and_an_unknown_user_get_one_answer_after_the_del
     assert now_s() - began_s == pytest.approx(DELAY_S, abs=0.1)
     assert client.is_closed()
     assert client.connection.principal == ANONYMOUS
+
+
+@plants(authentication.EVALUATION)
+@unforeseen
+@pytest.mark.parametrize("mechanism", ["PLAIN", "TWICE"])
+@in_virtual_time
+async def test_a_token_whose_evaluation_fails_is_counted_and_delayed_like_a_wrong_one(
+    error: BaseException, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*{"PLAIN": (PlainExchange, "evaluate"), "TWICE": (Twice, "_slow")}[mechanism], raising(error))
+    client = SaslClient()
+    await client.handshake(mechanism)
+    began_s = now_s()
+    with logged(authentication.EVALUATION, "192.0.2.1"):
+        reply = await client.token(ALICE)
+    assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert now_s() - began_s == pytest.approx(DELAY_S, abs=0.1)
+    assert client.authentication._common.counts.failed == 1
+    assert client.is_closed()
 
 
 @in_virtual_time

@@ -33,7 +33,7 @@ from tests.broker.supervision.planting import logged, plants, raising, unforesee
 from tests.broker.test_node import running
 from tests.support.certificates import Authority
 
-CLIENT = "192.0.2.1:50000"
+CLIENT = "192.0.2.1"
 
 
 def is_served(client: Client) -> None:

@@ -281,3 +281,63 @@ def test_unsigned_tokens_are_accepted_where_they_are_allowed() -> None:
 )
 def test_other_tokens_are_refused_there_too(token: str) -> None:
     assert isinstance(validate_unsecured(token, Expected(), NOW_S * 1000), InvalidToken)
+
+
+ANY_JSON: list[Any] = [
+    *(None, True, 0, -1, 1.5, 10**30, 1e400),
+    *("", "x", "\ud800", "x" * 20_000),
+    *([], ["RS256"], [[]], [None] * 100, {}, {"RS256": 1}),
+]
+
+
+def json_part(value: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize("name", ["alg", "kid", "typ", "crit", "b64", "jwk", "x5c", "cty", "zip"])
+def test_a_head_with_any_json_value_is_a_token_or_a_refusal(name: str) -> None:
+    for value in ANY_JSON:
+        head = {"alg": "RS256", "kid": "rsa", name: value}
+        for claims in (CLAIMS, ANY_JSON):
+            found = validated(f"{json_part(head)}.{json_part(claims)}.e30")
+            assert isinstance(found, InvalidToken), value
+
+
+@pytest.mark.parametrize("name", ["sub", "iat", "exp", "nbf", "aud", "iss", "jti", "scope"])
+@pytest.mark.parametrize("expected", [Expected(), Expected(["me"], "issuer")], ids=["anybody", "one audience"])
+def test_a_claim_of_any_json_value_is_a_name_that_can_be_sent_or_a_refusal(name: str, expected: Expected) -> None:
+    for value in ANY_JSON:
+        claims = {"aud": "me", "iss": "issuer", **CLAIMS, name: value}
+        unsecured = f"{json_part({'alg': 'none'})}.{json_part(claims)}."
+        for found in (
+            validated(jwt.encode(claims, RSA, algorithm="RS256", headers={"kid": "rsa"}), expected)
+            if name != "iss" or isinstance(value, str)  # the library signs no others
+            else InvalidToken(""),
+            validate_unsecured(unsecured, expected, NOW_S * 1000),
+        ):
+            if isinstance(found, Bearer):
+                assert found.name.encode()
+
+
+@pytest.mark.parametrize("whole", ANY_JSON, ids=lambda value: str(value)[:10].encode("unicode_escape").decode())
+def test_a_head_and_claims_that_are_no_objects_are_refused(whole: Any) -> None:
+    head, claims = json_part(whole), json_part({**CLAIMS})
+    for token in (f"{head}.{claims}.e30", f"{json_part({'alg': 'RS256'})}.{head}.e30", f"{head}.{head}."):
+        assert isinstance(validated(token), InvalidToken)
+        assert isinstance(validate_unsecured(token, Expected(), NOW_S * 1000), InvalidToken)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_json_that_is_nested_deeply_is_refused(opening: str) -> None:
+    deep = base64.urlsafe_b64encode(opening.encode() * 6_000).rstrip(b"=").decode()
+    for token in (f"{deep}.{deep}.e30", f"{json_part({'alg': 'RS256', 'kid': 'rsa'})}.{deep}.e30"):
+        assert isinstance(validated(token), InvalidToken)
+        assert isinstance(validate_unsecured(token, Expected(), NOW_S * 1000), InvalidToken)
+
+
+@pytest.mark.parametrize("name", ["use", "key_ops", "kty", "crv", "alg", "kid", "n", "e"])
+def test_a_key_with_any_json_value_is_used_or_skipped(name: str) -> None:
+    good = jwk(P256, "p256")
+    for value in ANY_JSON:
+        keys = read_keys({"keys": [jwk(RSA, "rsa", **{name: value}), value, good]})
+        assert keys[-1].key_id == "p256"
