@@ -107,7 +107,7 @@ class Objects:
         await asyncio.sleep(MEASURED.object_put_s + size_bytes / MEASURED.object_bytes_per_s)
         return UUID(int=self._count)
 
-    async def get(self, object_id: UUID, position: int, length_bytes: int) -> bytes:
+    async def get(self, object_id: UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:
         raise AssertionError("no broker is lost")
 
 

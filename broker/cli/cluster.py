@@ -155,14 +155,16 @@ def drain(bootstrap: str, node_id: int, resume: bool, waits: bool, timeout_s: fl
 
 @cluster.command()
 @cluster_storage.stores_options
+@click.option("--deep", "is_deep", is_flag=True, help="Read all objects, too, and compare their bytes.")
 @json_option
-def check(cluster_url: str, objects_url: str, as_json: bool) -> None:
+def check(cluster_url: str, objects_url: str, is_deep: bool, as_json: bool) -> None:
     """Check that all acknowledged records can be read.
 
-    It is for a cluster of machines: it compares the rows in PostgreSQL with each other and with the objects. Nothing is
-    changed, and brokers may run or not.
+    It is for a cluster of machines: it compares the rows in PostgreSQL with each other and with the objects: that each
+    is there, with its size. With --deep it reads all their bytes and compares checksums; the bucket's traffic costs
+    what it costs. Nothing is changed, and brokers may run or not.
     """
-    cluster_storage.check(cluster_url, objects_url, as_json=as_json)
+    cluster_storage.check(cluster_url, objects_url, is_deep=is_deep, as_json=as_json)
 
 
 @cluster.command()

@@ -59,13 +59,16 @@ def stores_options(command: Command) -> Command:
     return cluster_option(objects_option(command))
 
 
-def check(cluster_url: str, objects_url: str, *, as_json: bool) -> None:
-    """Check all rows against all objects, and print what is found; problems end the command with an error."""
+def check(cluster_url: str, objects_url: str, *, is_deep: bool, as_json: bool) -> None:
+    """Check all rows against all objects, and print what is found; problems end the command with an error.
+
+    is_deep: read all objects, too.
+    """
 
     async def work(connection: Connection, store: ObjectStore, cluster_id: str) -> CheckReport:
         from fencepost.broker.cluster.objects.checking import check_cluster
 
-        return await check_cluster(connection, store, cluster_id)
+        return await check_cluster(connection, store, cluster_id, is_deep=is_deep)
 
     report = _with_stores(cluster_url, objects_url, work)
     document = dataclasses.asdict(report)

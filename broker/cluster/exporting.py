@@ -33,7 +33,8 @@ from fencepost.broker.storage.local_disk import LocalDisk
 
 SEGMENTS_AT_ONCE: Final = 4
 _TAIL: Final = """
-SELECT segment_base, position, base_offset, end_offset, length, content, object, object_position FROM tail
+SELECT segment_base, position, base_offset, end_offset, length, content, object, object_position, checksum
+FROM tail
 WHERE topic_id = $1 AND partition = $2 ORDER BY base_offset
 """
 
@@ -63,6 +64,7 @@ class _TailRow(NamedTuple):
     content: bytes | None
     object_id: UUID | None
     object_position: int | None
+    checksum: bytes | None
 
 
 async def export_topics(
@@ -146,7 +148,7 @@ class _Exporter:
             if content is None:
                 assert row.object_id is not None
                 assert row.object_position is not None
-                content = await self._flushes.get(row.object_id, row.object_position, row.length_bytes)
+                content = await self._flushes.get(row.object_id, row.object_position, row.length_bytes, row.checksum)
             size_bytes = sizes.get(row.segment_base, 0)
             if row.position != size_bytes:
                 raise ExportError(

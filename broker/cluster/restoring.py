@@ -185,7 +185,7 @@ class Restoring:
         try:
             if self._objects is None:
                 raise StorageError(f"the tail is in the object {row.object_id}, and no object store is configured")
-            return await self._objects.get(row.object_id, row.object_position, row.length_bytes)
+            return await self._objects.get(row.object_id, row.object_position, row.length_bytes, row.checksum)
         except StorageError as error:
             tail.fail(error)
             return None

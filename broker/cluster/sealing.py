@@ -165,7 +165,7 @@ class Sealing:
             uuid.uuid4(),
         )
         await self._bring_snapshot(kept, end_offset)
-        await self._objects.upload(kept.key, sealed, partition_log.files.directory)
+        sealed = await self._objects.upload(kept.key, sealed, partition_log.files.directory)
         # The cleaner renames files while others are read by their names: what was sent may be of two segments.
         is_as_before = segment in set(partition_log.segments) and kept.is_led
         if not is_as_before or self._monotonic_s() - began_s > OLDEST_UPLOAD_S:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from fencepost.broker.cluster.large_flushes import FlushPart, divide, row_of
+from fencepost.broker.cluster.objects.checksums import checksum_in_steps
 from fencepost.broker.cluster.tail_store import (
     NO_OBJECTS,
     ConflictError,
@@ -31,7 +32,7 @@ from fencepost.broker.cluster.tail_store import (
 )
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.shared_log import AppendedBytes, LedElsewhereError
-from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
+from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
@@ -330,17 +331,19 @@ class TailLog:
         """Store the bytes of a flush as objects, side by side. Raises ResignedError."""
         kept_until_s = asyncio.get_running_loop().time() + OBJECT_KEPT_S
         uploads = (self._upload(fence, part, objects) for part in parts)
-        results = await asyncio.gather(*uploads, return_exceptions=True)
+        checksums, results = await asyncio.gather(
+            run_in_slices(_checksums(parts), SLICE_S), asyncio.gather(*uploads, return_exceptions=True)
+        )
         rows: list[TailRow] = []
         sizes: dict[UUID, int] = {}
-        for part, result in zip(parts, results, strict=True):
+        for part, of_part, result in zip(parts, checksums, results, strict=True):
             if isinstance(result, BaseException):
                 try:
                     raise result
                 finally:
                     del result, results  # the error refers to this frame: a cycle would keep the bytes of the flush
             sizes[result] = part.size_bytes
-            rows += [row._replace(object_id=result) for row in part.rows]
+            rows += [row._replace(object_id=result, checksum=one) for row, one in zip(part.rows, of_part, strict=True)]
         return StoredParts(rows, sizes, kept_until_s)
 
     async def _upload(self, fence: int, part: FlushPart, objects: FlushObjects) -> UUID:
@@ -372,6 +375,18 @@ async def _content(appended: AppendedBytes) -> memoryview:
     if read_bytes < appended.length_bytes:
         raise StorageError(f"{appended.file.path} is shorter than what was appended", paths=[appended.file.path])
     return content
+
+
+def _checksums(parts: Sequence[FlushPart]) -> SlicedWork[list[list[bytes]]]:
+    """Compute the checksums of all rows, by their parts."""
+    found: list[list[bytes]] = []
+    for part in parts:
+        of_part: list[bytes] = []
+        for content in part.contents:
+            one = yield from checksum_in_steps([content])
+            of_part.append(one)
+        found.append(of_part)
+    return found
 
 
 def _log_of(appended: AppendedBytes) -> tuple[PartitionKey, int]:

@@ -39,6 +39,7 @@ class TailRow(NamedTuple):
     leader_epoch:    in which the partition was led.
     content:         the bytes; None where they are in an object.
     object_id:       of the object of a large flush, from whose `object_position` on they are.
+    checksum:        of the bytes in the object; None of a row that was written before there were any.
     """
 
     key: PartitionKey
@@ -51,6 +52,7 @@ class TailRow(NamedTuple):
     content: bytes | memoryview | None
     object_id: UUID | None = None
     object_position: int = 0
+    checksum: bytes | None = None
 
 
 class FlushId(NamedTuple):
@@ -114,8 +116,8 @@ class FlushObjects(Protocol):
         """Store the contents, back to back, as a new object; goes on trying, each time with a name of its own."""
         ...
 
-    async def get(self, object_id: UUID, position: int, length_bytes: int) -> bytes:
-        """Read bytes of an object. Raises StorageError where it is missing or too short."""
+    async def get(self, object_id: UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:
+        """Read bytes of an object. Raises StorageError where it is missing or too short, or holds other bytes."""
         ...
 
 
@@ -139,7 +141,7 @@ class SealedParts(Protocol):
         """Write what opening the logs takes of their sealed segments into the directories, which exist.
 
         Partitions that the store does not have are left out. Raises StoreUnavailableError; StorageError where an object
-        is missing or the disk fails.
+        is missing or holds other bytes, or the disk fails.
         """
         ...
 

@@ -35,6 +35,7 @@ class SealedSegment(NamedTuple):
     has_aborted:      whether it has a transaction index.
     leader_epoch:     of its last records.
     object_id:        by which the store names its files.
+    checksums:        of its files, back to back; None of a segment that was stored before there were any.
     """
 
     base_offset: int
@@ -44,6 +45,7 @@ class SealedSegment(NamedTuple):
     has_aborted: bool
     leader_epoch: int
     object_id: UUID
+    checksums: bytes | None = None
 
 
 class SealedStore(Protocol):

@@ -97,7 +97,7 @@ async def test_tables_of_another_version_are_not_read(stores: list[str], cluster
     await connection.close()
     code, output = run("check", *stores)
     assert code == 1
-    assert "have format 99, this command reads format 1; use the command of the version" in output
+    assert "have format 99, this command reads format 2; use the command of the version" in output
 
 
 async def test_what_to_do_about_a_bucket_that_does_not_answer_is_said(cluster_url: str) -> None:  # noqa: F811

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
+from fencepost.broker.cluster.objects.checksums import WrongContentError, are_batches, checksum_in_steps
 from fencepost.broker.cluster.objects.names import flush_name
 from fencepost.broker.cluster.objects.store import (
     ObjectMissingError,
@@ -19,6 +20,7 @@ from fencepost.broker.cluster.objects.store import (
     ObjectStoreRefusedError,
 )
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
@@ -55,8 +57,14 @@ class FlushUploads:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1))
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
-    async def get(self, object_id: uuid.UUID, position: int, length_bytes: int) -> bytes:
-        """Read bytes of an object that rows point into. Raises StorageError, where it is missing at once."""
+    async def get(self, object_id: uuid.UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:
+        """Read bytes of an object that rows point into. Raises StorageError, where it is missing or wrong at once."""
+        content = await self._get(object_id, position, length_bytes)
+        name = flush_name(self._cluster_id, object_id)
+        await run_in_slices(check_flushed(name, position, memoryview(content), checksum), SLICE_S)
+        return content
+
+    async def _get(self, object_id: uuid.UUID, position: int, length_bytes: int) -> bytes:
         name = flush_name(self._cluster_id, object_id)
         pause_s = FIRST_PAUSE_S
         for _ in range(READS - 1):
@@ -71,3 +79,19 @@ class FlushUploads:
             return await self._store.get_range(name, position, length_bytes)
         except ObjectStoreError as error:
             raise StorageError(f"the end of a log cannot be read: {error}") from error
+
+
+def check_flushed(name: str, position: int, content: memoryview, checksum: bytes | None) -> SlicedWork[None]:
+    """Check bytes of an object that a row points to; without a checksum, the CRCs of the batches that they are.
+
+    Raises WrongContentError.
+    """
+    if checksum is None:
+        is_right = yield from are_batches(content)
+    else:
+        is_right = checksum == (yield from checksum_in_steps([content]))
+    if not is_right:
+        raise WrongContentError(
+            f"{name} does not hold, from position {position} on, the {len(content)} bytes that were stored there: "
+            "restore it from a copy of the bucket"
+        )

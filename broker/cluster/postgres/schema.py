@@ -21,7 +21,7 @@ from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 TOPICS, DOCUMENTS, PLACEMENT = "topics", "documents", "placement"
 """Kinds of changes: the rows of `changes`."""
@@ -96,6 +96,7 @@ CREATE TABLE segments (
     max_timestamp_ms bigint NOT NULL,
     has_aborted boolean NOT NULL,
     leader_epoch int NOT NULL,
+    checksums bytea,
     PRIMARY KEY (topic_id, partition, base_offset),
     CHECK (end_offset > base_offset)
 );
@@ -117,6 +118,7 @@ CREATE TABLE tail (
     object uuid,
     object_position int,
     content bytea,
+    checksum bytea,
     PRIMARY KEY (topic_id, partition, base_offset),
     CHECK ((content IS NULL) <> (object IS NULL)),
     CHECK ((object IS NULL) = (object_position IS NULL)),
@@ -181,8 +183,13 @@ _COUNTED: Final = {
 }
 """Tables whose changes are counted: by kind, and which updates count. A trigger, so that no statement can forget to."""
 
-_UPGRADES: Final[dict[int, str]] = {}
-"""What turns the tables of a format into those of the next."""
+_UPGRADES: Final[dict[int, str]] = {
+    1: """
+    ALTER TABLE segments ADD COLUMN checksums bytea;
+    ALTER TABLE tail ADD COLUMN checksum bytea;
+    """,
+}
+"""What turns the tables of a format into those of the next, while brokers of the version before it work on them."""
 
 
 def _creation() -> str:

@@ -19,7 +19,9 @@ from fencepost.broker.cluster.tail_store import PartitionKey, StoreUnavailableEr
 from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.storage.disk import StorageError
 
-SEGMENT_COLUMNS: Final = "base_offset, end_offset, size_bytes, max_timestamp_ms, has_aborted, leader_epoch, object"
+SEGMENT_COLUMNS: Final = (
+    "base_offset, end_offset, size_bytes, max_timestamp_ms, has_aborted, leader_epoch, object, checksums"
+)
 REPEAT_FOR_S: Final = 2.0
 """How long a transaction is repeated while PostgreSQL does not answer; callers come again later."""
 SWEPT_ROWS: Final = 1000
@@ -101,7 +103,7 @@ class PostgresSealed:
             stored = sealed._replace(leader_epoch=max(row["leader_epoch"] for row in (*compacted, *flushed)))
             await connection.execute(
                 f"INSERT INTO segments (topic_id, partition, {SEGMENT_COLUMNS}) "
-                "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+                "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
                 topic_id,
                 partition,
                 *stored,

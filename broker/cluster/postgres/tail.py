@@ -40,10 +40,10 @@ WITH held AS (SELECT 1 FROM fences WHERE node_id = $1 AND fence = $2 FOR SHARE),
      stored AS (INSERT INTO tail_objects SELECT one.object, $1, one.size_bytes
                 FROM held, unnest($4::uuid[], $5::bigint[]) AS one (object, size_bytes))
 INSERT INTO tail (topic_id, partition, segment_base, position, length, base_offset, end_offset, leader_epoch,
-                  content, object, object_position, node_id, fence, sequence)
+                  content, object, object_position, checksum, node_id, fence, sequence)
 SELECT one.*, $1, $2, $3
 FROM held, unnest($6::uuid[], $7::int[], $8::bigint[], $9::bigint[], $10::int[], $11::bigint[], $12::bigint[],
-                  $13::int[], $14::bytea[], $15::uuid[], $16::int[]) AS one (topic_id, partition)
+                  $13::int[], $14::bytea[], $15::uuid[], $16::int[], $17::bytea[]) AS one (topic_id, partition)
 WHERE (SELECT leader FROM partitions AS led
        WHERE led.topic_id = one.topic_id AND led.partition = one.partition) = $1
 """
@@ -76,7 +76,7 @@ SELECT wanted.topic_id, wanted.partition, one.*
 FROM unnest($1::uuid[], $2::int[]) AS wanted (topic_id, partition)
 CROSS JOIN LATERAL (
     SELECT segment_base, position, length, base_offset, end_offset, leader_epoch, content, object,
-           coalesce(object_position, 0)
+           coalesce(object_position, 0), checksum
     FROM tail WHERE tail.topic_id = wanted.topic_id AND tail.partition = wanted.partition
     ORDER BY base_offset
 ) AS one
@@ -144,6 +144,7 @@ class PostgresTail:
                     [row.content for row in rows],
                     [row.object_id for row in rows],
                     [None if row.object_id is None else row.object_position for row in rows],
+                    [row.checksum for row in rows],
                     timeout=FLUSH_TIMEOUT_S + 1,
                 )
             except asyncpg.UniqueViolationError as error:

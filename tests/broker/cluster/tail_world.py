@@ -53,7 +53,7 @@ class KeptObjects:
         self.objects[object_id] = b"".join(contents)
         return object_id
 
-    async def get(self, object_id: UUID, position: int, length_bytes: int) -> bytes:
+    async def get(self, object_id: UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:
         return self.objects[object_id][position : position + length_bytes]
 
 

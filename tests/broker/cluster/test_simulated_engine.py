@@ -295,7 +295,9 @@ class Calls:
         for key in keys:
             base = max(0, await self._end(key) - (self.chance.random() < 0.1))
             content = None if object_id else b"%03d" % base
-            rows.append(TailRow(key, 0, base * 3, 3, base, base + self.chance.randint(1, 2), 1, content, object_id))
+            end = base + self.chance.randint(1, 2)
+            checksum = self.chance.randbytes(32) if object_id and self.chance.random() < 0.8 else None
+            rows.append(TailRow(key, 0, base * 3, 3, base, end, 1, content, object_id, 0, checksum))
         if rows:
             sizes = {object_id: 3 * len(rows)} if object_id else {}
             self.flushes.append((flush, rows, sizes))
@@ -323,6 +325,7 @@ class Calls:
                 ends = sorted({*ends, *(one.end_offset for one in sealed_rows.segments)})
             base, end = sorted(self.chance.sample([*ends, ends[-1] + 1], 2))
             sealed = SealedSegment(base, end, 100, 5, self.chance.random() < 0.5, 0, self.new_id())
+            sealed = sealed._replace(checksums=self.chance.choice((None, self.chance.randbytes(128))))
             names = SegmentObjects(ModelledObjects(), CLUSTER_ID, ScratchDisk()).names(key, sealed)
             self.objects += names
             for _ in range(self.chance.choice((1, 1, 2))):

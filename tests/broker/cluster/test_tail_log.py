@@ -830,7 +830,7 @@ async def late_or_lost(tmp_path: Path, seed: int, guard: Guard, *, is_large: boo
 async def content_in(row: TailRow, objects: KeptObjects) -> bytes:
     if row.object_id is None:
         return bytes(row.content or b"")
-    return await objects.get(row.object_id, row.object_position, row.length_bytes)
+    return await objects.get(row.object_id, row.object_position, row.length_bytes, row.checksum)
 
 
 def values_of(contents: Sequence[bytes]) -> list[bytes]:

@@ -9,6 +9,7 @@ import uuid
 import pytest
 
 from fencepost.broker.cluster.objects import flush_objects
+from fencepost.broker.cluster.objects.checksums import checksum
 from fencepost.broker.cluster.objects.flush_objects import FlushUploads
 from fencepost.broker.cluster.objects.names import flush_of
 from fencepost.broker.storage.disk import StorageError
@@ -26,7 +27,7 @@ async def test_the_bytes_of_a_flush_lie_back_to_back_in_one_object() -> None:
     uploads = FlushUploads(store, "cluster")
     object_id = await uploads.put([b"one", memoryview(b"two"), b"three"])
     assert store.objects == {f"cluster/tail/{object_id.hex}": b"onetwothree"}
-    assert await uploads.get(object_id, 3, 3) == b"two"
+    assert await uploads.get(object_id, 3, 3, checksum(b"two")) == b"two"
 
 
 @pytest.mark.parametrize("failure", [LOST_REPLY, NOTHING_DONE, DONE_LATER])
@@ -59,14 +60,25 @@ async def test_bytes_are_read_through_trouble() -> None:
     object_id = await uploads.put([b"0123456789"])
     store.trouble = 0.3
     for _ in range(20):
-        assert await uploads.get(object_id, 2, 5) == b"23456"
+        assert await uploads.get(object_id, 2, 5, checksum(b"23456")) == b"23456"
 
 
 async def test_an_object_that_is_missing_or_too_short_is_an_error_of_the_log() -> None:
     store = ModelledObjects()
     uploads = FlushUploads(store, "cluster")
     with pytest.raises(StorageError, match="records are lost"):
-        await uploads.get(uuid.uuid4(), 0, 1)
+        await uploads.get(uuid.uuid4(), 0, 1, None)
     object_id = await uploads.put([b"123"])
     with pytest.raises(StorageError, match="cannot be read"):
-        await uploads.get(object_id, 2, 2)
+        await uploads.get(object_id, 2, 2, None)
+
+
+@pytest.mark.parametrize("wrong", [b"123456X", b"1234567 and more", b"7654321"])
+async def test_other_bytes_than_were_flushed_are_an_error_that_names_the_object(wrong: bytes) -> None:
+    store = ModelledObjects()
+    uploads = FlushUploads(store, "cluster")
+    object_id = await uploads.put([b"1234567"])
+    (name,) = store.objects
+    store.objects[name] = wrong
+    with pytest.raises(StorageError, match=rf"{name} does not hold, from position 2 on, the 5 bytes"):
+        await uploads.get(object_id, 2, 5, checksum(b"34567") if wrong[2:7] != b"34567" else checksum(b"other"))
