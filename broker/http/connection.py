@@ -14,6 +14,7 @@ from typing import Final, Protocol, cast
 
 import h11
 
+from fencepost.broker.http.access import NEVER_NEED_A_TOKEN
 from fencepost.broker.http.exchange import BadRequestError, HttpRequest, HttpResponse, error_response
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
@@ -33,6 +34,7 @@ MAXIMUM_HEAD_BYTES: Final = 16 * 1024
 MAXIMUM_BODY_BYTES: Final = 64 * 1024
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 SENT_BYTES: Final = 32 * 1024
+TOO_MANY: Final = "too many connections; close some, or try again later"
 SLICE_S: Final = 0.0005
 """Of the making of a body: other requests wait for no longer."""
 
@@ -49,7 +51,9 @@ class HttpConnectionOwner(Protocol):
 class HttpConnection(asyncio.Protocol):
     """The protocol object of one connection. respond: answers a request; it raises nothing.
 
-    is_idle: whether the client has no request in work.
+    is_idle:         whether the client has no request in work.
+    is_beyond_bound: whether other clients use all connections, so that this one serves probes alone: their answers take
+                     a moment, and a supervisor restarts a broker that does not give them.
     """
 
     _transport: asyncio.Transport
@@ -63,6 +67,8 @@ class HttpConnection(asyncio.Protocol):
     ) -> None:
         self.client_host = ""
         self.is_idle = True
+        self.is_beyond_bound = False
+        self._was_served = False
         self._owner = owner
         self._respond = respond
         self._turns = turns
@@ -75,6 +81,11 @@ class HttpConnection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._is_open = True
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether the client has not sent the whole of a request that the broker waits for."""
+        return self._answer is None and not (self.is_idle and self._was_served)
 
     def abort(self) -> None:
         """Close at once."""
@@ -91,8 +102,7 @@ class HttpConnection(asyncio.Protocol):
         if self._owner.http_connection_opened(self):
             self._arm(HEAD_TIMEOUT_S)
         else:
-            reason = "too many connections; close some, or try again later"
-            self._start(self._end_with(HTTPStatus.SERVICE_UNAVAILABLE, reason))
+            self._start(self._end_with(HTTPStatus.SERVICE_UNAVAILABLE, TOO_MANY))
 
     @HTTP_SERVING.catches_itself
     def data_received(self, data: bytes) -> None:
@@ -169,7 +179,7 @@ class HttpConnection(asyncio.Protocol):
             self._h11.start_next_cycle()
             self._head = None
             self._body.clear()
-            self.is_idle = True
+            self.is_idle = self._was_served = True
             self._arm(IDLE_TIMEOUT_S)
             self._transport.resume_reading()
             self._read()
@@ -189,7 +199,12 @@ class HttpConnection(asyncio.Protocol):
             response = error_response(error.status, str(error))
         else:
             request.body = bytes(self._body)
-            response = await self._respond(request)
+            if self.is_beyond_bound and request.path not in NEVER_NEED_A_TOKEN:
+                response = error_response(HTTPStatus.SERVICE_UNAVAILABLE, TOO_MANY)
+            else:
+                response = await self._respond(request)
+        if self.is_beyond_bound:
+            response.headers = {**response.headers, "Connection": "close"}
         await self._send_response(response, has_body=method != "HEAD")
 
     async def _end_with(self, status: int, reason: str) -> None:

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
+from fencepost.broker.kernel.address_shares import AddressShares
 from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
@@ -21,7 +22,16 @@ HTTP_HANDSHAKE = Place("TLS handshake of an HTTP connection", Policy.REPORT)
 
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 MAXIMUM_HANDSHAKES: Final = 32
-"""At the same time. A connection beyond them is closed: silent clients hold no more than these."""
+"""At the same time. Beyond them, the oldest of the address that has most of them is closed for a new one: silent
+clients hold no more than these, and keep nobody out."""
+
+
+class _Accepted:
+    """A connection until its handshake is done. is_handed_over: its transport closes the socket, whatever happens."""
+
+    def __init__(self, client: socket.socket) -> None:
+        self.client = client
+        self.is_handed_over = False
 
 
 class EncryptingAcceptor:
@@ -43,33 +53,41 @@ class EncryptingAcceptor:
         self._new_connection = new_connection
         self._log_limit = log_limit
         self._loop = loop
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: AddressShares[asyncio.Task[None]] = AddressShares()
         self._acceptor = SocketAcceptor(bound, self._accepted, backlog=backlog, loop=loop)
 
     def close(self) -> None:
         """Accept nothing more; give up what is in its handshake."""
         self._acceptor.close()
-        for handshake in list(self._handshakes):
+        for handshake in self._handshakes.holders():
             handshake.cancel()
 
     def _accepted(self, client: socket.socket, address: Any) -> None:
         if len(self._handshakes) >= MAXIMUM_HANDSHAKES:
-            client.close()
-            return
+            oldest = self._handshakes.oldest_of_greediest()
+            assert oldest is not None, "there are many"
+            self._handshakes.release(oldest)
+            oldest.cancel()
         client.setblocking(False)
-        handshake = HTTP_HANDSHAKE.start(self._shake_hands(client, address[0]), concerns=address[0])
-        self._handshakes.add(handshake)
-        handshake.add_done_callback(self._handshakes.discard)
+        accepted = _Accepted(client)
+        handshake = HTTP_HANDSHAKE.start(self._shake_hands(accepted, address[0]), concerns=address[0])
+        self._handshakes.hold(handshake, address[0])
 
-    async def _shake_hands(self, client: socket.socket, host: str) -> None:
-        is_handed_over = False  # its transport closes the socket, also if the handshake fails
+        def ended(handshake: asyncio.Task[None]) -> None:
+            self._handshakes.release(handshake)
+            if not accepted.is_handed_over:  # it may have been cancelled before its first step
+                client.close()
+
+        handshake.add_done_callback(HTTP_HANDSHAKE.callback(ended))
+
+    async def _shake_hands(self, accepted: _Accepted, host: str) -> None:
         try:
             context = self._tls.context
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
-                is_handed_over = True
+                accepted.is_handed_over = True
                 await self._loop.connect_accepted_socket(
                     self._new_connection,
-                    client,
+                    accepted.client,
                     ssl=context,
                     ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
                     ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
@@ -78,6 +96,3 @@ class EncryptingAcceptor:
             reason = error.reason if isinstance(error, ssl.SSLError) else str(error) or "it took too long"
             if self._log_limit.allows(network_of(host)):
                 log.info("http_handshake_failed", client=host, reason=reason)
-        finally:
-            if not is_handed_over:
-                client.close()

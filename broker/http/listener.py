@@ -14,6 +14,7 @@ from fencepost.broker.http.connection import HttpConnection
 from fencepost.broker.http.exchange import BadRequestError, HttpRequest, HttpResponse, error_response
 from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.http.routes import find_route
+from fencepost.broker.kernel.address_shares import AddressShares
 from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 MAXIMUM_CONNECTIONS: Final = 32
+"""Beyond it, a new connection takes the place of one that has no request in work; else of one whose request has not
+arrived, the oldest of the address that has most of them."""
+PROBE_CONNECTIONS: Final = 8
+"""Further connections, for probes alone, while requests are answered on all others."""
 
 
 def _access(settings: Settings, host: str) -> Access:
@@ -109,13 +114,25 @@ class HttpListener:
 
     def http_connection_opened(self, connection: HttpConnection) -> bool:
         if len(self._connections) >= MAXIMUM_CONNECTIONS:
-            idle = next((one for one in self._connections if one.is_idle), None)
-            if idle is None:
+            evicted = self._least_needed()
+            if evicted is not None:
+                del self._connections[evicted]
+                evicted.abort()
+            elif len(self._connections) >= MAXIMUM_CONNECTIONS + PROBE_CONNECTIONS:
                 return False
-            del self._connections[idle]
-            idle.abort()
+            connection.is_beyond_bound = len(self._connections) >= MAXIMUM_CONNECTIONS
         self._connections[connection] = None
         return True
+
+    def _least_needed(self) -> HttpConnection | None:
+        """A connection of which no request is answered; None if there is none."""
+        arriving: AddressShares[HttpConnection] = AddressShares()
+        for one in self._connections:
+            if one.is_arriving:
+                arriving.hold(one, one.client_host)
+            elif one.is_idle:
+                return one
+        return arriving.oldest_of_greediest()
 
     def http_connection_closed(self, connection: HttpConnection) -> None:
         self._connections.pop(connection, None)

@@ -100,10 +100,10 @@ class RawHttp:
 
 
 @asynccontextmanager
-async def raw_http(node: Node) -> AsyncIterator[RawHttp]:
-    """A connection to the HTTP listener."""
+async def raw_http(node: Node, *, host: str = "127.0.0.1") -> AsyncIterator[RawHttp]:
+    """A connection to the HTTP listener, from an address of this machine."""
     assert node.http_address is not None
-    reader, writer = await asyncio.open_connection(*node.http_address)
+    reader, writer = await asyncio.open_connection(*node.http_address, local_addr=(host, 0))
     try:
         yield RawHttp(reader, writer)
     finally:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.http import connection, listener
 from fencepost.broker.http.exchange import HttpRequest, HttpResponse, text_response
+from fencepost.broker.http.routes import find_route
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node import Node
 from tests.broker.supervision.planting import until
@@ -20,6 +22,7 @@ from tests.broker.test_node import running, settings_for
 from tests.support.http_node import LISTENER, http_node, raw_http
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+METRICS = GET.replace(b"healthz", b"metrics")
 
 
 async def test_requests_of_one_connection_are_answered_in_their_order(tmp_path: Path) -> None:
@@ -125,12 +128,11 @@ async def test_a_new_connection_takes_the_place_of_the_one_that_is_idle_for_long
             assert (await second.response())[0] == 200
 
 
-async def test_with_all_connections_in_use_a_new_one_is_refused(
+async def test_with_requests_in_work_on_all_connections_a_new_one_serves_probes_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "MAXIMUM_CONNECTIONS", 1)
     released = asyncio.Event()
-
     asked: list[HttpRequest] = []
 
     async def slow(_: object, request: HttpRequest) -> HttpResponse:
@@ -138,15 +140,45 @@ async def test_with_all_connections_in_use_a_new_one_is_refused(
         await released.wait()
         return text_response("done")
 
-    monkeypatch.setattr(listener, "find_route", lambda _: slow)
+    monkeypatch.setattr(listener, "find_route", lambda one: slow if one.path == ("metrics",) else find_route(one))
     async with http_node(tmp_path) as http, raw_http(http.node) as first:
-        first.send(GET)
+        first.send(METRICS)
         await until(lambda: asked)
-        async with raw_http(http.node) as second:
-            assert (await second.response())[0] == 503
-            assert await second.is_closed()
+        for request, status in ((GET, 200), (METRICS, 503), (GET.replace(b"healthz", b"livez"), 200)):
+            async with raw_http(http.node) as second:
+                second.send(request)
+                assert (await second.response())[0] == status
+                assert await second.is_closed()
         released.set()
         assert (await first.response())[2] == b"done"
+
+
+HALVES = [b"", b"G", GET[:-2], b"POST /v1/log-levels HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{"]
+
+
+@pytest.mark.parametrize("half", HALVES, ids=["nothing", "a byte", "a head", "a body"])
+async def test_probes_and_scrapes_are_answered_however_many_requests_are_sent_by_half(
+    tmp_path: Path, half: bytes
+) -> None:
+    async with http_node(tmp_path) as http, AsyncExitStack() as opened:
+        kept = await opened.enter_async_context(raw_http(http.node))
+        for _ in range(2 * listener.MAXIMUM_CONNECTIONS):
+            (await opened.enter_async_context(raw_http(http.node))).send(half)
+        for request in (GET, GET.replace(b"healthz", b"livez"), GET.replace(b"healthz", b"readyz"), METRICS):
+            async with raw_http(http.node) as client:
+                client.send(request)
+                assert (await client.response())[0] == 200
+        assert await kept.is_closed()
+
+
+async def test_the_address_with_most_unfinished_requests_loses_its_oldest(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http, AsyncExitStack() as opened:
+        slow = await opened.enter_async_context(raw_http(http.node, host="127.0.0.2"))
+        slow.send(GET[:-2])
+        for _ in range(2 * listener.MAXIMUM_CONNECTIONS):
+            (await opened.enter_async_context(raw_http(http.node))).send(b"G")
+        slow.send(GET[-2:])
+        assert (await slow.response())[0] == 200
 
 
 async def test_a_client_that_does_not_read_holds_no_more_than_a_buffer_and_is_cut_off(

@@ -82,6 +82,7 @@ async def test_silent_clients_hold_a_bounded_number_of_connections_for_some_seco
     authority = Authority(tmp_path / "authority")
     async with encrypted(authority, tmp_path / "data") as (_, port):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        assert (await get(authority, port)).status_code == 200, "they keep nobody out"
         ends = await asyncio.wait_for(asyncio.gather(*(reader.read() for reader, _ in silent)), 10)
         assert ends == [b""] * 5, "all are closed by now"
         for _, writer in silent:
