@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
+from fencepost.console.kafka.cluster import Cluster
+from fencepost.console.kafka.errors import ClusterError
 from fencepost.console.stuck import Client
 
 TIMEOUT_S: Final = 3.0
 LONGEST_ANSWER_BYTES: Final = 8 << 20
+NOT_PERMITTED: Final = "your user has no right to describe the cluster (DESCRIBE on CLUSTER)"
 NOT_GIVEN: Final = "only the broker's HTTP port says it: name that with --broker-http"
 
 
@@ -41,17 +44,33 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 class BrokerHttp:
     """urls: `http://127.0.0.1:9644`, or those of several brokers, separated by commas; None for none. token: sent as a
-    bearer token."""
+    bearer token. person: whose right to describe the cluster is asked for first."""
 
-    def __init__(self, urls: str | None, token: str | None = None) -> None:
+    def __init__(self, urls: str | None, token: str | None = None, person: Cluster | None = None) -> None:
         self.urls = [url.strip().rstrip("/") for url in (urls or "").split(",") if url.strip()]
         self._token = token
+        self._person = person
         self._opener = urllib.request.build_opener(_NoRedirects)
 
+    def for_person(self, cluster: Cluster) -> BrokerHttp:
+        """The same ports for a user of the cluster. They answer to the console's token, so that user's own right is
+        asked for first.
+        """
+        return BrokerHttp(",".join(self.urls), self._token, cluster)
+
     async def get(self, path: str) -> list[Any]:
-        """The JSON objects at a path of each broker that answers. Raises HttpFailedError if none does."""
+        """The JSON objects at a path of each broker that answers. Raises HttpFailedError if none does, or if the user
+        may not describe the cluster.
+        """
         if not self.urls:
             raise HttpFailedError(NOT_GIVEN)
+        if self._person is not None:
+            try:
+                may_describe = await self._person.may_describe_cluster()
+            except ClusterError as error:
+                raise HttpFailedError(str(error)) from None
+            if not may_describe:
+                raise HttpFailedError(NOT_PERMITTED)
         addresses = [f"{url}{path}" for url in self.urls]
         asked = await asyncio.gather(
             *(asyncio.to_thread(self._get, address) for address in addresses), return_exceptions=True

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.console.web.audit import open_audit_log
+from fencepost.soak.free_port import free_port
 from tests.console.running import RunningConsole, change, csrf_in, get_json, options_for, text_of
 from tests.support.broker_process import BrokerProcess
 from tests.support.secured_broker import STANDARD_AUTHORIZER
@@ -25,8 +26,14 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def http_address() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory, http_address: str) -> Iterator[BrokerProcess]:
     settings = {
+        "fencepost.http.listener": http_address,
         "num.partitions": "2",
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
@@ -58,8 +65,8 @@ def client_config(broker: BrokerProcess, user: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def console(secured: BrokerProcess) -> Iterator[RunningConsole]:
-    with RunningConsole(options_for(secured)) as running:
+def console(secured: BrokerProcess, http_address: str) -> Iterator[RunningConsole]:
+    with RunningConsole(options_for(secured, broker_http=f"http://{http_address}")) as running:
         yield running
 
 
@@ -80,6 +87,22 @@ def log_in(
 def admin(console: RunningConsole) -> Iterator[httpx.Client]:
     with log_in(console, "admin", "admin-secret") as browser:
         yield browser
+
+
+def test_connections_are_shown_to_those_who_may_describe_the_cluster(
+    console: RunningConsole, admin: httpx.Client
+) -> None:
+    """The console's own token would show them to everybody."""
+    shown = get_json(admin, "/connections")
+    assert (shown["missing"], len(shown["listeners"])) == ("", 1)
+    assert shown["opened_count"] > 0
+    with log_in(console, "alice", "alice-secret") as alice:
+        denied = get_json(alice, "/connections")
+        assert denied["missing"] == "your user has no right to describe the cluster (DESCRIBE on CLUSTER)"
+        assert (denied["listeners"], denied["opened_count"], denied["listing"]["rows"]) == ([], 0, [])
+        rule = {"permission": "3", "operation": "8", "resource_type": "4", "pattern_type": "3", "host": "*"}
+        change(admin, "add-acl", "User:alice", principal="User:alice", resource_name="kafka-cluster", **rule)
+        assert len(get_json(alice, "/connections")["listeners"]) == 1
 
 
 def test_the_log_in_offers_what_the_cluster_has(console: RunningConsole) -> None:

@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from fencepost.console.kafka.connection import Connection, Security
 from fencepost.console.kafka.errors import ClusterError, LogInNeededError, UnreachableError, check
 from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.messages.cluster import DescribeClusterRequest
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+DESCRIBE: Final = 8
+"""Number of the operation, and of its bit among the permitted ones. Source: Kafka's AclOperation."""
 
 
 class CoordinatorKind(IntEnum):
@@ -134,6 +138,12 @@ class Cluster:
     async def serves(self, key: ApiKey) -> bool:
         """Whether the cluster has an API at all."""
         return key in (await self._any()).apis
+
+    async def may_describe_cluster(self) -> bool:
+        """Whether this user has the right to describe the cluster. Raises ClusterError."""
+        reply = await self.send(DescribeClusterRequest(include_cluster_authorized_operations=True))
+        check(reply.error_code, reply.error_message)
+        return bool(reply.cluster_authorized_operations >> DESCRIBE & 1)
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         """Node id of the coordinator of a group or a transactional id. Raises ClusterError."""

@@ -28,7 +28,7 @@ from fencepost.console.kafka.log_in import Credentials
 from fencepost.console.options import ConsoleOptions
 from fencepost.console.web import changes
 from fencepost.console.web.pages import PAGES
-from fencepost.console.web.rendering import make_environment, static_file
+from fencepost.console.web.rendering import make_environment, static_files
 from fencepost.console.web.sessions import COOKIE, Session, Sessions
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, as_json
 from fencepost.protocol.errors import ErrorCode
@@ -135,9 +135,17 @@ class Console:
         )
         return HTMLResponse(html, page.status)
 
-    def set_cookie(self, response: Response, session: Session) -> None:
+    def set_cookie(self, request: Request, response: Response, session: Session) -> None:
+        """Give the browser the session. A form that comes without one is another site's, whose answer must not take the
+        place of the session that the browser has.
+        """
+        if request.method != "POST" or self.sessions.find(request.cookies.get(COOKIE)) is not None:
+            self.give_session(response, session)
+
+    def give_session(self, response: Response, session: Session) -> None:
+        # Lax, as a strict cookie is not sent with a link from another site, and the page would begin a session anew.
         response.set_cookie(
-            COOKIE, session.token, httponly=True, samesite="strict", secure=self.options.is_secure, path="/"
+            COOKIE, session.token, httponly=True, samesite="lax", secure=self.options.is_secure, path="/"
         )
 
 
@@ -188,7 +196,7 @@ async def _visit(
             return response
         session = console.sessions.begin(console._shared)  # noqa: SLF001
     assert session.cluster is not None
-    visit = Visit(request, session, session.cluster, console.http, console.options)
+    visit = Visit(request, session, session.cluster, console.http.for_person(session.cluster), console.options)
     try:
         result = await function(visit)
     except (LogInNeededError, LogInRefusedError) as error:
@@ -208,7 +216,7 @@ async def _visit(
         text = "The console itself failed; its log, on standard error, has the reason."
         result = Page("error.html", "That did not work", {"error": text, "advice": ""}, status=500)
     response = result if isinstance(result, Response) else console.render(request, session, result)
-    console.set_cookie(response, session)
+    console.set_cookie(request, response, session)
     return response
 
 
@@ -223,7 +231,7 @@ async def _to_log_in(console: Console, request: Request, session: Session) -> Re
     if wants_json(request):
         return JSONResponse({"error": "log in first"}, 401)
     response = RedirectResponse("/log-in", 303)
-    console.set_cookie(response, session)
+    console.set_cookie(request, response, session)
     return response
 
 
@@ -258,7 +266,7 @@ def make_app(options: ConsoleOptions) -> Starlette:
                 credentials = Credentials(form.get("mechanism", ""), form.get("user", ""), form.get("password", ""))
                 session = await console.log_in(session, credentials)
                 response: Response = RedirectResponse("/", 303)
-                console.set_cookie(response, session)
+                console.give_session(response, session)
                 return response
         except (ClusterError, BadFormError) as failure:
             error, status = _sentence(str(failure)), 403
@@ -270,16 +278,16 @@ def make_app(options: ConsoleOptions) -> Starlette:
             offered.insert(0, options.mechanism)
         page = Page("log_in.html", "Log in", {"mechanisms": offered, "error": error}, status=status)
         response = console.render(request, session, page)
-        console.set_cookie(response, session)
+        console.set_cookie(request, response, session)
         return response
 
     async def log_out(request: Request) -> Response:
         session = console.session_of(request)
         form = await _read_form(request)
+        response = RedirectResponse("/log-in" if console.needs_log_in else "/", 303)
         if session.accepts(form.get(changes.CSRF, "")):
             console.sessions.end(session)
-        response = RedirectResponse("/log-in" if console.needs_log_in else "/", 303)
-        response.delete_cookie(COOKIE)
+            response.delete_cookie(COOKIE)
         return response
 
     async def change(request: Request) -> Response:
@@ -309,7 +317,7 @@ def make_app(options: ConsoleOptions) -> Starlette:
 
     async def static(request: Request) -> Response:
         name = request.path_params["name"]
-        content = static_file(name)
+        content = static_files().get(name)
         kind = CONTENT_TYPES.get(name.rpartition(".")[2])
         if content is None or kind is None:
             return Response("there is no such file", 404, media_type="text/plain")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
@@ -9,6 +10,7 @@ from urllib.parse import urlencode
 Row = TypeVar("Row")
 
 ROWS_PER_PAGE: Final = 50
+PAGE_NUMBER: Final = re.compile("[0-9]{1,9}")
 
 
 class Listing(Generic[Row]):
@@ -46,7 +48,7 @@ class Listing(Generic[Row]):
         self.matched = len(found)
         self.pages = max(1, -(-self.matched // ROWS_PER_PAGE))
         number = parameters.get("page", "1")
-        self.page = min(self.pages, max(1, int(number))) if number.isascii() and number.isdigit() else 1
+        self.page = min(self.pages, max(1, int(number))) if PAGE_NUMBER.fullmatch(number) else 1
         self.rows = found[(self.page - 1) * ROWS_PER_PAGE : self.page * ROWS_PER_PAGE]
 
     def address(self, **changes: str | int | None) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final
+from unicodedata import category
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
 
 from fencepost.console import words
 from fencepost.console.web.visit import path, with_query
@@ -38,6 +43,25 @@ def _visible(text: str) -> str:
     return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in text) or "(empty)"
 
 
+_SHOWN_AS_NUMBERS: Final = {"Cc", "Cs", "Zl", "Zp"}
+_TURNS_WRITING: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def _finished(value: Any) -> Any:
+    """Any text of a page: characters that hide something, as their numbers. Lines and tabs stay.
+
+    What a template has marked as finished (Markup) stays as it is, such as the value of a hidden field.
+    """
+    if not isinstance(value, str) or isinstance(value, Markup) or (value.isascii() and value.isprintable()):
+        return value
+    return "".join(
+        f"\\u{ord(letter):04x}"
+        if letter not in "\n\t" and (category(letter) in _SHOWN_AS_NUMBERS or _TURNS_WRITING.match(letter))
+        else letter
+        for letter in value
+    )
+
+
 def _content(value: bytes | None) -> str:
     """Key or value of a record as text; as hex where it is none."""
     if value is None:
@@ -54,6 +78,7 @@ def make_environment() -> Environment:
         loader=PackageLoader("fencepost.console", "templates"),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
+        finalize=_finished,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -64,14 +89,14 @@ def make_environment() -> Environment:
         clock=words.clock,
         visible=_visible,
         content=_content,
+        as_given=lambda value: Markup(escape(value)),  # in fields whose value the browser sends back
     )
     environment.globals.update(path=path, with_query=with_query, counted=words.counted, menu=MENU)
     return environment
 
 
-def static_file(name: str) -> bytes | None:
-    """A file of the folder `static`; None if there is none of that name."""
-    if "/" in name or name.startswith("."):
-        return None
-    found: Any = files("fencepost.console").joinpath("static", name)
-    return bytes(found.read_bytes()) if found.is_file() else None
+@cache
+def static_files() -> Mapping[str, bytes]:
+    """The files of the folder `static`, by name."""
+    folder = files("fencepost.console").joinpath("static")
+    return {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}

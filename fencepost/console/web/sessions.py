@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fencepost.console.kafka.cluster import Cluster
+from fencepost.console.reading.groups import ListedGroup
 from fencepost.console.reading.lags import ReadableCounts
 
 COOKIE: Final = "fencepost_console"
@@ -23,6 +24,7 @@ class Session:
     """A browser's session. cluster: None until someone has logged in, where that is needed.
 
     notice: said once, on the next page. samples: (seconds, sum of the partitions' ends) as the overview read them.
+    groups_by_topic: when they were read, in seconds, and the groups with offsets of each topic.
     """
 
     token: str
@@ -31,6 +33,7 @@ class Session:
     used_s: float = field(default_factory=time.monotonic)
     notice: str = ""
     samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
+    groups_by_topic: tuple[float, dict[str, list[ListedGroup]]] | None = None
     readable_counts: ReadableCounts = field(default_factory=ReadableCounts)
     owns_cluster: bool = False
 

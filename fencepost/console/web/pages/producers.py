@@ -48,7 +48,6 @@ async def producers(visit: Visit) -> Page:
         "listing": listing,
         "names": names,
         "topic": only,
-        "topics": list(view.topics),
         "left_out": max(0, len(places) - MOST_PARTITIONS),
         "errors": sorted(set(found.errors.values())),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from fencepost.console import words
 from fencepost.console.kafka.errors import RefusedError, check
 from fencepost.console.lag import Lag, total
-from fencepost.console.reading.groups import lags_of, list_groups, read_committed
+from fencepost.console.reading.groups import ListedGroup, lags_of, list_groups, read_committed
 from fencepost.console.reading.settings import ResourceKind, alter_settings, read_settings
 from fencepost.console.reading.topics import TopicState, read_topics
 from fencepost.console.reading.transactions import Producer, list_transactions, read_producers
@@ -30,6 +31,7 @@ from fencepost.protocol.messages.topics import (
 )
 
 TIMEOUT_MS = 10_000
+GROUPS_KEPT_S = 30.0
 
 
 async def topics(visit: Visit) -> Page:
@@ -142,11 +144,10 @@ def writers_of(producers: Sequence[Producer], names: dict[int, str]) -> list[Wri
 
 
 async def _readers(visit: Visit, state: TopicState) -> list[Reader]:
-    groups = await list_groups(visit.cluster)
-    committed = await read_committed(visit.cluster, groups.listed)
+    groups = await _groups_of(visit, state.name)
     partitions = {(state.name, one.index): one for one in state.partitions}
     lags = {}
-    for group_id, offsets in committed.items():
+    for group_id, offsets in (await read_committed(visit.cluster, groups)).items():
         of_topic = {place: value for place, value in offsets.items() if place in partitions}
         if of_topic:
             lags[group_id] = lags_of(of_topic, partitions)
@@ -154,9 +155,23 @@ async def _readers(visit: Visit, state: TopicState) -> list[Reader]:
     await visit.session.readable_counts.fill(visit.cluster, every)
     return [
         Reader(group.group_id, group.kind, group.state, total(one.lag for one in lags[group.group_id]))
-        for group in groups.listed
+        for group in groups
         if group.group_id in lags
     ]
+
+
+async def _groups_of(visit: Visit, topic: str) -> Sequence[ListedGroup]:
+    """The groups with offsets of a topic, as of at most GROUPS_KEPT_S ago: to find them all groups have to be asked."""
+    kept = visit.session.groups_by_topic
+    if kept is None or time.monotonic() - kept[0] > GROUPS_KEPT_S:
+        listed = (await list_groups(visit.cluster)).listed
+        committed = await read_committed(visit.cluster, listed)
+        by_topic: dict[str, list[ListedGroup]] = {}
+        for group in listed:
+            for name in {name for name, _ in committed.get(group.group_id, {})}:
+                by_topic.setdefault(name, []).append(group)
+        visit.session.groups_by_topic = kept = time.monotonic(), by_topic
+    return kept[1].get(topic, ())
 
 
 async def topic_settings(visit: Visit) -> Page:
