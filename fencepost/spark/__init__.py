@@ -11,6 +11,7 @@ Needs `pip install 'fencepost[spark]'`, which takes only versions of PySpark who
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,16 @@ def sweep(options: Mapping[str, str]) -> int:
     The query's next start does so with its first batch. Until then, readers of committed records may wait behind a task
     that was killed. A driver of this sink that still runs is fenced.
     options: as of the query, with `sink` and all `kafka.*`; for a sink without a name, `sink` is the query's id.
-    Raises ValueError, KafkaException, HeuristicOutcome.
+    Without `sink`, this completes what batch jobs that named no sink have decided, and aborts nothing.
+    Raises ValueError, KafkaException, HeuristicOutcome, TimeoutError, DecisionsHidden.
     """
     from fencepost.spark.committing import Committer
+    from fencepost.spark.names import one_off_sink
     from fencepost.spark.options import SinkOptions
 
     asked = SinkOptions.read(options)
     if asked.sink is None:
-        raise ValueError("option 'sink' must be given: it is the id of the query if that has named no sink")
+        return Committer(asked.one_off(), one_off_sink(str(uuid.uuid4()))).sweep()
     return Committer(asked, asked.sink).sweep()
 
 

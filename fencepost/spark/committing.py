@@ -13,30 +13,45 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from fencepost.spark.clients import connect, forget, identity, is_at_hand, kept, transactional
-from fencepost.spark.decision_topic import DecisionReader, ensure_topic
+from fencepost.spark.decision_topic import DecisionReader, DecisionsHidden, ensure_topic
 from fencepost.spark.decisions import (
     Batch,
     Decision,
     DriverReplaced,
     Latest,
     NotPreparedAnyMore,
+    Save,
     SinkInUse,
     Standing,
     aborted_value,
     done_value,
+    found_value,
     leftovers,
+    partial_value,
+    require_one_save,
     require_prepared,
     standing,
 )
 from fencepost.spark.messages import Layout
-from fencepost.spark.names import aborted_key, decision_key, done_key, draw_nonce, driver_id, task_ids_pattern
+from fencepost.spark.names import (
+    aborted_key,
+    decision_key,
+    done_key,
+    draw_nonce,
+    driver_id,
+    found_key,
+    task_ids_pattern,
+)
 from fencepost.spark.options import Mode, SinkOptions
-from fencepost.spark.writing import Refused, TaskReport, send_all
+from fencepost.spark.writing import RecordRefused, Refused, TaskReport, send_all
 from fencepost.two_phase import Coordinator, HeuristicOutcome, InDoubt, Superseded, Token, TwoPhaseError
 
 FENCE_TIMEOUT_S = 60.0
 DECIDE_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 10.0
+LATE_TIMEOUT_S = 60.0
+"""How long a decided batch is tried to be completed once more, after its commit has failed."""
+OTHER_JOBS_TIMEOUT_S = 10.0
 AT_ONCE = 8
 STOPPING_TASKS_S = 3.0
 """How long tasks may go on after Spark has aborted their batch: spark.python.task.killTimeout, and a second."""
@@ -77,7 +92,9 @@ class Session:
         if self._latest is None:
             reader = DecisionReader(self._options)
             try:
-                self._latest = reader.latest(self._sink, must_exist=True)
+                self._latest = reader.latest(self._sink, is_final=True)
+            except DecisionsHidden as hidden:
+                raise DecisionsHidden(self._say_who_hides(hidden)) from hidden
             finally:
                 reader.close()
         return self._latest
@@ -85,6 +102,29 @@ class Session:
     @latest.setter
     def latest(self, latest: Latest) -> None:
         self._latest = latest
+
+    def _say_who_hides(self, hidden: DecisionsHidden) -> str:
+        holders = [
+            found.token.transactional_id
+            for found in self.coordinator.in_doubt()
+            if f"{self._topic}-0" in found.partitions
+        ]
+        names = ", ".join(holders) or "a transaction that no coordinator knows"
+        return (
+            f"what the sink {self._sink!r} has decided last may be hidden, so nothing was written or ended: {hidden}, "
+            f"because {names} stays open there. Start the query of that transaction's sink again, or call "
+            "fencepost.spark.sweep with its options, or end the transaction: fencepost transactions abort"
+        )
+
+    def jobs(self) -> dict[str, Decision]:
+        """The decisions of other batch jobs without a sink's name that nobody has marked as done."""
+        reader = DecisionReader(self._options)
+        try:
+            found = reader.jobs(self._topic)
+        finally:
+            reader.close()
+        found.pop(self._sink, None)
+        return found
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -115,10 +155,26 @@ class Session:
     def mark_done(self, decision: Decision, *, complete_ms: int, swept: int) -> None:
         """Say that nothing of a decision is left to be completed."""
         if self._options.is_one_off:  # nobody repeats the job
-            self._write(decision_key(self._sink), None)
+            self.mark_job_done(self._sink, decision)
         else:
             self._write(done_key(self._sink), done_value(decision, complete_ms=complete_ms, swept=swept))
         self.latest = self.latest._replace(done=decision.id)
+
+    def mark_job_done(self, sink: str, decision: Decision, missing: Sequence[str] = ()) -> None:
+        """Remove the decision of a batch job. missing: the tokens that were aborted in spite of it: these are kept."""
+        with self.transaction() as producer:
+            self._produce(producer, decision_key(sink), None)
+            if missing:
+                self._produce(producer, done_key(sink), partial_value(decision, missing))
+
+    def mark_found(self, decision: Decision, save: Save) -> None:
+        """Say that a save has found its batch decided: another save of this run is not the same one."""
+        if save.id not in (
+            decision.save.id if decision.save else None,
+            self.latest.found.id if self.latest.found else None,
+        ):
+            self._write(found_key(self._sink), found_value(decision, save))
+            self.latest = self.latest._replace(found=save)
 
     def mark_aborted(self, until_ms: int) -> None:
         """Let no later driver decide what began up to then."""
@@ -145,7 +201,8 @@ class Committer:
         """Decide that a batch is committed, and complete its transactions; if it was decided before, complete those.
 
         Raises NotPreparedAnyMore if a transaction was ended before, SinkInUse, HeuristicOutcome if one was ended the
-        other way after the decision, DriverReplaced if another driver takes over meanwhile.
+        other way after the decision, DriverReplaced if another driver takes over meanwhile, SinkUsedTwice if another
+        save has written the batch, DecisionsHidden, and TimeoutError if no broker answers: the batch may be decided.
         """
         if not any(report.token for report in reports) and self._options.mode is Mode.PREPARED:
             forget(self._session_key)  # nothing will be decided, which would show that another one has replaced it
@@ -165,10 +222,14 @@ class Committer:
         if self._options.is_one_off:
             session.latest = Latest()
         latest = session.latest
-        state = standing(latest, self._sink, batch, reset=self._options.reset)
+        save = next((report.save for report in reports if report.save is not None), None)
+        state = standing(latest, self._sink, batch, save=save, reset=self._options.reset)
         if state is Standing.DECIDED:
             self._complete(session)
             abort_all(session.coordinator, set(tokens) - set(_decided(latest)))
+            if save is not None and latest.decision is not None:
+                require_one_save(latest, self._sink, save, accept=self._options.accept)
+                session.mark_found(latest.decision, save)
             return
         if not latest.is_done:
             self._complete(session)  # what the batch before has decided, and died before it had done
@@ -178,11 +239,14 @@ class Committer:
             tokens,
             sum(report.rows for report in reports),
             max((report.prepare_ms for report in reports), default=0),
+            save,
         )
         if self._options.mode is Mode.DRIVER:
             self._write_all(session, decision, reports, layout)
         elif tokens:
             self._decide(session, decision)
+        if self._options.is_one_off:
+            self._complete_other_jobs(session)
 
     def _decide(self, session: Session, decision: Decision) -> None:
         """Commit prepared transactions, and abort what dead tasks have left."""
@@ -216,7 +280,7 @@ class Committer:
         session.latest = session.latest._replace(decision=decision)
 
     def abort(self, tokens: Sequence[Token], *, is_complete: bool) -> None:
-        """Abort the transactions of a batch, unless it is decided: then its next run completes them.
+        """Abort the transactions of a batch, unless it is decided: then complete them, for Spark may not run it again.
 
         is_complete: whether the tokens are those of all tasks; if not, tasks may still be writing, and all that is
         open and not decided is aborted until none is left.
@@ -226,6 +290,7 @@ class Committer:
         forget(self._session_key)  # another worker may have decided the batch, and not have come to its end
         with self._session() as session:
             abort_all(session.coordinator, set(tokens) - set(_decided(session.latest)))
+            self._complete_late(session)
             give_up_at_s = time.monotonic() + STOPPING_TASKS_S
             while not is_complete:
                 self._abort_open(session)
@@ -237,6 +302,8 @@ class Committer:
         """Abort all that is open and not decided, complete what is; returns how many were aborted."""
         with self._session(is_kept=False) as session:
             self._complete(session)
+            if self._options.is_one_off:
+                self._complete_other_jobs(session)
             return self._abort_open(session)
 
     def _abort_open(self, session: Session) -> int:
@@ -258,43 +325,95 @@ class Committer:
         is_kept = is_kept and not self._options.is_one_off
         return kept(self._session_key, lambda: Session(self._options, self._sink), is_kept=is_kept)
 
-    def _complete(self, session: Session, swept: Sequence[Token] = ()) -> None:
-        """Complete the transactions of the latest decision, abort what is swept, and mark the decision as done."""
+    def _complete_late(self, session: Session) -> None:
+        """Complete what is decided; what cannot be completed now is left to a later session."""
+        try:
+            self._complete(session, timeout_s=LATE_TIMEOUT_S)
+        except (TwoPhaseError, TimeoutError) as error:
+            say(str(error))
+
+    def _complete_other_jobs(self, session: Session) -> None:
+        """Complete what other batch jobs have decided, whose drivers may have died: nobody runs these jobs again."""
+        import confluent_kafka
+
+        try:
+            for sink, decision in session.jobs().items():
+                failures = end_all(session.coordinator, decision.tokens, commit=True, timeout_s=OTHER_JOBS_TIMEOUT_S)
+                for failure in failures:
+                    say(f"{decision.batch} was decided, and is there in parts only: {failure}")
+                session.mark_job_done(sink, decision, [str(failure.token) for failure in failures])
+        except (TwoPhaseError, TimeoutError, confluent_kafka.KafkaException) as error:
+            say(f"did not complete what other batch jobs have decided: {error}")
+
+    def _complete(self, session: Session, swept: Sequence[Token] = (), *, timeout_s: float | None = None) -> None:
+        """Complete the transactions of the latest decision, abort what is swept, and mark the decision as done.
+
+        timeout_s: by default, until time would end the transactions anyway.
+        """
+        import confluent_kafka
+
         decision = session.latest.decision
         if decision is None or session.latest.is_done or not decision.tokens:
             return
         began_s = time.monotonic()
-        failures = end_all(session.coordinator, decision.tokens, commit=True)
+        timeout_s = self._options.completion_timeout_s if timeout_s is None else timeout_s
+        failures = end_all(session.coordinator, decision.tokens, commit=True, timeout_s=timeout_s)
         if failures and decision.id not in (self._options.accept, self._options.reset):
+            remedy = ". Compare the topic with the source"
+            if not self._options.is_one_off:
+                remedy += (
+                    f". To go on with what is there, set option 'sink.accept' to '{decision.id}'; to write the batch "
+                    "again, so that records may be there twice, 'sink.reset'"
+                )
             raise type(failures[0])(
                 f"{decision.batch} of the sink {self._sink!r} is committed, but {len(failures)} of its "
                 f"{len(decision.tokens)} transactions are not, or nobody can tell: "
                 + "; ".join(map(str, failures))
-                + ". Compare the topic with the source. To go on with what is there, set option 'sink.accept' to "
-                f"'{decision.id}'; to write the batch again, so that records may be there twice, 'sink.reset'",
+                + remedy,
                 failures[0].token,
             )
         complete_ms = round(1000 * (time.monotonic() - began_s))
         abort_all(session.coordinator, swept)
-        session.mark_done(decision, complete_ms=complete_ms, swept=len(swept))
+        try:
+            session.mark_done(decision, complete_ms=complete_ms, swept=len(swept))
+        except (confluent_kafka.KafkaException, RecordRefused, DriverReplaced) as error:
+            if not self._options.is_one_off:
+                raise
+            # All of the job is there: an error would have it run again. The next job finds the decision.
+            say(f"did not mark {decision.batch} as done: {error}")
         say(
             f"committed {decision.batch} of {self._sink}: rows={decision.rows} transactions={len(decision.tokens)} "
             f"prepare_ms={decision.prepare_ms} complete_ms={complete_ms} swept={len(swept)}"
         )
 
 
-def end_all(coordinator: Coordinator, tokens: Iterable[Token], *, commit: bool) -> list[TwoPhaseError]:
-    """End transactions, several at once; returns what could not be. Raises TimeoutError if no coordinator answers."""
+def end_all(
+    coordinator: Coordinator, tokens: Iterable[Token], *, commit: bool, timeout_s: float
+) -> list[TwoPhaseError]:
+    """End transactions, several at once; returns those of which the outcome is another one, or is not known any more.
 
-    def end(token: Token) -> TwoPhaseError | None:
+    Each of them is tried, whatever becomes of the others. Raises Refused, and TimeoutError if no coordinator has
+    answered for some of them: repeat it then.
+    """
+    give_up_at_s = time.monotonic() + timeout_s
+
+    def end(token: Token) -> Exception | None:
         try:
-            coordinator.complete(token, commit=commit)
-        except (HeuristicOutcome, Superseded) as error:
+            coordinator.complete(token, commit=commit, timeout_s=max(0.0, give_up_at_s - time.monotonic()))
+        except (TwoPhaseError, TimeoutError) as error:
             return error
         return None
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return [failure for failure in threads.map(end, tokens) if failure is not None]
+        ended = list(threads.map(end, tokens))
+    failures: list[TwoPhaseError] = [error for error in ended if isinstance(error, HeuristicOutcome | Superseded)]
+    unanswered = [error for error in ended if error is not None and error not in failures]
+    if unanswered:
+        raise type(unanswered[0])(
+            f"{len(unanswered)} of {len(ended)} transactions were not {'committed' if commit else 'aborted'}, which a "
+            f"later session does: {unanswered[0]}"
+        ) from unanswered[0]
+    return failures
 
 
 def abort_all(coordinator: Coordinator, tokens: Iterable[Token]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from fencepost.spark.decisions import Latest, latest_of
-from fencepost.spark.names import aborted_key, decision_key, done_key
+from fencepost.spark.decisions import Decision, Latest, latest_of
+from fencepost.spark.names import aborted_key, decision_key, done_key, found_key, is_one_off
 from fencepost.spark.options import SinkOptions
 
 T = TypeVar("T")
@@ -16,9 +17,19 @@ TIMEOUT_S = 30.0
 PAUSE_S = 0.05
 FETCH_WAIT_MS = 5
 UNKNOWN_TOPIC = ("_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART")
-LEADER_MOVES = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH")
+LEADER_MOVES = (
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE",
+)
+OPEN_TIMEOUT_S = 75.0
+"""How long decisions of other sinks that are being written are waited for: a driver aborts its own after 70 s."""
 TAIL = 64
 """How many offsets are read at first: a batch takes four of them."""
+JOBS_TAIL = 10_000
+"""How many offsets are searched for decisions of batch jobs that died: those of 2,500 jobs."""
 
 TOPIC_CONFIG = {
     "cleanup.policy": "compact",
@@ -27,19 +38,26 @@ TOPIC_CONFIG = {
 }
 
 
+class DecisionsHidden(Exception):  # noqa: N818  # what a caller meets and deals with
+    """A transaction stays open in the decision topic, and what was decided after its beginning cannot be read."""
+
+
 class DecisionReader:
     """Reads what sinks have decided. It keeps its connection, and fetches only while it reads."""
 
     def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._consumer = self._new_consumer("read_committed")
+
+    def _new_consumer(self, isolation: str) -> Any:
         import confluent_kafka
 
-        self._options = options
-        self._consumer = confluent_kafka.Consumer(
+        return confluent_kafka.Consumer(
             {
-                **options.connection(),
+                **self._options.connection(),
                 "group.id": "fencepost-sink",  # required, and not used: nothing is subscribed or committed
                 "enable.auto.commit": False,
-                "isolation.level": "read_committed",
+                "isolation.level": isolation,
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": FETCH_WAIT_MS,
             }
@@ -48,16 +66,16 @@ class DecisionReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def latest(self, sink: str, *, must_exist: bool, timeout_s: float = TIMEOUT_S) -> Latest:
-        """Read what a sink has decided last. must_exist: whether to wait for an unknown topic; else it says nothing.
+    def latest(self, sink: str, *, is_final: bool, timeout_s: float = TIMEOUT_S) -> Latest:
+        """Read what a sink has decided last.
 
-        Raises KafkaException, and TimeoutError if no broker answers.
+        is_final: whether nothing that was decided before the call may be missing, so that transactions that are open in
+        the topic are waited for, as is a topic that is unknown. Else an unknown topic says nothing.
+        Raises KafkaException, TimeoutError if no broker answers, and DecisionsHidden.
         """
         topic = self._options.decision_topic(sink)
-        keys = (decision_key(sink), done_key(sink), aborted_key(sink))
-        bounds = _bounds(self._consumer, topic, timeout_s)
-        if must_exist and bounds is None:
-            bounds = until_known(lambda: _bounds(self._consumer, topic, timeout_s), topic, timeout_s)
+        keys = (decision_key(sink), done_key(sink), aborted_key(sink), found_key(sink))
+        bounds = self._final_bounds(topic, timeout_s) if is_final else _bounds(self._consumer, topic, timeout_s)
         if bounds is None:
             return Latest()
         low, high = bounds
@@ -71,6 +89,44 @@ class DecisionReader:
                 tail *= 16
         finally:
             self._consumer.unassign()
+
+    def _final_bounds(self, topic: str, timeout_s: float) -> tuple[int, int]:
+        """As `_bounds`, once the last stable offset has passed the high watermark of the beginning."""
+        uncommitted = self._new_consumer("read_uncommitted")
+        try:
+            _, high_watermark = until_known(lambda: _bounds(uncommitted, topic, timeout_s), topic, timeout_s)
+        finally:
+            uncommitted.close()
+        give_up_at_s = time.monotonic() + OPEN_TIMEOUT_S
+        while True:
+            low, stable = until_known(lambda: _bounds(self._consumer, topic, timeout_s), topic, timeout_s)
+            if stable >= high_watermark:
+                return low, stable
+            if time.monotonic() > give_up_at_s:
+                raise DecisionsHidden(
+                    f"the decisions in {topic} can be read up to {stable}, and not to {high_watermark}"
+                )
+            time.sleep(PAUSE_S)
+
+    def jobs(self, topic: str, timeout_s: float = TIMEOUT_S) -> dict[str, Decision]:
+        """The decisions, by their sinks, of batch jobs without a sink's name that nobody has marked as done.
+
+        Raises KafkaException, TimeoutError.
+        """
+        bounds = _bounds(self._consumer, topic, timeout_s)
+        if bounds is None:
+            return {}
+        low, high = bounds
+        try:
+            found = _read_from(self._consumer, topic, max(low, high - JOBS_TAIL), timeout_s)
+        finally:
+            self._consumer.unassign()
+        jobs = {}
+        for key, value in found.items():
+            with suppress(ValueError):  # others write to the topic as well
+                if is_one_off(key):
+                    jobs[key] = Decision.parse(value)
+        return jobs
 
 
 def _read_from(consumer: Any, topic: str, start: int, timeout_s: float) -> dict[str, bytes]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fencepost.two_phase import InDoubt, Token
+
+UNREADABLE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)
+"""What JSON that others wrote may raise when it is read."""
 
 
 class Batch(NamedTuple):
@@ -24,11 +27,34 @@ class Batch(NamedTuple):
         return f"batch {self.number} of query {self.query}" if self.query else f"the batch job {self.number}"
 
 
+class Save(NamedTuple):
+    """What a query's `foreachBatch` writes with one call of `save`.
+
+    id: of this call alone. topic: None if the rows name theirs. query, run: the query, and which of its runs calls;
+    None if Spark does not say.
+    """
+
+    id: str
+    topic: str | None = None
+    query: str | None = None
+    run: str | None = None
+
+    @classmethod
+    def parse(cls, found: Any) -> Save | None:
+        """Raises KeyError, TypeError, ValueError for what no sink has written."""
+        if found is None:
+            return None
+        save = cls(*(found[name] for name in cls._fields))
+        if not isinstance(save.id, str) or not all(value is None or isinstance(value, str) for value in save):
+            raise ValueError("a save has texts")
+        return save
+
+
 class Decision(NamedTuple):
     """A batch is committed.
 
     id: of this decision alone; options that put a decision aside name it. rows: of all its transactions.
-    prepare_ms: of its slowest task.
+    prepare_ms: of its slowest task. save: of a batch of `foreachBatch`; None in what earlier versions have written.
     """
 
     id: str
@@ -36,6 +62,7 @@ class Decision(NamedTuple):
     tokens: tuple[Token, ...]
     rows: int
     prepare_ms: int = 0
+    save: Save | None = None
 
     def value(self) -> bytes:
         """The record's value. Check-back reads `tokens` of it."""
@@ -47,6 +74,7 @@ class Decision(NamedTuple):
                 "rows": self.rows,
                 "prepare_ms": self.prepare_ms,
                 "id": self.id,
+                **({} if self.save is None else {"save": self.save._asdict()}),
             }
         ).encode()
 
@@ -55,14 +83,20 @@ class Decision(NamedTuple):
         """Raises ValueError for what no sink has written."""
         try:
             found = json.loads(value)
+            batch = Batch(found["query"], found["batch"])
+            if not isinstance(batch.query, str | None) or type(batch.number) is not (
+                str if batch.query is None else int
+            ):
+                raise ValueError("a query's batches have numbers, a batch job has a text")
             return cls(
                 str(found["id"]),
-                Batch(found["query"], found["batch"]),
+                batch,
                 tuple(Token.parse(text) for text in found["tokens"]),
                 int(found["rows"]),
                 int(found["prepare_ms"]),
+                Save.parse(found.get("save")),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except UNREADABLE as error:
             raise ValueError(f"not a decision of a sink: {value[:200]!r}") from error
 
 
@@ -71,11 +105,13 @@ class Latest(NamedTuple):
 
     done: the id of the decision that is complete in all its transactions.
     aborted_until_ms: undecided transactions that began up to then are aborted, by their coordinator's clock.
+    found: the last save that has found the decision, and has written nothing.
     """
 
     decision: Decision | None = None
     done: str | None = None
     aborted_until_ms: int = -1
+    found: Save | None = None
 
     @property
     def is_done(self) -> bool:
@@ -92,6 +128,10 @@ class Standing(Enum):
 
 class SinkInUse(Exception):  # noqa: N818  # what a caller meets and deals with
     """The sink's decision is not of this query, or of a later batch."""
+
+
+class SinkUsedTwice(Exception):  # noqa: N818  # as above
+    """A save of another kind, or an earlier one of the same run, has written the batch with the sink's name."""
 
 
 class DriverReplaced(Exception):  # noqa: N818  # as above
@@ -115,21 +155,42 @@ def done_value(decision: Decision, *, complete_ms: int, swept: int) -> bytes:
     ).encode()
 
 
+def found_value(decision: Decision, save: Save) -> bytes:
+    """The value of the mark that a save has found its batch decided."""
+    return json.dumps({"id": decision.id, "save": save._asdict()}).encode()
+
+
+def partial_value(decision: Decision, missing: Sequence[str]) -> bytes:
+    """The value of the mark of a batch job of which some transactions were aborted after its decision."""
+    return json.dumps({"batch": decision.batch.number, "done": False, "id": decision.id, "missing": missing}).encode()
+
+
 def aborted_value(until_ms: int) -> bytes:
     return json.dumps({"aborted_until_ms": until_ms}).encode()
 
 
 def latest_of(records: Mapping[str, bytes], keys: Sequence[str]) -> Latest:
-    """Read what lies under the keys of a decision, of its done mark, and of its aborted mark."""
-    decision, done, aborted = (records.get(key) for key in keys)
-    return Latest(
-        None if decision is None else Decision.parse(decision),
-        None if done is None else json.loads(done)["id"],
-        -1 if aborted is None else json.loads(aborted)["aborted_until_ms"],
-    )
+    """Read what lies under the keys of a decision, of its done mark, of its aborted mark, and of its found mark.
+
+    Raises ValueError for what no sink has written.
+    """
+    decision, done, aborted, found = (records.get(key) for key in keys)
+    latest = Latest(None if decision is None else Decision.parse(decision))
+    try:
+        if done is not None:
+            latest = latest._replace(done=str(json.loads(done)["id"]))
+        if aborted is not None:
+            latest = latest._replace(aborted_until_ms=int(json.loads(aborted)["aborted_until_ms"]))
+        if found is not None and latest.decision is not None and json.loads(found)["id"] == latest.decision.id:
+            latest = latest._replace(found=Save.parse(json.loads(found)["save"]))
+    except UNREADABLE as error:
+        raise ValueError(f"not a mark of a sink: {done!r:.200}, {aborted!r:.200} or {found!r:.200}") from error
+    return latest
 
 
-def standing(latest: Latest, sink: str, batch: Batch, *, reset: str | None = None) -> Standing:
+def standing(
+    latest: Latest, sink: str, batch: Batch, *, save: Save | None = None, reset: str | None = None
+) -> Standing:
     """Whether a batch of a query is decided. reset: the id of a decision that is put aside.
 
     Raises SinkInUse if the decision is of another query or a later batch: then offsets that were written are to be
@@ -140,8 +201,8 @@ def standing(latest: Latest, sink: str, batch: Batch, *, reset: str | None = Non
         return Standing.OPEN
     if batch.query is None and decision.batch.query is None:  # each batch job writes something of its own
         return Standing.DECIDED if decision.batch == batch else Standing.OPEN
-    is_later = decision.batch.query == batch.query and decision.batch.number > batch.number  # type: ignore[operator]
-    if decision.batch.query != batch.query or is_later:
+    is_of_another = decision.batch.query != batch.query or _are_of_two_queries(decision.save, save)
+    if is_of_another or decision.batch.number > batch.number:  # type: ignore[operator]
         raise SinkInUse(
             f"{batch} would write to the sink {sink!r}, which has committed {decision.batch}: the checkpoint was "
             "deleted or set back, or another query uses this sink. Give each query a sink of its own (option 'sink'). "
@@ -149,6 +210,35 @@ def standing(latest: Latest, sink: str, batch: Batch, *, reset: str | None = Non
             f"'{decision.id}'"
         )
     return Standing.DECIDED if decision.batch == batch else Standing.OPEN
+
+
+def _are_of_two_queries(one: Save | None, other: Save | None) -> bool:
+    return one is not None and other is not None and None not in (one.query, other.query) and one.query != other.query
+
+
+def require_one_save(latest: Latest, sink: str, save: Save, *, accept: str | None = None) -> None:
+    """Raise SinkUsedTwice if a save finds its batch decided by one that it does not repeat.
+
+    A run calls each of its saves once for a batch; a later run repeats them. accept: the id of a decision that the save
+    is to be taken for.
+    """
+    decision = latest.decision
+    if decision is None or decision.id == accept:
+        return
+    for earlier in (decision.save, latest.found):
+        if earlier is None or earlier.id == save.id:
+            continue
+        if earlier.topic != save.topic or (save.run is not None and earlier.run == save.run):
+            raise SinkUsedTwice(
+                f"{decision.batch} of the sink {sink!r} is committed by another save, to {_place(earlier)}: nothing of "
+                f"this one, to {_place(save)}, was written. Give each save in a foreachBatch a sink of its own (option "
+                f"'sink'), and let the one to {_place(decision.save or earlier)} keep this name. If this save writes "
+                f"what that one has written, set option 'sink.accept' to '{decision.id}'"
+            )
+
+
+def _place(save: Save) -> str:
+    return "the topics that its rows name" if save.topic is None else f"the topic {save.topic!r}"
 
 
 def require_prepared(tokens: Iterable[Token], in_doubt: Iterable[InDoubt], aborted_until_ms: int) -> None:

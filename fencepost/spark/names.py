@@ -6,6 +6,7 @@ import re
 import secrets
 
 VALID_SINK = re.compile(r"[A-Za-z0-9._-]{1,200}")
+UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 NONCE_BYTES = 4
 ONE_OFF = "batch"
 """Where the sinks of batch jobs begin that have no name."""
@@ -26,6 +27,16 @@ def draw_nonce() -> str:
 def one_off_sink(job: str) -> str:
     """The sink of a batch job that names none."""
     return f"{ONE_OFF}-{job}"
+
+
+def is_one_off(sink: str) -> bool:
+    """Whether a sink is that of a batch job that names none."""
+    return re.fullmatch(f"{ONE_OFF}-{UUID}", sink) is not None
+
+
+def spark_id(text: str | None) -> str | None:
+    """An id that Spark has drawn for a query or a run; None for a text of somebody else."""
+    return text if text is not None and re.fullmatch(UUID, text) else None
 
 
 def driver_id(sink: str) -> str:
@@ -58,6 +69,11 @@ def decision_key(sink: str) -> str:
 def done_key(sink: str) -> str:
     """The key of the mark that all transactions of a decision are complete. No sink has a '/' in its name."""
     return f"{sink}/done"
+
+
+def found_key(sink: str) -> str:
+    """The key of the last save that has found its batch decided."""
+    return f"{sink}/found"
 
 
 def aborted_key(sink: str) -> str:

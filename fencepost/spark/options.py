@@ -105,6 +105,11 @@ class SinkOptions:
     def delivery_timeout_s(self) -> float:
         return int(self.client["delivery.timeout.ms"]) / 1000
 
+    @property
+    def completion_timeout_s(self) -> float:
+        """For how long a decided batch's transactions are tried: until time ends them, by the default at the latest."""
+        return min(int(self.client["transaction.timeout.ms"]), TRANSACTION_TIMEOUT_MS) / 1000
+
     def connection(self) -> dict[str, str]:
         """What a client needs that does not produce."""
         return {name: value for name, value in self.client.items() if name.startswith(CONNECTION)}

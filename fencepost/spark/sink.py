@@ -12,13 +12,16 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 
 from fencepost.spark.committing import Committer
-from fencepost.spark.decisions import Batch
+from fencepost.spark.decisions import Batch, Save
 from fencepost.spark.messages import Chunk, Layout
-from fencepost.spark.names import draw_nonce, one_off_sink
+from fencepost.spark.names import draw_nonce, one_off_sink, spark_id
 from fencepost.spark.options import SinkOptions
 from fencepost.spark.writing import Task, TaskReport, write
 
 NAME = "fencepost"
+# Spark sets these on the thread that calls a `foreachBatch`: the group of a query's jobs is named after its run.
+QUERY_PROPERTY = "sql.streaming.queryId"
+RUN_PROPERTY = "spark.jobGroup.id"
 
 # PySpark 4.0 gives rows alone, later versions give Arrow's batches.
 StreamWriterBase: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
@@ -105,7 +108,11 @@ class BatchWriter(BatchWriterBase):  # type: ignore[misc]  # as above
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        task = Task(self.sink, self.batch, self.nonce, context.partitionId(), context.taskAttemptId())
+        save = None
+        if self.options.batch is not None:
+            query, run = (spark_id(context.getLocalProperty(name)) for name in (QUERY_PROPERTY, RUN_PROPERTY))
+            save = Save(self.nonce, self.options.topic, query, run)
+        task = Task(self.sink, self.batch, self.nonce, context.partitionId(), context.taskAttemptId(), save)
         return Report(write(self.options, self.layout, task, _chunks(self.layout, iterator, BatchWriterBase)))
 
     def commit(self, messages: Sequence[Report | None]) -> None:

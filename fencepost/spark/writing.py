@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fencepost.spark.clients import connect, identity, kept, transactional
 from fencepost.spark.decision_topic import DecisionReader
-from fencepost.spark.decisions import Batch, Standing, standing
+from fencepost.spark.decisions import Batch, Save, Standing, standing
 from fencepost.spark.messages import Chunk, Layout
 from fencepost.spark.names import task_id
 from fencepost.spark.options import Mode, SinkOptions
@@ -33,13 +33,14 @@ _written: dict[str, Batch] = {}
 
 
 class Task(NamedTuple):
-    """One attempt of one task. attempt: never the same twice in a run of Spark."""
+    """One attempt of one task. attempt: never the same twice in a run of Spark. save: of a batch of `foreachBatch`."""
 
     sink: str
     batch: Batch
     nonce: str
     partition: int
     attempt: int
+    save: Save | None = None
 
 
 class TaskReport(NamedTuple):
@@ -55,6 +56,7 @@ class TaskReport(NamedTuple):
     rows: int = 0
     prepare_ms: int = 0
     chunks: tuple[Chunk, ...] = ()
+    save: Save | None = None
 
 
 def write(options: SinkOptions, layout: Layout, task: Task, chunks: Iterator[Chunk]) -> TaskReport:
@@ -62,13 +64,14 @@ def write(options: SinkOptions, layout: Layout, task: Task, chunks: Iterator[Chu
     if options.mode is Mode.PREPARED:
         return write_prepared(options, layout, task, chunks)
     gathered = tuple(chunks)
-    return TaskReport(task.sink, task.batch, rows=sum(len(chunk.values) for chunk in gathered), chunks=gathered)
+    rows = sum(len(chunk.values) for chunk in gathered)
+    return TaskReport(task.sink, task.batch, rows=rows, chunks=gathered, save=task.save)
 
 
 def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Iterator[Chunk]) -> TaskReport:
     """Write all rows in a transaction and prepare it. Any error aborts it and is raised."""
     began_s = time.monotonic()
-    nothing = TaskReport(task.sink, task.batch)
+    nothing = TaskReport(task.sink, task.batch, save=task.save)
     if _is_decided(options, task):
         return nothing
     first = next(chunks, None)
@@ -100,8 +103,8 @@ def _is_decided(options: SinkOptions, task: Task) -> bool:
     if options.is_one_off or _is_next(_written.get(task.sink), task.batch):
         return False
     with kept(("decisions", identity(options)), lambda: DecisionReader(options)) as reader:
-        latest = reader.latest(task.sink, must_exist=False)
-    return standing(latest, task.sink, task.batch, reset=options.reset) is Standing.DECIDED
+        latest = reader.latest(task.sink, is_final=False)
+    return standing(latest, task.sink, task.batch, save=task.save, reset=options.reset) is Standing.DECIDED
 
 
 def _is_next(written: Batch | None, batch: Batch) -> bool:

@@ -94,10 +94,10 @@ def test_a_batch_job_writes_the_records_that_sparks_own_sink_writes(
     assert ours == records(spark, broker, f"theirs-{mode}")
 
 
-def test_a_batch_job_of_a_hundred_tasks_is_all_there(spark: Any, broker: BrokerProcess) -> None:
-    rows = spark.range(500).repartition(100).selectExpr("CAST(id AS STRING) AS value")
-    write(rows, broker, "fencepost", topic="of-a-hundred")
-    assert sorted(int(row[2]) for row in records(spark, broker, "of-a-hundred")) == list(range(500))
+def test_a_batch_job_of_forty_tasks_is_all_there(spark: Any, broker: BrokerProcess) -> None:
+    rows = spark.range(200).repartition(40).selectExpr("CAST(id AS STRING) AS value")
+    write(rows, broker, "fencepost", topic="of-forty")
+    assert sorted(int(row[2]) for row in records(spark, broker, "of-forty")) == list(range(200))
 
 
 def test_rows_go_where_their_topic_column_says(spark: Any, broker: BrokerProcess) -> None:
@@ -154,6 +154,32 @@ def test_what_a_query_observes_of_its_batches_is_what_their_decisions_say(
     assert observed == [decided["rows"]] == [20]
     assert decided["prepare_ms"] > 0
     assert done["complete_ms"] >= 0
+
+
+def test_a_foreach_batch_that_saves_twice_with_one_sink_is_refused_in_each_run(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    def save_twice(batch: Any, number: int) -> None:
+        for value in ("first", "second"):
+            rows = batch.selectExpr(f"'{value}' AS value")
+            write(rows, broker, "fencepost", topic="saved", sink="saving", batch=str(number))
+
+    spark.sql("SELECT 'x' AS value").coalesce(1).write.json(str(tmp_path / "source"))
+    for _ in range(2):
+        query = (
+            spark.readStream.schema("value STRING")
+            .json(str(tmp_path / "source"))
+            .writeStream.foreachBatch(save_twice)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        with pytest.raises(PySparkException, match="Give each save in a foreachBatch a sink of its own"):
+            query.awaitTermination(300)
+    assert [row[2] for row in records(spark, broker, "saved")] == [b"first"]
+    decided = json.loads(records(spark, broker, "fencepost-sink-saving")[0][2])
+    assert decided["save"]["query"] == query.id
+    assert decided["save"]["topic"] == "saved"
 
 
 @pytest.mark.parametrize(

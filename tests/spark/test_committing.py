@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import re
+import threading
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import confluent_kafka as ck
 import pytest
 
-from fencepost.spark import clients, sweep, writing
+from fencepost.spark import clients, decision_topic, sweep, writing
 from fencepost.spark.committing import Committer, Session
-from fencepost.spark.decision_topic import DecisionReader
-from fencepost.spark.decisions import Batch, DriverReplaced, NotPreparedAnyMore, SinkInUse, require_prepared
+from fencepost.spark.decision_topic import DecisionReader, DecisionsHidden
+from fencepost.spark.decisions import (
+    Batch,
+    DriverReplaced,
+    Latest,
+    NotPreparedAnyMore,
+    Save,
+    SinkInUse,
+    SinkUsedTwice,
+    require_prepared,
+)
 from fencepost.spark.messages import Chunk, Layout
-from fencepost.spark.names import draw_nonce
+from fencepost.spark.names import draw_nonce, driver_id, one_off_sink
 from fencepost.spark.options import Mode, SinkOptions
 from fencepost.spark.writing import RecordRefused, Task, TaskReport, write
 from fencepost.two_phase import Coordinator, HeuristicOutcome, NotPrepared, Token
@@ -46,17 +59,17 @@ class Run:
         self.written: dict[str, Batch] = {}
         _kept_by_runs.append(self.kept)
 
-    def task(self, number: int, partition: int, values: list[str]) -> TaskReport:
+    def task(self, number: int, partition: int, values: list[str], save: Save | None = None) -> TaskReport:
         """Let a task write its rows."""
         clients._kept = self.kept
         writing._written = self.written
-        task = Task(self.sink, Batch(self.query, number), draw_nonce(), partition, next(_attempts))
+        task = Task(self.sink, Batch(self.query, number), draw_nonce(), partition, next(_attempts), save)
         chunks = [Chunk([value.encode() for value in values], None, None, None, None)] if values else []
         return write(self.options, self.layout, task, iter(chunks))
 
-    def tasks(self, number: int, *values: str) -> list[TaskReport]:
+    def tasks(self, number: int, *values: str, save: Save | None = None) -> list[TaskReport]:
         """A task for each value."""
-        return [self.task(number, partition, [value]) for partition, value in enumerate(values)]
+        return [self.task(number, partition, [value], save) for partition, value in enumerate(values)]
 
     def commit(self, number: int, reports: list[TaskReport]) -> None:
         clients._kept = self.kept
@@ -67,8 +80,8 @@ class Run:
         tokens = [report.token for report in reports if report is not None and report.token is not None]
         Committer(self.options, self.sink).abort(tokens, is_complete=None not in reports)
 
-    def write(self, number: int, *values: str) -> None:
-        self.commit(number, self.tasks(number, *values))
+    def write(self, number: int, *values: str, save: Save | None = None) -> None:
+        self.commit(number, self.tasks(number, *values, save=save))
 
     def again(self, **options: str) -> Run:
         """Another process takes over: it has none of the clients."""
@@ -88,7 +101,7 @@ class Run:
 
     def decision_id(self) -> str:
         reader = DecisionReader(self.options)
-        decision = reader.latest(self.sink, must_exist=True).decision
+        decision = reader.latest(self.sink, is_final=True).decision
         reader.close()
         assert decision is not None
         return decision.id
@@ -153,8 +166,6 @@ def test_what_was_decided_and_not_completed_is_completed_by_the_next_run(
         patched.setattr(Committer, "_complete", die)
         with pytest.raises(KeyboardInterrupt):
             run.commit(0, reports)
-    assert len(run.open()) == 2
-    run.again().abort([*reports])  # Spark does so after an error: it changes nothing
     assert len(run.open()) == 2
     rerun = run.again()
     rerun.commit(0, rerun.tasks(0, "a", "b"))
@@ -434,3 +445,229 @@ def test_a_batch_that_was_decided_in_another_worker_is_completed_by_one_that_has
     run.write(2, "d")
     assert run.values() == ["a", "b", "c", "d"]
     assert run.open() == []
+
+
+def die(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def beside(run: Run, fencepost: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """A run whose sink shares its decision topic with another one. That one's driver has died in its decision, behind
+    which is that of the run's batch 0, of two tasks, which is not completed."""
+    topic = fencepost.topic(f"decisions-of-{run.sink}", configs={"cleanup.policy": "compact"})
+    run = run.again(**{"decision.topic": topic})
+    reports = run.tasks(0, "a", "b")
+    hanging = ck.Producer(
+        {"bootstrap.servers": fencepost.bootstrap_servers, "transactional.id": driver_id("other"), "log_level": 0}
+    )
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    hanging.produce(topic, key="other", value=b"{}")
+    assert hanging.flush(30) == 0
+    monkeypatch.setattr(decision_topic, "OPEN_TIMEOUT_S", 0)
+    with monkeypatch.context() as patched:
+        # Its session had read before the other driver began.
+        patched.setattr(DecisionReader, "latest", lambda *_, **__: Latest())
+        patched.setattr(Committer, "_complete", die)
+        with pytest.raises(KeyboardInterrupt):
+            run.commit(0, reports)
+    yield run.again(**{"decision.topic": topic})
+    with Coordinator(fencepost.bootstrap_servers) as coordinator:
+        for found in coordinator.in_doubt(re.escape(driver_id("other"))):
+            coordinator.complete(found.token, commit=False)
+
+
+def test_what_was_decided_behind_another_drivers_open_decision_is_not_written_again(beside: Run) -> None:
+    decided = beside.open()
+    with pytest.raises(DecisionsHidden, match=r"other-driver stays open there.*transactions abort"):
+        beside.commit(0, beside.tasks(0, "a", "b"))
+    with pytest.raises(DecisionsHidden):
+        beside.abort([None, None])
+    assert set(beside.open()) >= set(decided), "what is decided is not aborted"
+    sweep({"kafka.bootstrap.servers": beside.broker.bootstrap_servers, "sink": "other", **QUIET, **topic_of(beside)})
+    beside.write(0, "a", "b")
+    beside.write(1, "c")
+    assert beside.values() == ["a", "b", "c"]
+    assert beside.open() == []
+
+
+def topic_of(run: Run) -> dict[str, str]:
+    return {"decision.topic": run.options.decision_topic(run.sink)}
+
+
+def test_another_drivers_open_decision_is_waited_for(beside: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = decision_topic._bounds
+    asked = count()
+
+    def after_a_while(*about: Any) -> tuple[int, int] | None:
+        if next(asked) == 3:
+            beside.broker.fence(driver_id("other"))
+        return bounds(*about)
+
+    reports = beside.tasks(0, "a", "b")
+    monkeypatch.setattr(decision_topic, "OPEN_TIMEOUT_S", 60)
+    monkeypatch.setattr(decision_topic, "_bounds", after_a_while)
+    beside.commit(0, reports)
+    assert beside.values() == ["a", "b"]
+    assert beside.open() == []
+
+
+def save(id_: str, run: Run, *, of: str, query: str = QUERY) -> Save:
+    return Save(id_, run.options.topic, query, of)
+
+
+def test_a_second_save_of_a_batch_is_refused_and_not_lost_in_silence(run: Run) -> None:
+    run.write(0, "a", save=save("first", run, of="run-1"))
+    with pytest.raises(SinkUsedTwice, match="a sink of its own"):
+        run.write(0, "b", save=save("second", run, of="run-1"))
+    rerun = run.again()
+    rerun.write(0, "a", save=save("first again", run, of="run-2"))
+    with pytest.raises(SinkUsedTwice):
+        rerun.write(0, "b", save=save("second again", run, of="run-2"))
+    last = run.again()
+    last.write(0, "a", save=save("first once more", run, of="run-3"))
+    last.write(1, "c", save=save("of the next batch", run, of="run-3"))
+    assert run.values() == ["a", "c"]
+    assert run.open() == []
+
+
+def test_a_second_save_to_another_topic_is_refused_in_each_run(run: Run, fencepost: Any) -> None:
+    topic = fencepost.topic("elsewhere")
+    elsewhere = Run(fencepost, topic, run.sink)
+    run.write(0, "a", save=save("first", run, of="run-1"))
+    for number in (1, 2):
+        with pytest.raises(SinkUsedTwice, match="'elsewhere'"):
+            elsewhere.write(0, "b", save=save(f"second in {number}", elsewhere, of=f"run-{number}"))
+    accepted = Run(fencepost, topic, run.sink, **{"sink.accept": run.decision_id()})
+    accepted.write(0, "b", save=save("accepted", elsewhere, of="run-3"))
+    assert elsewhere.values() == []
+    assert run.values() == ["a"]
+
+
+def test_saves_of_two_queries_with_one_sink_are_refused(run: Run) -> None:
+    run.write(0, "a", save=save("first", run, of="run-1"))
+    with pytest.raises(SinkInUse, match="another query uses this sink"):
+        run.again().write(0, "b", save=save("other", run, of="run-9", query="another"))
+    assert run.values() == ["a"]
+
+
+class Job:
+    """A batch job that names no sink."""
+
+    def __init__(self, run: Run, name: str, **options: str) -> None:
+        assert run.options.topic is not None
+        self.run = Run(
+            run.broker, run.options.topic, one_off_sink(str(uuid.uuid5(uuid.NAMESPACE_OID, name))), **options
+        )
+        self.run.options = replace(self.run.options, sink=None).one_off()
+        self.batch = Batch(None, name)
+
+    def tasks(self, *values: str) -> list[TaskReport]:
+        return [
+            write(
+                self.run.options,
+                self.run.layout,
+                Task(self.run.sink, self.batch, draw_nonce(), partition, next(_attempts)),
+                iter([Chunk([value.encode()], None, None, None, None)]),
+            )
+            for partition, value in enumerate(values)
+        ]
+
+    def commit(self, reports: list[TaskReport]) -> None:
+        Committer(self.run.options, self.run.sink).commit(self.batch, reports, self.run.layout)
+
+    def write(self, *values: str) -> None:
+        self.commit(self.tasks(*values))
+
+
+def test_an_abort_after_the_decision_completes_a_batch_job(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(run, "job")
+    reports = job.tasks("a", "b", "c")
+    complete = Coordinator.complete
+
+    def fail_once(coordinator: Coordinator, token: Token, **about: Any) -> None:
+        if token == tokens(reports)[1]:
+            raise TimeoutError("no coordinator answered")
+        complete(coordinator, token, **about)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Coordinator, "complete", fail_once)
+        with pytest.raises(TimeoutError, match="1 of 3 transactions"):
+            job.commit(reports)
+    assert len(job.run.open()) == 1, "the others are tried, too"
+    job.run.abort([*reports])
+    assert run.values() == ["a", "b", "c"]
+    assert job.run.open() == []
+
+
+@pytest.mark.parametrize("by", ["another job", "a sweep"])
+def test_a_batch_job_whose_driver_died_after_the_decision_is_completed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    job = Job(run, "dead")
+    reports = job.tasks("a", "b")
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "_complete", die)
+        with pytest.raises(KeyboardInterrupt):
+            job.commit(reports)
+    for _ in range(2):
+        if by == "another job":
+            Job(run, f"later-{next(_sinks)}").write()
+        else:
+            assert sweep({"kafka.bootstrap.servers": run.broker.bootstrap_servers, **QUIET}) == 0
+        assert run.values() == ["a", "b"]
+    assert job.run.open() == []
+    assert job_keys(run) == {}
+
+
+def job_keys(run: Run) -> dict[str, Any]:
+    """What the decision topic of batch jobs has, after compaction."""
+    found: dict[str, Any] = {}
+    for record in run.broker.records("fencepost-sink-batch"):
+        found[record.key.decode()] = record.value and json.loads(record.value)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def test_what_is_missing_of_a_batch_job_stays_on_record(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(run, "torn")
+    reports = job.tasks("a", "b")
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "_complete", die)
+        with pytest.raises(KeyboardInterrupt):
+            job.commit(reports)
+    with run.coordinator() as coordinator:
+        coordinator.complete(tokens(reports)[0], commit=False)  # as time does
+    for number in range(2):
+        Job(run, f"later-{number}").write("c")
+    assert run.values() == ["b", "c", "c"]
+    (key, mark), *others = job_keys(run).items()
+    assert (key, others) == (f"{job.run.sink}/done", [])
+    assert mark["missing"] == [str(tokens(reports)[0])]
+    assert capsys.readouterr().err.count("the batch job torn was decided, and is there in parts only") == 1
+
+
+def test_a_broker_that_is_away_while_a_batch_job_is_completed_is_waited_for(
+    fencepost_fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(fencepost_fresh, fencepost_fresh.topic("out", partitions=2), "unused")
+    job = Job(run, "through-a-crash")
+    reports = job.tasks(*"abcdefghijkl")
+    complete = Coordinator.complete
+    calls = count()
+    restarts: list[threading.Thread] = []
+
+    def complete_through_a_crash(coordinator: Coordinator, token: Token, **about: Any) -> None:
+        if next(calls) == 5:
+            fencepost_fresh.crash()
+            restarts.append(threading.Thread(target=fencepost_fresh.restart))
+            restarts[0].start()
+        complete(coordinator, token, **about)
+
+    monkeypatch.setattr(Coordinator, "complete", complete_through_a_crash)
+    job.commit(reports)
+    restarts[0].join()
+    assert run.values() == list("abcdefghijkl")
+    assert job.run.open() == []

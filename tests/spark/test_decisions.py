@@ -11,12 +11,16 @@ from fencepost.spark.decisions import (
     Decision,
     Latest,
     NotPreparedAnyMore,
+    Save,
     SinkInUse,
+    SinkUsedTwice,
     Standing,
     aborted_value,
     done_value,
+    found_value,
     latest_of,
     leftovers,
+    require_one_save,
     require_prepared,
     standing,
 )
@@ -25,7 +29,7 @@ from fencepost.two_phase import InDoubt, Token
 QUERY = "8cd0ef86-096d-4b7d-8237-fcb86ebd341a"
 TOKENS = (Token(7, 0, "orders-3f9a1c02-0-0"), Token(8, 0, "orders-3f9a1c02-1-1"))
 DECISION = Decision("a1b2c3d4", Batch(QUERY, 3), TOKENS, rows=20, prepare_ms=12)
-KEYS = ("orders", "orders/done", "orders/aborted")
+KEYS = ("orders", "orders/done", "orders/aborted", "orders/found")
 
 
 def in_doubt(token: Token, start_ms: int) -> InDoubt:
@@ -37,7 +41,31 @@ def test_a_decision_is_read_as_it_was_written() -> None:
     assert json.loads(DECISION.value())["tokens"] == ["7:0:orders-3f9a1c02-0-0", "8:0:orders-3f9a1c02-1-1"]
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"batch": 1}', DECISION.value().replace(b"7:0", b"7")])
+def test_a_decision_of_an_earlier_version_is_read() -> None:
+    stored = (
+        b'{"batch": 3, "query": "8cd0ef86-096d-4b7d-8237-fcb86ebd341a", "tokens": ["7:0:orders-3f9a1c02-0-0", '
+        b'"8:0:orders-3f9a1c02-1-1"], "rows": 20, "prepare_ms": 12, "id": "a1b2c3d4"}'
+    )
+    done = b'{"batch": 3, "done": true, "id": "a1b2c3d4", "complete_ms": 3, "swept": 0}'
+    records = {"orders": stored, "orders/done": done, "orders/aborted": b'{"aborted_until_ms": 99}'}
+    assert latest_of(records, KEYS) == Latest(DECISION, "a1b2c3d4", 99)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"batch": 1}',
+        b"[" * 100_000,
+        DECISION.value().replace(b"7:0", b"7"),
+        DECISION.value().replace(b'"batch": 3', b'"batch": "3"'),
+        DECISION.value().replace(b'"rows": 20', b'"rows": Infinity'),
+        DECISION.value().replace(b'"rows": 20', b'"rows": 20, "save": {"id": "b"}'),
+        DECISION.value().replace(b'"rows": 20', b'"rows": 20, "save": []'),
+    ],
+)
 def test_what_no_sink_has_written_is_not_a_decision(value: bytes) -> None:
     with pytest.raises(ValueError, match="not a decision"):
         Decision.parse(value)
@@ -120,3 +148,72 @@ def test_leftovers_are_older_than_the_youngest_token_of_the_batch() -> None:
 
 def test_without_a_token_of_its_own_a_batch_sweeps_nothing() -> None:
     assert leftovers((), [in_doubt(TOKENS[0], 10)]) == []
+
+
+def save_of(id_: str, *, topic: str | None = "out", query: str | None = "q", run: str | None = "r1") -> Save:
+    return Save(id_, topic, query, run)
+
+
+FIRST = save_of("first")
+SAVED = DECISION._replace(batch=Batch("orders", 3), save=FIRST)
+
+
+def test_a_decision_knows_its_save() -> None:
+    found = save_of("again", run=None)
+    assert Decision.parse(SAVED.value()) == SAVED
+    records = {"orders": SAVED.value(), "orders/found": found_value(SAVED, found)}
+    assert latest_of(records, KEYS) == Latest(SAVED, found=found)
+    assert latest_of({**records, "orders": DECISION._replace(id="later").value()}, KEYS).found is None
+
+
+@pytest.mark.parametrize("mark", [b"[]", b"{}", b"1", b"[" * 100_000, b"\xff"])
+@pytest.mark.parametrize("key", ["orders/done", "orders/aborted", "orders/found"])
+def test_a_mark_that_no_sink_has_written_is_refused_in_words(key: str, mark: bytes) -> None:
+    with pytest.raises(ValueError, match="not a mark"):
+        latest_of({"orders": DECISION.value(), key: mark}, KEYS)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "found", "second"),
+    [
+        (FIRST, None, save_of("second")),
+        (FIRST, None, save_of("second", topic="other")),
+        (FIRST, None, save_of("second", topic="other", run="r2")),
+        (FIRST, None, save_of("second", topic="other", run=None)),
+        (FIRST, None, save_of("second", topic=None, run="r2")),
+        (FIRST, save_of("again", run="r2"), save_of("second", run="r2")),
+        (None, save_of("again", run="r2"), save_of("second", run="r2")),  # decided by an earlier version
+        (None, save_of("again", run="r2"), save_of("second", topic="other", run="r3")),
+    ],
+)
+def test_a_second_save_of_a_batch_is_refused(earlier: Save | None, found: Save | None, second: Save) -> None:
+    latest = Latest(SAVED._replace(save=earlier), found=found)
+    with pytest.raises(SinkUsedTwice, match="a sink of its own") as refused:
+        require_one_save(latest, "orders", second)
+    assert "a1b2c3d4" in str(refused.value)
+    require_one_save(latest, "orders", second, accept="a1b2c3d4")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "found", "again"),
+    [
+        (FIRST, None, FIRST),  # the same call, tried twice
+        (FIRST, None, save_of("again", run="r2")),
+        (FIRST, save_of("again", run="r2"), save_of("again", run="r2")),
+        (FIRST, save_of("again", run="r2"), save_of("once more", run="r3")),
+        (FIRST, None, save_of("again", run=None)),
+        (None, None, save_of("again", run="r2")),
+    ],
+)
+def test_a_save_that_a_later_run_repeats_is_not_refused(earlier: Save | None, found: Save | None, again: Save) -> None:
+    require_one_save(Latest(SAVED._replace(save=earlier), found=found), "orders", again)
+
+
+def test_two_queries_whose_saves_have_one_sink_are_told_apart() -> None:
+    for number in (0, 3, 9):
+        with pytest.raises(SinkInUse, match="another query uses this sink"):
+            standing(Latest(SAVED), "orders", Batch("orders", number), save=save_of("x", query="another"))
+    assert standing(Latest(SAVED), "orders", Batch("orders", 3), save=save_of("x", query=None)) is Standing.DECIDED
+    assert standing(Latest(SAVED), "orders", Batch("orders", 3), save=save_of("x")) is Standing.DECIDED
+    earlier = Latest(SAVED._replace(save=None))
+    assert standing(earlier, "orders", Batch("orders", 3), save=save_of("x")) is Standing.DECIDED

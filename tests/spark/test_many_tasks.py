@@ -21,5 +21,5 @@ def test_a_batch_of_as_many_tasks_is_completed(fencepost: Any, count: int) -> No
     with Coordinator(fencepost.bootstrap_servers) as coordinator:
         listed = coordinator.in_doubt(task_ids_pattern("many"), including=names)
         assert {open_.token for open_ in listed} == set(tokens)
-        assert end_all(coordinator, tokens, commit=True) == []
+        assert end_all(coordinator, tokens, commit=True, timeout_s=300) == []
         assert coordinator.in_doubt(task_ids_pattern("many")) == []
