@@ -35,7 +35,7 @@ def is_one_off(sink: str) -> bool:
 
 
 def spark_id(text: str | None) -> str | None:
-    """An id that Spark has drawn for a query or a run; None for a text of somebody else."""
+    """A UUID that Spark has drawn for a query or a run; None for any other text."""
     return text if text is not None and re.fullmatch(UUID, text) else None
 
 

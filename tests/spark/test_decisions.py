@@ -209,7 +209,7 @@ def test_a_save_that_a_later_run_repeats_is_not_refused(earlier: Save | None, fo
     require_one_save(Latest(SAVED._replace(save=earlier), found=found), "orders", again)
 
 
-def test_two_queries_whose_saves_have_one_sink_are_told_apart() -> None:
+def test_saves_of_another_query_are_refused_by_the_sinks_decision() -> None:
     for number in (0, 3, 9):
         with pytest.raises(SinkInUse, match="another query uses this sink"):
             standing(Latest(SAVED), "orders", Batch("orders", number), save=save_of("x", query="another"))
