@@ -84,13 +84,13 @@ class AuthenticationLimits(Protocol):
 class ListenerAuthentication:
     """What the authentications of one listener have in common.
 
-    mechanisms: that are enabled, each with a function that begins an exchange.
+    mechanisms: that are enabled, each with a function that begins an exchange with a client at an address.
     delays:     of all listeners.
     counts:     of its authentications so far.
     """
 
     listener: str
-    mechanisms: Mapping[str, Callable[[], Exchange]]
+    mechanisms: Mapping[str, Callable[[str], Exchange]]
     limits: AuthenticationLimits
     delays: FailureDelays
     clock: Clock
@@ -226,8 +226,8 @@ class Authentication:
         reply = self._step(event)
         if reply is Reply.ACCEPT:
             self._mechanism, self._is_raw = request.mechanism, not version
-            self._exchange = common.mechanisms[request.mechanism]()
             connection = self._live_connection()
+            self._exchange = common.mechanisms[request.mechanism](connection.client_host)
             if was_known:
                 self._began_again_s = now_s
                 connection.serve_by(self)
@@ -339,6 +339,8 @@ class Authentication:
         else:
             self._step(Event.REFUSED)
         self._log_failure(found.reason, user=found.user)
+        if not found.is_answered:
+            return None, True
         text = found.message
         if text is None:
             kind = "authentication" if self._principal is None else "re-authentication"

@@ -36,7 +36,8 @@ log = get_logger(__name__)
 SECRET_KEY: Final = "sasl-secret"
 """The key of the secret of the cluster from which the salts of unknown users are made."""
 
-NewExchange = Callable[[], Exchange]
+NewExchange = Callable[[str], Exchange]
+"""Begins an exchange with a client at an address."""
 
 
 class ListenerLimits:
@@ -146,7 +147,7 @@ class SaslListeners:
             )
         clear = ClearPasswords(users, secrets.token_bytes(32))
         passwords: Passwords = clear if not path else AllPasswords(clear, await self._users_file(path))
-        return lambda: PlainExchange(passwords)
+        return lambda host: PlainExchange(passwords, host)
 
     def _users_of(self, jaas: str, listener: Listener) -> dict[str, str]:
         """The users in a text; none if it is for another mechanism, and meant for all. Raises ValueError."""
@@ -171,7 +172,7 @@ class SaslListeners:
     async def _scram(self, mechanism: str, listener: Listener) -> NewExchange:
         key = ScramMechanism[mechanism.replace("-", "_")]
         users = ScramUsers(mechanism, key, lambda: self._credentials.all, await self._secret())
-        return lambda: ScramExchange(mechanism, users.find, secrets.token_urlsafe(24))
+        return lambda _: ScramExchange(mechanism, users.find, secrets.token_urlsafe(24))
 
     async def _secret(self) -> bytes:
         """The secret of the cluster, made by the first broker that needs it."""
@@ -193,7 +194,7 @@ class SaslListeners:
             skew_s=self._value("sasl.oauthbearer.clock.skew.seconds", listener, oauthbearer.MECHANISM),
         )
         validate = await self._token_validator(listener, expected)
-        return lambda: oauthbearer.OAuthBearerExchange(validate)
+        return lambda _: oauthbearer.OAuthBearerExchange(validate)
 
     async def _token_validator(self, listener: Listener, expected: Expected) -> ValidateToken:
         mechanism = oauthbearer.MECHANISM
@@ -261,8 +262,11 @@ class AllPasswords:
     def has(self, name: str) -> bool:
         return self._clear.has(name) or self._file.has(name)
 
-    async def check(self, name: str, password: str) -> bool:
-        """Whether there is such a user with this password. All steps are taken for every name."""
-        is_hashed = await self._file.check(name, password)
+    async def check(self, name: str, password: str, host: str) -> bool:
+        """Whether there is such a user with this password. All steps are taken for every name.
+
+        Raises TooManyWaitingError.
+        """
+        is_hashed = await self._file.check(name, password, host)
         is_clear = self._clear.check(name, password)
         return is_clear if self._clear.has(name) else is_hashed

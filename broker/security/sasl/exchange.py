@@ -6,6 +6,10 @@ from collections.abc import Awaitable
 from typing import NamedTuple, Protocol
 
 
+class TooManyWaitingError(Exception):
+    """A token cannot be checked now: too many of its client's address wait already."""
+
+
 class Challenge(NamedTuple):
     """The client has to send another token."""
 
@@ -31,11 +35,13 @@ class Refused(NamedTuple):
              for a wrong password.
     reason:  for the broker's log, without names and passwords.
     user:    for the broker's log, if there is such a user: what others send as a name may be a password.
+    is_answered: False to close the connection without an answer: clients then try again, as nothing was decided.
     """
 
     message: str | None
     reason: str
     user: str | None = None
+    is_answered: bool = True
 
 
 Found = Challenge | Identified | Refused

@@ -15,6 +15,7 @@ from fencepost.broker.security.sasl.exchange import (
     Found,
     Identified,
     Refused,
+    TooManyWaitingError,
 )
 
 MECHANISM: Final = "PLAIN"
@@ -27,28 +28,37 @@ class Passwords(Protocol):
     """Users and their passwords."""
 
     def has(self, name: str) -> bool: ...
-    def check(self, name: str, password: str) -> bool | Awaitable[bool]:
-        """Whether a user of this name exists and has this password; takes equally long for both answers."""
+    def check(self, name: str, password: str, host: str) -> bool | Awaitable[bool]:
+        """Whether a user of this name exists and has this password; takes equally long for both answers.
+
+        host: the client's address, which has a share of what can be checked. The awaitable may raise
+        TooManyWaitingError.
+        """
         ...
 
 
 class PlainExchange:
     """One token with everything in it."""
 
-    __slots__ = ("_passwords",)
+    __slots__ = ("_host", "_passwords")
 
-    def __init__(self, passwords: Passwords) -> None:
+    def __init__(self, passwords: Passwords, host: str = "") -> None:
+        """host: the client's address."""
         self._passwords = passwords
+        self._host = host
 
     def evaluate(self, token: bytes) -> Found | Awaitable[Found]:
         login = read_login(token)
         if isinstance(login, Refused):
             return login
-        checked = self._passwords.check(login.name, login.password)
+        checked = self._passwords.check(login.name, login.password, self._host)
         return self._found(login, checked) if isinstance(checked, bool) else self._await(login, checked)
 
     async def _await(self, login: Login, checked: Awaitable[bool]) -> Found:
-        return self._found(login, await checked)
+        try:
+            return self._found(login, await checked)
+        except TooManyWaitingError:
+            return Refused(None, "more passwords of this address than can be checked wait already", is_answered=False)
 
     def _found(self, login: Login, is_right: bool) -> Found:
         if not is_right:
@@ -100,7 +110,7 @@ class ClearPasswords:
     def has(self, name: str) -> bool:
         return name in self._digests
 
-    def check(self, name: str, password: str) -> bool:
+    def check(self, name: str, password: str, host: str = "") -> bool:
         """Whether the user exists and has the password."""
         # An unknown user takes the same steps: no password has an empty digest.
         expected = self._digests.get(name, bytes(32))

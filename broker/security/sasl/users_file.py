@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.security.sasl.fair_turns import FairTurns
 
 log = get_logger(__name__)
 
@@ -131,11 +132,12 @@ def _read_hash(text: str) -> PasswordHash:
 
 
 class UsersFile:
-    """The users of a file. Passwords are hashed on THREADS threads, however many clients log in."""
+    """The users of a file. Passwords are hashed on THREADS threads, for however many clients; addresses take turns."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="password")
+        self._turns = FairTurns(THREADS)
         self._users: Mapping[str, PasswordHash] = {}
         self._nobody = PasswordHash(Cost(), secrets.token_bytes(16), bytes(32))
         self._read_of: tuple[int, ...] | None = None
@@ -150,9 +152,13 @@ class UsersFile:
     def has(self, name: str) -> bool:
         return name in self._users
 
-    async def check(self, name: str, password: str) -> bool:
-        """Whether there is such a user with this password; takes equally long for both answers."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._check, name, password)
+    async def check(self, name: str, password: str, host: str = "") -> bool:
+        """Whether there is such a user with this password; takes equally long for both answers.
+
+        host: the client's address, which has a share of the hashes. Raises TooManyWaitingError.
+        """
+        async with self._turns.turn(host, name):
+            return await asyncio.get_running_loop().run_in_executor(self._executor, self._check, name, password)
 
     # On a thread
 

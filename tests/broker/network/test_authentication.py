@@ -85,7 +85,7 @@ def listener(limits: AuthenticationLimits) -> ListenerAuthentication:
     loop = asyncio.get_running_loop()
     return ListenerAuthentication(
         "SASL_PLAINTEXT",
-        {"PLAIN": lambda: PlainExchange(PASSWORDS), "TWICE": Twice},
+        {"PLAIN": lambda _: PlainExchange(PASSWORDS), "TWICE": lambda _: Twice()},
         limits,
         FailureDelays(),
         VirtualClock(),
@@ -232,6 +232,22 @@ async def test_a_wrong_password_and_an_unknown_user_get_one_answer_after_the_del
     assert now_s() - began_s == pytest.approx(DELAY_S, abs=0.1)
     assert client.is_closed()
     assert client.connection.principal == ANONYMOUS
+
+
+@in_virtual_time
+async def test_a_client_that_cannot_be_checked_now_gets_no_answer_and_may_try_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def full(*_: object) -> Found:
+        return Refused(None, "too many wait", is_answered=False)
+
+    monkeypatch.setattr(Twice, "_slow", full)
+    client = SaslClient()
+    await client.handshake("TWICE")
+    began_s = now_s()
+    assert await client.token(ALICE) == CLOSED
+    assert now_s() - began_s == pytest.approx(DELAY_S, abs=0.1)
+    assert client.authentication._common.counts.failed == 1
 
 
 @plants(authentication.EVALUATION)

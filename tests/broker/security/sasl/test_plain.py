@@ -69,7 +69,7 @@ class SlowPasswords:
     def has(self, name: str) -> bool:
         return name == "alice"
 
-    async def check(self, name: str, password: str) -> bool:
+    async def check(self, name: str, password: str, host: str) -> bool:
         await asyncio.sleep(0)
         return (name, password) == ("alice", "right")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import stat
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.broker.security.sasl.fair_turns import MAXIMUM_WAITING
 from fencepost.broker.security.sasl.users_file import (
+    THREADS,
     PasswordHash,
     UsersFile,
     UsersFileError,
@@ -159,3 +162,24 @@ async def test_a_missing_file_is_named(path: Path) -> None:
 def test_hashes_of_one_password_differ() -> None:
     assert str(hash_password("x")) != str(hash_password("x"))
     assert hashlib.sha256(b"x").hexdigest() not in str(hash_password("x"))
+
+
+async def test_wrong_passwords_of_one_address_keep_nobody_of_another_waiting(
+    users_file: UsersFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+
+    def fits(_: PasswordHash, password: str) -> bool:
+        hashed.append(password)
+        return password == "right"
+
+    monkeypatch.setattr(PasswordHash, "fits", fits)
+    strangers = [
+        asyncio.get_running_loop().create_task(users_file.check("nobody", "wrong", "10.0.0.1"))
+        for _ in range(MAXIMUM_WAITING)
+    ]
+    await asyncio.sleep(0)
+    assert await users_file.check("alice", "right", "10.0.0.2")
+    assert len(hashed) <= 3 * THREADS
+    for stranger in strangers:
+        assert not await stranger
