@@ -65,6 +65,7 @@ class LeasePlacement:
         self._lost: dict[NodeId, tuple[NodeAddress, float]] = {}  # with when it went, by the event loop's clock
         self._handing_over: set[TopicPartition] = set()
         self._not_led: dict[TopicPartition, bytes] = {}  # with the ids of their topics, until their rows change
+        self._deleted: Collection[bytes] = ()  # ids of topics that the last refresh has not found any more
         self._is_resigned = False
         self._refreshing = asyncio.Lock()
         self._follower = self.refresh
@@ -103,6 +104,9 @@ class LeasePlacement:
     def topic_id(self, topic_partition: TopicPartition) -> bytes | None:
         lease = self._lease(topic_partition)
         return None if lease is None else lease.topic_id
+
+    def was_deleted(self, topic_id: bytes) -> bool:
+        return topic_id in self._deleted
 
     def other_nodes(self) -> Sequence[NodeAddress]:
         return [self._addresses[node_id] for node_id in sorted(self._addresses) if node_id != self.node_id]
@@ -237,6 +241,7 @@ class LeasePlacement:
             self._addresses = addresses
             names = [*before.table.partitions, *(after.table.partitions.keys() - before.table.partitions.keys())]
             changed = [name for name in names if _led(before, name) != _led(after, name)]
+            self._deleted = {topic_id for name in changed if (topic_id := _deleted_id(before, after, name)) is not None}
             self._not_led = {name: topic_id for name, topic_id in self._not_led.items() if name not in changed}
             for name in sorted(changed, key=self.is_local):
                 self._notify(name)
@@ -253,6 +258,12 @@ class LeasePlacement:
 def _listeners(endpoints: Endpoints) -> tuple[tuple[str, str, int], ...]:
     # A socket between processes has no port, and no client.
     return tuple((name, *address) for name, address in sorted(endpoints.items()) if address[1] != NO_PORT)
+
+
+def _deleted_id(before: StoredLeases, after: StoredLeases, name: TopicPartition) -> bytes | None:
+    """The id of the topic that a partition belonged to, if that is not there any more."""
+    lease, first = before.table.partitions.get(name), after.table.partitions.get(TopicPartition(name.topic, 0))
+    return None if lease is None or (first is not None and first.topic_id == lease.topic_id) else lease.topic_id
 
 
 def _led(leases: StoredLeases, name: TopicPartition) -> tuple[bytes, NodeId | None, int] | None:

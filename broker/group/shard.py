@@ -116,7 +116,7 @@ class GroupShard:
         consumer_rebalance = ConsumerRebalance(config, topics)
         self._consumer = ConsumerMembership(config, self._deadlines, consumer_rebalance)
         self._classic_members = ClassicMembersOfConsumerGroups(config, consumer_rebalance, topics)
-        self.offsets = OffsetDecisions(config, self._offsets, self._group, self._classic)
+        self.offsets = OffsetDecisions(config, topics, self._offsets, self._group, self._classic)
         self._is_loaded = False
         self._pace = DeadlinePace(MAX_DEADLINES_PER_DECISION)
         self._sweep_queue: list[str] = []  # ids of groups that remain to be swept, the next one last
@@ -376,7 +376,7 @@ class GroupShard:
             return Decision(error)
         records: list[CoordinatorRecord] = []
         size_bytes = 0
-        for topic_partition, _ in self._offsets.partitions(group_id):
+        for topic_partition in self._offsets.partitions(group_id):
             record = offset_tombstone(group_id, topic_partition)
             records.append(record)
             size_bytes += len(record.key)

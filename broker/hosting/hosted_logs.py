@@ -289,7 +289,9 @@ class HostedLogs:
     def forget(self, topic: TopicMetadata) -> None:
         """Stop serving the logs of a topic."""
         for topic_partition in topic.partitions():
-            self.by_partition.pop(topic_partition, None)
+            partition_log = self.by_partition.get(topic_partition)
+            if partition_log is not None and partition_log.topic_id == topic.topic_id:
+                del self.by_partition[topic_partition]
 
     async def close_to_move(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeftOff]:
         """Stop serving partitions, and close their logs so that another node need not recover them."""

@@ -70,6 +70,10 @@ class Placement(Protocol):
         """
         ...
 
+    def was_deleted(self, topic_id: bytes) -> bool:
+        """Whether the last change of the placement was the deletion of this topic, among others."""
+        ...
+
     def other_nodes(self) -> Sequence[NodeAddress]:
         """The nodes that are alive, without this one, in order of their ids."""
         ...
@@ -105,6 +109,9 @@ class SingleNodePlacement:
 
     def topic_id(self, topic_partition: TopicPartition) -> bytes | None:
         return None
+
+    def was_deleted(self, topic_id: bytes) -> bool:
+        return False
 
     def other_nodes(self) -> Sequence[NodeAddress]:
         return ()
@@ -198,6 +205,9 @@ class PlacementView:
 
     def topic_id(self, topic_partition: TopicPartition) -> bytes | None:
         return None
+
+    def was_deleted(self, topic_id: bytes) -> bool:
+        return False
 
     def other_nodes(self) -> Sequence[NodeAddress]:
         alive = self._table.alive

@@ -108,6 +108,8 @@ class Topics:
         self._collisions: dict[str, str] = {}
         self._changing = asyncio.Lock()
         self._background_opening = BackgroundOpening(logs, self._hosted, self.metadata, self._changing)
+        self._hosting: dict[str, TopicMetadata] = {}  # their logs are being made or opened; then they are known
+        self._deleted: dict[bytes, TopicMetadata] = {}  # as the placement says; the metadata are yet to be read again
         self._is_outdated = False
         self._refreshing: asyncio.Task[None] | None = None
         self._catching_up = CatchingUp(self._look_at_store)
@@ -179,10 +181,12 @@ class Topics:
     def error_of_absent_log(self, topic_partition: TopicPartition) -> ErrorCode:
         """The error for a partition without a log here: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER if another
         node leads it, or if its log is still arriving or deferred."""
+        if topic_partition in self._arriving:  # perhaps of a topic that is not known yet
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         topic = self.metadata.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < topic.partition_count:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if topic_partition in self._arriving or not self.placement.is_local(topic_partition):
+        if not self.placement.is_local(topic_partition):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if topic_partition in self._background_opening:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -318,6 +322,7 @@ class Topics:
         if not await self._store.create_topic(topic):
             await self._refresh()
             return self._taken_by_another_node(name)
+        self._hosting[name] = topic
         try:
             made = await self._hosted.create_logs(topic)
         except Exception:
@@ -325,7 +330,11 @@ class Topics:
             await self._store.delete_topic(name, topic.topic_id)
             await self._hosted.delete(topic)
             raise
+        finally:
+            del self._hosting[name]
         # From here on in one step: no request sees a part of it.
+        if topic.topic_id in self._deleted:
+            return NO_PROBLEM  # another node has deleted it by now: the refresh that follows deletes its logs
         self._hosted.serve_created(made, topic)
         self._collisions[collision_key(name)] = name
         self.metadata.put(topic)
@@ -371,13 +380,29 @@ class Topics:
             return ErrorCode.NONE
 
     async def _stop_serving(self, topic: TopicMetadata) -> None:
-        """Remove a topic that the store has deleted."""
+        """Remove a topic that the store has deleted, and its files. The caller holds `_changing`."""
+        self._forget(topic)
+        await self._hosted.delete(topic)
+
+    def _forget(self, topic: TopicMetadata) -> None:
+        """Remove a topic that the store has deleted; nothing happens if that is done already."""
+        known = self.metadata.get(topic.name)
+        if known is None or known.topic_id != topic.topic_id:
+            return
         self.metadata.remove(topic.name)
         for hook in self.on_deleted:
             hook(topic)
         self._collisions.pop(collision_key(topic.name), None)
         self._hosted.forget(topic)
-        await self._hosted.delete(topic)
+
+    def _forget_deleted(self, name: str) -> None:
+        """Remove a topic, in this step, that the placement says is deleted: what its name is used for from now on is
+        meant for the topic that has it next. A refresh deletes the files, as soon as no other change is under way."""
+        for topic in (self.metadata.get(name), self._hosting.get(name)):
+            if topic is not None and self.placement.was_deleted(topic.topic_id):
+                self._forget(topic)
+                self._deleted[topic.topic_id] = topic
+                self._begin_refresh()
 
     def check_add_partitions(self, name: str, new_count: int) -> ErrorWithMessage:
         """Check whether `add_partitions` would accept this, for validate_only."""
@@ -412,7 +437,9 @@ class Topics:
                     return outcome
                 grown = dataclasses.replace(topic, partition_count=new_count)
                 await self._hosted.remove_leftovers(grown, topic.partition_count)
-                if await self._store.set_partition_count(name, new_count, before=topic.partition_count):
+                if await self._store.set_partition_count(
+                    name, new_count, topic_id=topic.topic_id, before=topic.partition_count
+                ):
                     break
                 await self._refresh()  # another node has changed it
             try:
@@ -420,9 +447,12 @@ class Topics:
             except Exception:
                 # No client knows of the new partitions yet. If they stay, the next start or attempt uses them.
                 if self._hosted.undo_growth(grown, topic.partition_count):
-                    await self._store.set_partition_count(name, topic.partition_count, before=new_count)
+                    await self._store.set_partition_count(
+                        name, topic.partition_count, topic_id=topic.topic_id, before=new_count
+                    )
                 raise
-            self.metadata.put(grown)
+            if topic.topic_id not in self._deleted:  # meanwhile, by another node
+                self.metadata.put(grown)
             self._admit_later(refused)
             log.info("partitions_added", topic=name, partitions=new_count)
             return NO_PROBLEM
@@ -460,10 +490,11 @@ class Topics:
                 given = MappingProxyType({config: text for config, text in configs.items() if text is not None})
                 if validate_only or given == topic.configs:
                     return NO_PROBLEM
-                if await self._store.set_topic_configs(name, given, before=topic.configs):
+                if await self._store.set_topic_configs(name, given, topic_id=topic.topic_id, before=topic.configs):
                     break
                 await self._refresh()  # another node has changed it
-            self._set_configs(dataclasses.replace(topic, configs=given))
+            if topic.topic_id not in self._deleted:  # meanwhile, by another node
+                self._set_configs(dataclasses.replace(topic, configs=given))
             log.info("topic_configs_altered", topic=name, configs=dict(given))
             return NO_PROBLEM
 
@@ -531,7 +562,13 @@ class Topics:
 
     async def _refresh(self) -> None:
         """Follow the store. The caller holds `_changing`. Raises StorageError."""
-        stored = {topic.name: topic for topic in await self._store.load_topics()}
+        deleted = list(self._deleted.values())
+        topics = await self._store.load_topics()
+        # What was read may be from before a deletion that the placement told of meanwhile.
+        stored = {topic.name: topic for topic in topics if topic.topic_id not in self._deleted}
+        for topic in deleted:
+            await self._hosted.delete(topic)
+            self._deleted.pop(topic.topic_id, None)
         for known in list(self.metadata.all()):
             found = stored.get(known.name)
             if found is None or found.topic_id != known.topic_id:
@@ -545,7 +582,13 @@ class Topics:
             known_count = 0 if previous is None else previous.partition_count
             if topic.partition_count > known_count:
                 await self._hosted.remove_leftovers(topic, known_count)
-            self._admit_later(await self._hosted.host(topic))
+            self._hosting[topic.name] = topic
+            try:
+                self._admit_later(await self._hosted.host(topic))
+            finally:
+                del self._hosting[topic.name]
+            if topic.topic_id in self._deleted:
+                continue  # meanwhile
             self._set_configs(topic)
             if previous is None:
                 for hook in self.on_created:
@@ -559,6 +602,7 @@ class Topics:
         self._context.copy().run(self._follow_placement, topic_partition)
 
     def _follow_placement(self, topic_partition: TopicPartition) -> None:
+        self._forget_deleted(topic_partition.topic)
         is_local = self.placement.is_local(topic_partition)
         partition_log = self._partition_logs.get(topic_partition)
         if self._hosted.has_earlier(topic_partition):

@@ -78,17 +78,19 @@ class InMemoryMetadataStore:
     async def finish_deletion(self, topic_id: bytes) -> None:
         self._deletions.pop(topic_id, None)
 
-    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
+    async def set_partition_count(self, name: str, partition_count: int, *, topic_id: bytes, before: int) -> bool:
         topic = self._topics.get(name)
-        if topic is None or topic.partition_count != before:
+        if topic is None or (topic.topic_id, topic.partition_count) != (topic_id, before):
             return False
         self._topics[name] = dataclasses.replace(topic, partition_count=partition_count)
         self._topics_changed()
         return True
 
-    async def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
+    async def set_topic_configs(
+        self, name: str, configs: Mapping[str, str], *, topic_id: bytes, before: Mapping[str, str]
+    ) -> bool:
         topic = self._topics.get(name)
-        if topic is None or topic.configs != before:
+        if topic is None or topic.topic_id != topic_id or topic.configs != before:
             return False
         self._topics[name] = dataclasses.replace(topic, configs=MappingProxyType(dict(configs)))
         self._topics_changed()

@@ -141,9 +141,9 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
             after=self.in_creation,
         )
 
-    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
+    async def set_partition_count(self, name: str, partition_count: int, *, topic_id: bytes, before: int) -> bool:
         return await self._change_topic(
-            name, lambda database: resize_topic(database, name, partition_count, before), after=self.in_growth
+            name, lambda database: resize_topic(database, topic_id, partition_count, before), after=self.in_growth
         )
 
     async def delete_topic(self, name: str, topic_id: bytes) -> bool:

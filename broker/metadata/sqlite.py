@@ -191,16 +191,20 @@ class SqliteMetadataStore:
     async def finish_deletion(self, topic_id: bytes) -> None:
         await self._change("DELETE FROM deletions WHERE topic_id = ?", (topic_id,), may_use_reserve=True)
 
-    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
-        return await self._query(lambda database: resize_topic(database, name, partition_count, before), changes=True)
+    async def set_partition_count(self, name: str, partition_count: int, *, topic_id: bytes, before: int) -> bool:
+        return await self._query(
+            lambda database: resize_topic(database, topic_id, partition_count, before), changes=True
+        )
 
-    async def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
+    async def set_topic_configs(
+        self, name: str, configs: Mapping[str, str], *, topic_id: bytes, before: Mapping[str, str]
+    ) -> bool:
         def replace(database: sqlite3.Connection) -> bool:
-            row = database.execute("SELECT configs FROM topics WHERE name = ?", (name,)).fetchone()
+            row = database.execute("SELECT configs FROM topics WHERE topic_id = ?", (topic_id,)).fetchone()
             if row is None or _read_configs(row[0]) != before:
                 return False
-            statement = "UPDATE topics SET configs = ? WHERE name = ?"
-            return _has_changed(database, statement, (json.dumps(dict(configs)), name))
+            statement = "UPDATE topics SET configs = ? WHERE topic_id = ?"
+            return _has_changed(database, statement, (json.dumps(dict(configs)), topic_id))
 
         return await self.transaction(replace, may_use_reserve=True)
 
@@ -655,10 +659,10 @@ def collides(database: sqlite3.Connection, name: str) -> bool:
     return found.fetchone() is not None
 
 
-def resize_topic(database: sqlite3.Connection, name: str, partition_count: int, before: int) -> bool:
+def resize_topic(database: sqlite3.Connection, topic_id: bytes, partition_count: int, before: int) -> bool:
     """Set the number of a topic's partitions; return False when that is not its number before."""
-    statement = "UPDATE topics SET partition_count = ? WHERE name = ? AND partition_count = ?"
-    return _has_changed(database, statement, (partition_count, name, before))
+    statement = "UPDATE topics SET partition_count = ? WHERE topic_id = ? AND partition_count = ?"
+    return _has_changed(database, statement, (partition_count, topic_id, before))
 
 
 def remove_topic(database: sqlite3.Connection, name: str, topic_id: bytes) -> bool:

@@ -57,12 +57,14 @@ class MetadataStore(Protocol):
         """Remove a deletion whose files are gone."""
         ...
 
-    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
-        """Change the number of partitions; return False when that is not its number before."""
+    async def set_partition_count(self, name: str, partition_count: int, *, topic_id: bytes, before: int) -> bool:
+        """Change the number of partitions; return False when the topic with this id does not have that number."""
         ...
 
-    async def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
-        """Replace all configs of a topic; return False when there is no such topic with these configs before."""
+    async def set_topic_configs(
+        self, name: str, configs: Mapping[str, str], *, topic_id: bytes, before: Mapping[str, str]
+    ) -> bool:
+        """Replace all configs of a topic; return False when there is no topic with this id and these configs."""
         ...
 
     async def read_versioned(self, key: str) -> tuple[bytes | None, int]:

@@ -461,8 +461,10 @@ class EngineLeaseStore(PostgresLeaseStore):
     async def create_topic(self, topic: TopicMetadata) -> bool:
         return await self._placing(lambda rows: rows.create_topic(topic))
 
-    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
-        return await self._placing(lambda rows: rows.set_partition_count(name, partition_count, before=before))
+    async def set_partition_count(self, name: str, partition_count: int, *, topic_id: bytes, before: int) -> bool:
+        return await self._placing(
+            lambda rows: rows.set_partition_count(name, partition_count, topic_id=topic_id, before=before)
+        )
 
     async def delete_topic(self, name: str, topic_id: bytes) -> bool:
         deleted: list[bytes] = []
@@ -471,8 +473,12 @@ class EngineLeaseStore(PostgresLeaseStore):
     async def finish_deletion(self, topic_id: bytes) -> None:
         await self.session.run(lambda rows: rows.deletions.pop(topic_id, None))
 
-    async def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
-        return await self.session.run(lambda rows: rows.set_topic_configs(name, configs, before=before))
+    async def set_topic_configs(
+        self, name: str, configs: Mapping[str, str], *, topic_id: bytes, before: Mapping[str, str]
+    ) -> bool:
+        return await self.session.run(
+            lambda rows: rows.set_topic_configs(name, configs, topic_id=topic_id, before=before)
+        )
 
     # Documents
 

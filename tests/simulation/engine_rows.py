@@ -276,9 +276,9 @@ class EngineRows:
         self._place_missing(topic.name)
         return True
 
-    def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
+    def set_partition_count(self, name: str, partition_count: int, *, topic_id: bytes, before: int) -> bool:
         topic = self.topics.get(name)
-        if topic is None or topic.partition_count not in (partition_count, before):
+        if topic is None or topic.topic_id != topic_id or topic.partition_count not in (partition_count, before):
             return False
         self.topics[name] = TopicMetadata(name, topic.topic_id, partition_count, topic.configs)
         self.counts[TOPICS] += 1
@@ -317,9 +317,11 @@ class EngineRows:
         self.counts[PLACEMENT] += 1
         return True
 
-    def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
+    def set_topic_configs(
+        self, name: str, configs: Mapping[str, str], *, topic_id: bytes, before: Mapping[str, str]
+    ) -> bool:
         topic = self.topics.get(name)
-        if topic is None or dict(topic.configs) not in (dict(configs), dict(before)):
+        if topic is None or topic.topic_id != topic_id or dict(topic.configs) not in (dict(configs), dict(before)):
             return False
         self.topics[name] = TopicMetadata(name, topic.topic_id, topic.partition_count, dict(configs))
         self.counts[TOPICS] += 1

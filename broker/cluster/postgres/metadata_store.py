@@ -116,12 +116,12 @@ class PostgresMetadataStore:
 
         return await self._placing(create)
 
-    async def set_partition_count(self, name: str, partition_count: int, *, before: int) -> bool:
+    async def set_partition_count(self, name: str, partition_count: int, *, topic_id: bytes, before: int) -> bool:
         async def grow(connection: Connection) -> bool:
             await lock(connection, PLACING)
             # An earlier attempt may have changed it, without an answer.
-            statement = "UPDATE topics SET partition_count = $2 WHERE name = $1 AND partition_count IN ($2, $3)"
-            is_known = await _changed(connection, statement, name, partition_count, before)
+            statement = "UPDATE topics SET partition_count = $2 WHERE topic_id = $1 AND partition_count IN ($2, $3)"
+            is_known = await _changed(connection, statement, UUID(bytes=topic_id), partition_count, before)
             if is_known:
                 await place_missing(connection, name)
             return is_known
@@ -158,10 +158,13 @@ class PostgresMetadataStore:
     async def finish_deletion(self, topic_id: bytes) -> None:
         await self._change("DELETE FROM deletions WHERE topic_id = $1", UUID(bytes=topic_id))
 
-    async def set_topic_configs(self, name: str, configs: Mapping[str, str], *, before: Mapping[str, str]) -> bool:
+    async def set_topic_configs(
+        self, name: str, configs: Mapping[str, str], *, topic_id: bytes, before: Mapping[str, str]
+    ) -> bool:
         # An earlier attempt may have changed it, without an answer.
-        statement = "UPDATE topics SET configs = $2 WHERE name = $1 AND configs IN ($2, $3)"
-        return await self._change(statement, name, json.dumps(dict(configs)), json.dumps(dict(before)))
+        statement = "UPDATE topics SET configs = $2 WHERE topic_id = $1 AND configs IN ($2, $3)"
+        texts = json.dumps(dict(configs)), json.dumps(dict(before))
+        return await self._change(statement, UUID(bytes=topic_id), *texts)
 
     async def _change(self, statement: str, *parameters: object) -> bool:
         return await self.session.run(lambda connection: _changed(connection, statement, *parameters))

@@ -46,23 +46,21 @@ class OffsetStore:
     def group_ids(self) -> set[str]:
         return self._committed.keys() | self._open_producers.keys()
 
-    def partitions(self, group_id: str) -> Iterator[tuple[TopicPartition, bytes]]:
-        """Iterate once over all partitions with a committed or pending offset, with the topic id of the commit."""
+    def partitions(self, group_id: str) -> Iterator[TopicPartition]:
+        """Iterate once over all partitions with a committed or pending offset."""
         committed = self._committed.get(group_id, _NONE)
-        for topic_partition, value in committed.items():
-            yield topic_partition, value.topic_id
-        for topic_partition, producer_ids in self._open_producers.get(group_id, {}).items():
+        yield from committed
+        for topic_partition in self._open_producers.get(group_id, {}):
             if topic_partition not in committed:
-                yield topic_partition, self._pending[next(iter(producer_ids))][group_id, topic_partition].topic_id
+                yield topic_partition
 
-    def topic_id(self, group_id: str, topic_partition: TopicPartition) -> bytes | None:
-        """Return the topic id of the committed or pending offset; None without either."""
+    def topic_ids(self, group_id: str, topic_partition: TopicPartition) -> set[bytes]:
+        """Return the topic ids of the committed offset and of all that are pending."""
         value = self._committed.get(group_id, _NONE).get(topic_partition)
-        if value is None:
-            for producer_id in self._open_producers.get(group_id, {}).get(topic_partition, ()):
-                value = self._pending[producer_id][group_id, topic_partition]
-                break
-        return None if value is None else value.topic_id
+        found = set() if value is None else {value.topic_id}
+        for producer_id in self._open_producers.get(group_id, {}).get(topic_partition, ()):
+            found.add(self._pending[producer_id][group_id, topic_partition].topic_id)
+        return found
 
     # Changes
 

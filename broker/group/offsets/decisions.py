@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision
 from fencepost.broker.group.classic.group import ClassicEvent, ClassicGroup
 from fencepost.broker.group.classic.membership import ClassicMembership
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import GroupConfig
 from fencepost.broker.group.kinds import Group
 from fencepost.broker.group.offsets.commits import (
@@ -27,6 +28,7 @@ from fencepost.broker.group.offsets.records import OffsetAndMetadata, offset_rec
 from fencepost.broker.group.share_groups.group import ShareGroup
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from fencepost.broker.log.verification import VerificationGuard
@@ -50,17 +52,20 @@ class OffsetSearch(NamedTuple):
 class OffsetDecisions:
     """Decisions about the offsets in `store`.
 
+    topics:     the current topics.
     find_group: returns the group as it is, or None for an unknown id.
     """
 
     def __init__(
         self,
         config: GroupConfig,
+        topics: TopicCatalogue,
         store: OffsetStore,
         find_group: Callable[[str], Group | None],
         classic: ClassicMembership,
     ) -> None:
         self._config = config
+        self._topics = topics
         self._store = store
         self._find_group = find_group
         self._classic = classic
@@ -74,7 +79,8 @@ class OffsetDecisions:
         retention_time_ms: int = -1,
         now_ms: int,
     ) -> Decision[ErrorCode | list[ErrorCode]]:
-        """Commit offsets. Returns one error for the request, or one per offset (NONE or OFFSET_METADATA_TOO_LARGE).
+        """Commit offsets. Returns one error for the request, or one per offset: NONE, OFFSET_METADATA_TOO_LARGE,
+        UNKNOWN_TOPIC_OR_PARTITION (its topic was deleted, and created again, while the request waited).
 
         retention_time_ms: -1 for the broker's setting; OffsetCommit 2 to 4 can request another.
         Refuses: GROUP_ID_NOT_FOUND (before OffsetCommit 9 ILLEGAL_GENERATION), and the errors of `check_commit`.
@@ -132,12 +138,17 @@ class OffsetDecisions:
         self, group_id: str, offsets: Sequence[OffsetToCommit], now_ms: int, expire_timestamp_ms: int
     ) -> tuple[list[ErrorCode], list[CoordinatorRecord]]:
         maximum = self._config.offset_metadata_max_bytes
+        find_topic = self._topics.get
         errors: list[ErrorCode] = []
         records: list[CoordinatorRecord] = []
         for topic_partition, topic_id, offset, leader_epoch, metadata in offsets:
             metadata = metadata or ""
             if len(metadata) > maximum:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            topic = find_topic(topic_partition.topic)
+            if topic is not None and topic_id not in (topic.topic_id, ZERO_UUID):
+                errors.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             errors.append(ErrorCode.NONE)
             value = OffsetAndMetadata(offset, leader_epoch, metadata, now_ms, expire_timestamp_ms, topic_id)
@@ -154,7 +165,8 @@ class OffsetDecisions:
     ) -> list[FetchedOffset]:
         """Return the committed offsets of these partitions, or (None) of all partitions that have one.
 
-        With `require_stable` a partition with a pending offset gets UNSTABLE_OFFSET_COMMIT.
+        With `require_stable` a partition with a pending offset gets UNSTABLE_OFFSET_COMMIT. An offset of a deleted
+        topic whose name another topic has by now counts as none: it is removed a moment later.
         """
         committed = self._store.committed(group_id)
         has_pending = require_stable and self._store.has_pending(group_id)
@@ -164,11 +176,16 @@ class OffsetDecisions:
                 fetched.append(FetchedOffset(topic_partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT))
                 continue
             value = committed.get(topic_partition)
-            if value is None:
-                fetched.append(FetchedOffset(topic_partition))
+            if value is None or self._is_of_earlier_topic(topic_partition, value):
+                if topic_partitions is not None:
+                    fetched.append(FetchedOffset(topic_partition))
             else:
                 fetched.append(FetchedOffset(topic_partition, value.offset, value.leader_epoch, value.metadata))
         return fetched
+
+    def _is_of_earlier_topic(self, topic_partition: TopicPartition, value: OffsetAndMetadata) -> bool:
+        topic = self._topics.get(topic_partition.topic)
+        return topic is not None and value.topic_id not in (topic.topic_id, ZERO_UUID)
 
     def delete(
         self, group_id: str, topic_partitions: Sequence[TopicPartition]
@@ -215,8 +232,9 @@ class OffsetDecisions:
     ) -> Decision[OffsetSearch | None]:
         """Remove the offsets of topics for which `is_deleted(name, topic id)` is true, a bounded number at a time.
 
-        The id is zero for offsets that were committed without it. search: None at the start, later the last reply. The
-        reply is the remaining search; None at its end.
+        The id is zero for offsets that were committed without it. An offset stays as long as one of the next topic with
+        its name is pending, which replaces it; `fetch` does not return it. search: None at the start, later the last
+        reply. The reply is the remaining search; None at its end.
         """
         group_ids, partitions = (list(self._store.group_ids()), []) if search is None else search
         group_ids, partitions = group_ids.copy(), partitions.copy()
@@ -228,11 +246,12 @@ class OffsetDecisions:
             examined_count += 1
             if not partitions:
                 group_id = group_ids.pop()
-                partitions = [(group_id, topic_partition) for topic_partition, _ in self._store.partitions(group_id)]
+                partitions = [(group_id, topic_partition) for topic_partition in self._store.partitions(group_id)]
                 continue
             group_id, topic_partition = partitions.pop()
-            topic_id = self._store.topic_id(group_id, topic_partition)
-            if topic_id is not None and is_deleted(topic_partition.topic, topic_id):
+            topic_ids = self._store.topic_ids(group_id, topic_partition)
+            # The tombstone would remove what is pending for the topic that has the name now, too.
+            if topic_ids and all(is_deleted(topic_partition.topic, topic_id) for topic_id in topic_ids):
                 record = offset_tombstone(group_id, topic_partition)
                 records.append(record)
                 size_bytes += len(record.key)

@@ -103,11 +103,11 @@ async def test_a_topic_that_grows_keeps_what_is_placed_and_one_that_is_deleted_l
     one, _ = two
     await one.store.create_topic(ORDERS)
     before = dict(one.placement.known.table.partitions)
-    await one.store.set_partition_count("orders", 12, before=8)
+    await one.store.set_partition_count("orders", 12, topic_id=ORDERS.topic_id, before=8)
     after = one.placement.known.table.partitions
     assert len(after) == 12
     assert {name: after[name] for name in NAMES} == before
-    await one.store.set_partition_count("orders", 8, before=12)
+    await one.store.set_partition_count("orders", 8, topic_id=ORDERS.topic_id, before=12)
     assert len(one.placement.known.table.partitions) == 8
     one.notices.clear()
     await one.store.delete_topic("orders", ORDERS.topic_id)

@@ -208,6 +208,12 @@ async def test_a_directory_of_an_earlier_topic_is_not_taken_for_the_new_one(memb
     assert members.has_directory(1, name)
 
 
+def topic_id_of(topics: Topics) -> bytes:
+    topic = topics.metadata.get("orders")
+    assert topic is not None
+    return topic.topic_id
+
+
 async def test_a_node_that_is_busy_serves_nothing_of_a_topic_that_was_deleted_and_created_again(
     members: Members,
 ) -> None:
@@ -229,6 +235,37 @@ async def test_a_node_that_is_busy_serves_nothing_of_a_topic_that_was_deleted_an
     assert {log.topic_id for name in NAMES if (log := members.log(name)) is not None} == {created.topic_id}
 
 
+async def test_offsets_of_a_topic_that_was_created_again_are_refused_or_kept_by_a_busy_coordinator(
+    members: Members,
+) -> None:
+    await orders_on_two(members)
+    await members.nodes[1].services.topics.ensure_internal("__consumer_offsets")
+    offsets = TopicPartition("__consumer_offsets", 0)
+    await until(lambda: members.leader_id(offsets) is not None)
+    busy_id = members.leader_id(offsets)
+    assert busy_id is not None
+    two, one = members.nodes[busy_id].services, members.nodes[3 - busy_id].services
+    await until(lambda: two.groups.is_available and not two.groups.is_loading)
+    group_id = next(name for name in map(str, range(99)) if two.groups._partition_index(name) == 0)
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[OffsetCommitRequestTopic(name="orders", partitions=[OffsetCommitRequestPartition(0, 5)])],
+    )
+    async with two.topics._changing:  # as long as an admission waits for the store of the logs
+        assert await one.topics.delete("orders") is ErrorCode.NONE
+        assert await one.topics.create("orders", len(NAMES), {}) == NO_PROBLEM
+        await until(lambda: two.topics.placement.topic_id(NAMES[0]) == topic_id_of(one.topics))
+        answer = (await members.ask(busy_id, request, 8)).topics[0].partitions[0]
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await until(lambda: two.topics.metadata.get("orders") is not None)
+    answer = (await members.ask(busy_id, request, 8)).topics[0].partitions[0]
+    assert answer.error_code == ErrorCode.NONE
+    await until(lambda: not two.groups._tasks)
+    fetched = await two.groups.fetch_offsets(group_id, [NAMES[0]], require_stable=True)
+    assert isinstance(fetched, list)
+    assert [one.offset for one in fetched] == [5]
+
+
 async def test_a_log_that_is_made_while_its_topic_is_created_again_is_not_served(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,18 +280,13 @@ async def test_a_log_that_is_made_while_its_topic_is_created_again_is_not_served
         await until(lambda: two.metadata.get("orders") is not None)
         assert await two.delete("orders") is ErrorCode.NONE
         assert await two.create("orders", len(NAMES), {}) == NO_PROBLEM
-        await until(lambda: {one.placement.topic_id(name) for name in NAMES} == {topic_id(two)})
+        await until(lambda: {one.placement.topic_id(name) for name in NAMES} == {topic_id_of(two)})
         await created(topic_ids)
-
-    def topic_id(topics: Topics) -> bytes:
-        topic = topics.metadata.get("orders")
-        assert topic is not None
-        return topic.topic_id
 
     monkeypatch.setattr(arrivals, "created", created_again)
     assert await one.create("orders", len(NAMES), {}) == NO_PROBLEM
     await members.all_served()
-    assert {log.topic_id for name in NAMES if (log := members.log(name)) is not None} == {topic_id(two)}
+    assert {log.topic_id for name in NAMES if (log := members.log(name)) is not None} == {topic_id_of(two)}
 
 
 DESCRIPTIONS: Mapping[str, tuple[Any, int]] = {

@@ -257,23 +257,31 @@ class Calls:
 
     async def grow(self) -> None:
         name, count, before = self.chance.choice(TOPICS), self.chance.randint(3, 4), self.chance.randint(2, 3)
+        topic_id = await self._topic_id(name)
         await self.on_both(
-            "set_partition_count", lambda side: side.stores[1].set_partition_count(name, count, before=before)
+            "set_partition_count",
+            lambda side: side.stores[1].set_partition_count(name, count, topic_id=topic_id, before=before),
         )
 
     async def configure(self) -> None:
         name, configs = self.chance.choice(TOPICS), {"retention.ms": str(self.chance.randint(1, 3))}
         before = self.chance.choice(({}, {"retention.ms": str(self.chance.randint(1, 3))}))
+        topic_id = await self._topic_id(name)
         await self.on_both(
-            "set_topic_configs", lambda side: side.stores[1].set_topic_configs(name, configs, before=before)
+            "set_topic_configs",
+            lambda side: side.stores[1].set_topic_configs(name, configs, topic_id=topic_id, before=before),
         )
 
     async def delete_topic(self) -> None:
         if self.chance.random() < 0.3:
             name = self.chance.choice(TOPICS)
-            ids = {topic.name: topic.topic_id for topic in await self.real.stores[1].load_topics()}
-            topic_id = self.new_id().bytes if self.chance.random() < 0.1 else ids.get(name, b"\0" * 16)
+            topic_id = await self._topic_id(name)
             await self.on_both("delete_topic", lambda side: side.stores[1].delete_topic(name, topic_id))
+
+    async def _topic_id(self, name: str) -> bytes:
+        """That of the topic with this name; at times of another one."""
+        ids = {topic.name: topic.topic_id for topic in await self.real.stores[1].load_topics()}
+        return self.new_id().bytes if self.chance.random() < 0.1 else ids.get(name, b"\0" * 16)
 
     async def document(self) -> None:
         key, version = self.chance.choice("ab"), self.chance.randrange(3)

@@ -320,9 +320,10 @@ async def test_altered_configs_reach_the_logs_and_stay(hosted: Hosted) -> None:
 async def test_a_stored_config_that_cannot_be_read_takes_no_other_one_with_it(hosted: Hosted) -> None:
     compact = {"cleanup.policy": "compact"}
     await create(hosted.topics, "orders", 1, compact)
-    await hosted.store.set_topic_configs(
-        "orders", {"cleanup.policy": "compact", "segment.bytes": "500"}, before={"cleanup.policy": "compact"}
-    )
+    orders = hosted.topics.metadata.get("orders")
+    assert orders is not None
+    configs = {"cleanup.policy": "compact", "segment.bytes": "500"}
+    await hosted.store.set_topic_configs("orders", configs, topic_id=orders.topic_id, before=compact)
     topics = await hosted.restart()
     log = topics.log(TopicPartition("orders", 0))
     assert log is not None

@@ -160,7 +160,10 @@ async def test_a_change_that_raises_is_undone_as_a_whole(path: str) -> None:
 
         changes: list[tuple[list[InTransaction], Callable[[], Awaitable[bool]]]] = [
             (store.in_creation, lambda: store.create_topic(ORDERS)),
-            (store.in_growth, lambda: store.set_partition_count("orders", 9, before=ORDERS.partition_count)),
+            (
+                store.in_growth,
+                lambda: store.set_partition_count("orders", 9, topic_id=ORDERS.topic_id, before=ORDERS.partition_count),
+            ),
             (store.in_deletion, lambda: store.delete_topic("orders", ORDERS.topic_id)),
         ]
         for hooks, change in changes:

@@ -81,15 +81,17 @@ async def test_a_name_is_taken_once(store: MetadataStore) -> None:
 
 async def test_a_topic_grows_and_its_configs_are_replaced(store: MetadataStore) -> None:
     await store.create_topic(ORDERS)
-    assert await store.set_partition_count("orders", 5, before=3)
-    assert await store.set_topic_configs("orders", {"cleanup.policy": "compact"}, before=ORDERS.configs)
+    assert await store.set_partition_count("orders", 5, topic_id=ORDERS.topic_id, before=3)
+    assert await store.set_topic_configs(
+        "orders", {"cleanup.policy": "compact"}, topic_id=ORDERS.topic_id, before=ORDERS.configs
+    )
     await reopen(store)
     assert await store.load_topics() == [TopicMetadata("orders", b"o" * 16, 5, {"cleanup.policy": "compact"})]
 
 
 async def test_missing_entries_cannot_be_changed(store: MetadataStore) -> None:
-    assert not await store.set_partition_count("orders", 5, before=3)
-    assert not await store.set_topic_configs("orders", {}, before={})
+    assert not await store.set_partition_count("orders", 5, topic_id=ORDERS.topic_id, before=3)
+    assert not await store.set_topic_configs("orders", {}, topic_id=ORDERS.topic_id, before={})
     assert not await store.delete_topic("orders", ORDERS.topic_id)
 
 

@@ -118,9 +118,9 @@ async def test_a_topic_has_a_row_for_each_partition_from_its_creation_to_its_del
     rows = "SELECT count(*) FROM partitions"
     await one.create_topic(ORDERS)
     assert (await execute(one, rows))[0][0] == 3
-    await one.set_partition_count("orders", 5, before=3)
+    await one.set_partition_count("orders", 5, topic_id=ORDERS.topic_id, before=3)
     assert (await execute(one, rows))[0][0] == 5
-    await one.set_partition_count("orders", 3, before=5)
+    await one.set_partition_count("orders", 3, topic_id=ORDERS.topic_id, before=5)
     assert (await execute(one, rows))[0][0] == 3
     await one.delete_topic("orders", ORDERS.topic_id)
     assert (await execute(one, rows))[0][0] == 0
@@ -139,11 +139,13 @@ async def test_of_two_topics_whose_names_collide_one_is_created(two: Two) -> Non
 async def test_a_change_that_was_decided_on_what_another_node_has_changed_is_refused(two: Two) -> None:
     one, other = two
     await one.create_topic(ORDERS)
-    assert await other.set_topic_configs("orders", {"a": "1", "b": "2"}, before=ORDERS.configs)
-    assert not await one.set_topic_configs("orders", {}, before=ORDERS.configs)
-    assert await one.set_topic_configs("orders", {"c": "3"}, before={"b": "2", "a": "1"})
-    assert await other.set_partition_count("orders", 9, before=3)
-    assert not await one.set_partition_count("orders", 5, before=3)
+    assert await other.set_topic_configs(
+        "orders", {"a": "1", "b": "2"}, topic_id=ORDERS.topic_id, before=ORDERS.configs
+    )
+    assert not await one.set_topic_configs("orders", {}, topic_id=ORDERS.topic_id, before=ORDERS.configs)
+    assert await one.set_topic_configs("orders", {"c": "3"}, topic_id=ORDERS.topic_id, before={"b": "2", "a": "1"})
+    assert await other.set_partition_count("orders", 9, topic_id=ORDERS.topic_id, before=3)
+    assert not await one.set_partition_count("orders", 5, topic_id=ORDERS.topic_id, before=3)
     (found,) = await one.load_topics()
     assert (found.partition_count, found.configs) == (9, {"c": "3"})
     assert await other.delete_topic("orders", ORDERS.topic_id)
@@ -199,7 +201,7 @@ async def test_a_creation_or_deletion_with_a_lost_answer_is_made_once_and_report
     assert await one.create_topic(ORDERS)
     assert await other.load_topics() == [ORDERS]
     lose_answer(is_done)
-    assert await one.set_partition_count("orders", 5, before=3)
+    assert await one.set_partition_count("orders", 5, topic_id=ORDERS.topic_id, before=3)
     lose_answer(is_done)
     assert await one.delete_topic("orders", ORDERS.topic_id)
     assert [topic.name for topic in await other.load_deletions()] == ["orders"]

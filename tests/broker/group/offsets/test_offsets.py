@@ -14,6 +14,7 @@ from fencepost.broker.group.offsets.commits import Committer
 from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES, MAX_OFFSETS_EXAMINED, OffsetSearch
 from fencepost.broker.group.offsets.records import OffsetAndMetadata
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_admin import DescribedGroup
 from fencepost.protocol.schema import ZERO_UUID
@@ -294,6 +295,45 @@ def test_an_offset_that_was_committed_for_the_new_topic_of_the_name_meanwhile_is
         shard.commit(2, topic_partition=topic_partition, topic_id=new_id)
     decision = shard.shard.offsets.drop(lambda topic, topic_id: topic_id == old_id, search)
     assert not decision.records
+
+
+OLD, NEW = (TopicMetadata("orders", letter * 16, 2) for letter in (b"o", b"n"))
+
+
+def is_deleted(_: str, topic_id: bytes) -> bool:
+    return topic_id == OLD.topic_id
+
+
+def test_an_offset_of_a_deleted_topic_is_none_of_the_new_one_of_its_name(shard: ShardHarness) -> None:
+    shard.topics.put(OLD)
+    shard.commit(45, topic_id=OLD.topic_id)
+    assert shard.committed() == 45
+    shard.topics.put(NEW)
+    assert shard.committed() == -1
+    assert shard.shard.offsets.fetch("g", None, require_stable=False) == []
+    shard.commit(3, topic_id=NEW.topic_id)
+    assert shard.committed() == 3
+
+
+def test_a_commit_that_waited_while_its_topic_was_created_again_is_refused(shard: ShardHarness) -> None:
+    shard.topics.put(NEW)
+    assert shard.commit(45, topic_id=OLD.topic_id) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert shard.commit(45, topic_id=OLD.topic_id, producer_id=7) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert shard.committed() == -1
+
+
+def test_what_is_pending_for_the_new_topic_outlives_the_removal_of_the_old_one_s_offsets(shard: ShardHarness) -> None:
+    shard.topics.put(OLD)
+    shard.commit(45, topic_id=OLD.topic_id)
+    shard.commit(46, topic_id=OLD.topic_id, producer_id=6)
+    shard.topics.put(NEW)
+    shard.commit(3, topic_id=NEW.topic_id, producer_id=7)
+    assert shard.run(shard.shard.offsets.drop(is_deleted, None)) is None
+    shard.end_transaction(7, committed=True)
+    assert shard.committed() is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    shard.end_transaction(6, committed=True)
+    assert shard.committed() == 3
+    assert shard.replayed().committed() == 3
 
 
 def test_many_offsets_are_deleted_in_bounded_steps(shard: ShardHarness) -> None:
