@@ -45,6 +45,9 @@ class LogObserver:
     def unavailable(self, what: str, reason: str) -> None:
         log.warning("check_back_waits", what=what, reason=reason)
 
+    def left_out(self, what: str) -> None:
+        log.warning("check_back_records_left_out", what=what)
+
 
 class BrokerCheckBack:
     """Asks about the transactions of this node's coordinators. `core` has what metrics show.

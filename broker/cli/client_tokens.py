@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fencepost.broker.cli.client_properties import Properties, WrongPropertiesError, secret
+from fencepost.protocol.checked_json import parse_object
 
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _CREDENTIALS: Final = "sasl.oauthbearer.client.credentials.client"
@@ -81,8 +82,8 @@ def _from_provider(url: str, name: str, password: str, scope: str | None) -> str
     )
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
-            return str(json.loads(reply.read(LARGEST_REPLY_BYTES))["access_token"])
+            return parse_object(reply.read(LARGEST_REPLY_BYTES)).text("access_token")
     except urllib.error.HTTPError as error:
         raise WrongPropertiesError(f"{_URL}: {url} refused a token: {error.code} {error.reason}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise WrongPropertiesError(f"{_URL}: {url} gave no token: {error}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,9 @@ from typing import Any
 import click
 
 from fencepost.broker.cli.group_descriptions import Place
+from fencepost.protocol.checked_json import INT32_MAX, INT64_MAX, Fields, JsonError, parse, shown
+
+LARGEST_FILE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,24 @@ def read_offsets(path: Path) -> dict[Place, int]:
     rows: list[Any]
     if text.lstrip().startswith("["):
         try:
-            rows = [(row["topic"], row["partition"], row["offset"]) for row in json.loads(text)]
-        except (ValueError, TypeError, KeyError) as error:
-            raise click.ClickException(f"{path}: not what `reset-offsets --json` prints: {error!r}") from None
+            array = Fields({"rows": parse(text, most_bytes=LARGEST_FILE_BYTES)}).objects("rows")
+            rows = [(row.text("topic"), row.whole("partition", 0, INT32_MAX), row.whole("offset")) for row in array]
+        except JsonError as error:
+            raise click.ClickException(f"{path}: not what `reset-offsets --json` prints: {error}") from None
     else:
-        rows = [row for row in csv.reader(text.splitlines()) if row]
+        try:
+            rows = [row for row in csv.reader(text.splitlines()) if row]
+        except csv.Error as error:
+            raise click.ClickException(f"{path}: {error}") from None
     for number, row in enumerate(rows, start=1):
         try:
             topic, partition, offset = row
             place, found_offset = Place(str(topic).strip(), int(partition)), int(offset)
         except (TypeError, ValueError):
-            raise click.ClickException(f"{path}, row {number}: expected topic,partition,offset; got {row!r}") from None
-        if found_offset < 0 or place.partition < 0 or place in found:
-            why = "is there twice" if place in found else "is negative"
+            wrong = f"expected topic,partition,offset; got {shown(row)}"
+            raise click.ClickException(f"{path}, row {number}: {wrong}") from None
+        if not 0 <= found_offset <= INT64_MAX or not 0 <= place.partition <= INT32_MAX or place in found:
+            why = "is there twice" if place in found else "is out of range"
             raise click.ClickException(f"{path}, row {number}: {place.topic}-{place.partition} {why}")
         found[place] = found_offset
     if not found:

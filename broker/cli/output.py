@@ -69,10 +69,13 @@ def _cell(value: Any) -> str:
 
 
 def format_time(milliseconds: int) -> str | None:
-    """Format milliseconds since 1970 as local time; None for Kafka's -1."""
+    """Format milliseconds since 1970 as local time; None for Kafka's -1. Times after the year 9999 stay numbers."""
     if milliseconds < 0:
         return None
-    moment = dt.datetime.fromtimestamp(milliseconds / 1000, tz=dt.UTC).astimezone()
+    try:
+        moment = dt.datetime.fromtimestamp(milliseconds / 1000, tz=dt.UTC).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
     return moment.isoformat(sep=" ", timespec="milliseconds")
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fencepost.broker.cli.output import format_time
+from fencepost.protocol.checked_json import INT32_MAX, JsonError, parse, shown
 
+LARGEST_LINE_BYTES = 256 << 20
+"""Above any record that a broker takes."""
 NULL = "null"
 """The text for a null key or value outside JSON."""
 
@@ -40,22 +42,24 @@ def from_json(line: bytes, *, keep_time: bool = False) -> Content:
     keep_time: `timestamp_ms` counts, too.
     """
     try:
-        document = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"not JSON: {error}") from None
+        document = parse(line, most_bytes=LARGEST_LINE_BYTES)
+    except JsonError as error:
+        raise ValueError(f"not JSON that can be read: {error}") from None
     if not isinstance(document, dict) or "value" not in document:
         raise ValueError('expected an object such as {"key": "a", "value": "1"}; "value" may be null')
     partition = document.get("partition")
-    if partition is not None and (type(partition) is not int or partition < 0):
-        raise ValueError(f'"partition" must be a whole number, 0 or more; got {partition!r}')
+    if partition is not None and (type(partition) is not int or not 0 <= partition <= INT32_MAX):
+        raise ValueError(f'"partition" must be a whole number, 0 or more; got {shown(partition)}')
     timestamp_ms = document.get("timestamp_ms") if keep_time else None
     if timestamp_ms is not None and (type(timestamp_ms) is not int or not -1 <= timestamp_ms < 1 << 63):
-        raise ValueError(f'"timestamp_ms" must be milliseconds since 1970; got {timestamp_ms!r}')
+        raise ValueError(f'"timestamp_ms" must be milliseconds since 1970; got {shown(timestamp_ms)}')
     headers = document.get("headers") or []
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
-    if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs
+    ):
         raise ValueError('"headers" must be a list of [name, value] pairs')
-    content_headers = tuple((str(name), _to_bytes("headers", content)) for name, content in pairs)
+    content_headers = tuple((name, _to_bytes("headers", content)) for name, content in pairs)
     return Content(
         _to_bytes("key", document.get("key")),
         _to_bytes("value", document["value"]),
@@ -126,10 +130,10 @@ def _to_bytes(name: str, content: Any) -> bytes | None:
     if content is None:
         return None
     if isinstance(content, str):
-        return content.encode("utf-8", "surrogatepass")
+        return content.encode()
     if isinstance(content, Mapping) and isinstance(content.get("base64"), str):
         try:
             return base64.b64decode(content["base64"], validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # binascii's, or not ASCII
             raise ValueError(f'"{name}" is not base64: {error}') from None
-    raise ValueError(f'"{name}" must be text, null or {{"base64": "…"}}; got {json.dumps(content)}')
+    raise ValueError(f'"{name}" must be text, null or {{"base64": "…"}}; got {shown(content)}')

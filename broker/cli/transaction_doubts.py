@@ -56,7 +56,7 @@ def columns_of(journal: Journal | None, token: Token, started_ms: int) -> dict[s
         resolver = resolver_of(journal, token.transactional_id)
         if resolver is None:
             return {}
-        first_ms = started_ms + int(journal.resolvers[resolver]["first_ms"])
+        first_ms = started_ms + journal.resolvers[resolver].first_ms
         return {"resolver": resolver, "checks": 0, "next_question": format_time(first_ms), "parked": "no"}
     is_asked = not case.is_parked and case.decision is None
     return {

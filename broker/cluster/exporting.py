@@ -7,7 +7,6 @@ flushes have appended, put together.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -30,6 +29,7 @@ from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.protocol.checked_json import parse_object
 
 SEGMENTS_AT_ONCE: Final = 4
 _TAIL: Final = """
@@ -175,8 +175,7 @@ async def _topics(connection: Connection, names: Sequence[str]) -> list[TopicMet
 
 
 def _configs(stored: str | Mapping[str, str]) -> Mapping[str, str]:
-    configs: Mapping[str, str] = json.loads(stored) if isinstance(stored, str) else stored
-    return configs
+    return parse_object(stored).texts_by_name() if isinstance(stored, str) else stored
 
 
 def _make_empty(directory: str) -> None:

@@ -27,6 +27,7 @@ from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.metadata.shared_sqlite import SharedSqliteMetadataStore
+from fencepost.protocol.checked_json import JsonError, parse_object, shown, text_of, whole_of
 
 Endpoints = Mapping[str, tuple[str, int]]
 """Host and port that a node advertises, by the name of the listener."""
@@ -126,6 +127,18 @@ class LeaseStore(SharedSqliteMetadataStore):
         await self._placement_changed()
 
 
+def read_endpoints(text: str) -> Endpoints:
+    """Where the listeners of a node are, of a row of it. Raises JsonError."""
+    listeners = parse_object(text)
+    found = {}
+    for name in listeners:
+        pair = listeners.array(name)
+        if len(pair) != 2:
+            raise JsonError(f"the listener {shown(name)} is no pair of host and port")
+        found[name] = text_of(pair[0], "a host"), whole_of(pair[1], "a port", 0, 65_535)
+    return found
+
+
 # In a transaction
 
 
@@ -135,9 +148,12 @@ def read_leases(database: sqlite3.Connection, read_ms: int = 0) -> StoredLeases:
     endpoints: dict[NodeId, Endpoints] = {}
     since_ms = {}
     for node_id, state, since, listeners in database.execute("SELECT node_id, state, since_ms, listeners FROM nodes"):
-        table.nodes[node_id] = NodeState(state)
+        try:
+            table.nodes[node_id] = NodeState(state)
+            endpoints[node_id] = read_endpoints(listeners)
+        except (ValueError, TypeError) as error:
+            raise sqlite3.DatabaseError(f"the row of the node {shown(node_id)} cannot be read: {error}") from None
         since_ms[node_id] = since
-        endpoints[node_id] = {name: (host, port) for name, (host, port) in json.loads(listeners).items()}
     left_off = {}
     for (
         name,

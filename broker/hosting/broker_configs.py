@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from fencepost.broker.config import AlterationRefusal, Settings, check_dynamic_configs
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.metadata.document import VersionedDocument
+from fencepost.broker.metadata.document import VersionedDocument, read_settings_by_name
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 
@@ -46,7 +46,7 @@ class BrokerConfigs:
         self._document: VersionedDocument[dict[BrokerName, Configs]] = VersionedDocument(
             store,
             BROKER_CONFIGS_KEY,
-            read=_read,
+            read=read_settings_by_name,
             write=lambda content: {name: dict(configs) for name, configs in content.items()},
             may_use_reserve=True,
         )
@@ -133,11 +133,3 @@ class BrokerConfigs:
             log.error("broker_configs_unreadable", names=unreadable, reason="left as the broker was started with them")
         for hook in self.on_changed:
             hook()
-
-
-def _read(content: object) -> dict[BrokerName, Configs]:
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise TypeError(f"expected an object; got {type(content).__name__}")
-    return {str(name): {str(key): str(text) for key, text in configs.items()} for name, configs in content.items()}

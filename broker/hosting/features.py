@@ -14,6 +14,7 @@ from fencepost.broker.config import Settings
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
+from fencepost.protocol.checked_json import INT16_MAX, object_of
 
 log = get_logger(__name__)
 
@@ -152,4 +153,6 @@ class Features:
 def _read(content: Any) -> _Finalized:
     if content is None:
         return _Finalized()
-    return _Finalized(int(content["epoch"]), {str(name): int(level) for name, level in content["levels"].items()})
+    fields = object_of(content)
+    levels = fields.object("levels")
+    return _Finalized(fields.whole("epoch"), {name: levels.whole(name, 0, INT16_MAX) for name in levels})

@@ -12,7 +12,7 @@ from typing import Any
 from fencepost.broker.config import AlterationRefusal, ConfigValue, Settings
 from fencepost.broker.config.group_settings import check_group_configs, describe_group_configs, group_value
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.metadata.document import VersionedDocument
+from fencepost.broker.metadata.document import VersionedDocument, read_settings_by_name
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 
@@ -33,7 +33,7 @@ class GroupConfigs:
         self._document: VersionedDocument[dict[GroupId, Configs]] = VersionedDocument(
             store,
             GROUP_CONFIGS_KEY,
-            read=_read,
+            read=read_settings_by_name,
             write=lambda content: {group_id: dict(each) for group_id, each in content.items()},
             may_use_reserve=True,
         )
@@ -87,11 +87,3 @@ class GroupConfigs:
         if after != (before or {}):
             log.info("group_configs_altered", group_id=group_id, configs=sorted(after))
         return NO_PROBLEM
-
-
-def _read(content: object) -> dict[GroupId, Configs]:
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise TypeError(f"expected an object; got {type(content).__name__}")
-    return {str(name): {str(key): str(text) for key, text in configs.items()} for name, configs in content.items()}

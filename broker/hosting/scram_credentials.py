@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
+from fencepost.protocol.checked_json import INT32_MAX, Fields, object_of
 from fencepost.protocol.lazy_import import lazy_module
 
 if TYPE_CHECKING:
@@ -95,16 +96,17 @@ class ScramCredentials:
 
 
 def _read(content: Any) -> Credentials:
-    return {
-        user: {
-            ScramMechanism[name]: Credential(
-                kept["iterations"],
-                *(base64.b64decode(kept[part], validate=True) for part in ("salt", "stored_key", "server_key")),
-            )
-            for name, kept in credentials.items()
-        }
-        for user, credentials in (content or {}).items()
-    }
+    users = object_of({} if content is None else content)
+    return {user: _read_user(users.object(user)) for user in users}
+
+
+def _read_user(credentials: Fields) -> dict[ScramMechanism, Credential]:
+    found = {}
+    for name in credentials:
+        kept = credentials.object(name)
+        parts = (base64.b64decode(kept.text(part), validate=True) for part in ("salt", "stored_key", "server_key"))
+        found[ScramMechanism[name]] = Credential(kept.whole("iterations", 1, INT32_MAX), *parts)
+    return found
 
 
 def _write(content: Credentials) -> Any:

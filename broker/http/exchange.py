@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 
 from fencepost.broker.log.sliced_work import SlicedWork
+from fencepost.protocol.checked_json import JsonError, parse
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -77,9 +78,9 @@ class HttpRequest:
         if not self.body:
             return {}
         try:
-            content = json.loads(self.body)
-        except (ValueError, RecursionError) as error:
-            raise BadRequestError(f"the body is no JSON: {error}") from None
+            content = parse(self.body)
+        except JsonError as error:
+            raise BadRequestError(f"the body is no JSON that can be read: {error}") from None
         if not isinstance(content, dict):
             raise BadRequestError("the body must be a JSON object")
         return content

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.checked_json import object_of, parse
 
 ContentT = TypeVar("ContentT")
+
+LARGEST_BYTES: Final = 1 << 30
+"""More than the rules of a hundred thousand clients."""
 
 
 class VersionedDocument(Generic[ContentT]):
@@ -63,8 +67,8 @@ class VersionedDocument(Generic[ContentT]):
         if version == self._version:
             return version
         try:
-            self._know(self._read(None if encoded is None else json.loads(encoded)), version)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            self._know(self._read(None if encoded is None else parse(encoded, most_bytes=LARGEST_BYTES)), version)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             raise StorageError(f"{self._key!r} in the metadata store cannot be read: {error}") from error
         return version
 
@@ -72,3 +76,11 @@ class VersionedDocument(Generic[ContentT]):
         """Take a content over, unless a later one has been read while the store was written."""
         if version >= self._version:
             self.content, self._version = content, version
+
+
+def read_settings_by_name(content: Any) -> dict[str, Mapping[str, str]]:
+    """The content of a document of settings, by the name of what they are for. Raises JsonError."""
+    if content is None:
+        return {}
+    fields = object_of(content)
+    return {name: fields.object(name).texts_by_name() for name in fields}

@@ -37,12 +37,14 @@ from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.store import new_cluster_id
 from fencepost.broker.metadata.write_ahead_log import DroppedTail, dropped_tail
 from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.checked_json import INT32_MAX, JsonError, parse_object, shown, text_of, whole_of
 
 log = get_logger(__name__)
 
 COPYING = Place("copy of the metadata", Policy.RETRY)
 
 FILE_NAME = "metadata.sqlite"
+TOPIC_ID_BYTES = 16
 SCHEMA_VERSION = 1
 SHARED_SCHEMA_VERSION = 2
 """Of a file that several processes share: `broker.metadata.shared_sqlite`."""
@@ -682,15 +684,26 @@ def _has_changed(database: sqlite3.Connection, statement: str, parameters: tuple
 
 def _read_topics(database: sqlite3.Connection, table: str) -> list[TopicMetadata]:
     rows = database.execute(f"SELECT name, topic_id, partition_count, configs FROM {table}")
-    return [
-        TopicMetadata(name, bytes(topic_id), partition_count, MappingProxyType(_read_configs(configs)))
-        for name, topic_id, partition_count, configs in rows
-    ]
+    return [_read_topic(*row) for row in rows]
+
+
+def _read_topic(name: object, topic_id: object, partition_count: object, configs: object) -> TopicMetadata:
+    """A row, whose values may be of any type: SQLite does not check them."""
+    try:
+        if not isinstance(topic_id, bytes) or len(topic_id) != TOPIC_ID_BYTES:
+            raise JsonError(f"the topic id must be {TOPIC_ID_BYTES} bytes; it is {shown(topic_id)}")
+        return TopicMetadata(
+            text_of(name, "the name"),
+            topic_id,
+            whole_of(partition_count, "the number of partitions", 1, INT32_MAX),
+            MappingProxyType(_read_configs(text_of(configs, "the configs"))),
+        )
+    except JsonError as error:
+        raise sqlite3.DatabaseError(f"the row of the topic {shown(name)} cannot be read: {error}") from None
 
 
 def _read_configs(text: str) -> dict[str, str]:
     try:
-        configs: dict[str, str] = json.loads(text)
+        return parse_object(text).texts_by_name()
     except ValueError as error:
         raise sqlite3.DatabaseError(f"configs of a topic cannot be read: {error}") from error
-    return configs

@@ -25,6 +25,7 @@ from fencepost.broker.security.sasl.jaas import OAUTHBEARER_MODULE, SCRAM_MODULE
 from fencepost.broker.security.sasl.plain import ClearPasswords, Passwords, PlainExchange
 from fencepost.broker.security.sasl.scram import ScramExchange
 from fencepost.broker.security.sasl.scram_users import ScramUsers
+from fencepost.protocol.checked_json import text_of
 
 if TYPE_CHECKING:
     from fencepost.broker.security.sasl.claims import Expected
@@ -177,7 +178,7 @@ class SaslListeners:
     async def _secret(self) -> bytes:
         """The secret of the cluster, made by the first broker that needs it."""
         document: VersionedDocument[str] = VersionedDocument(
-            self._store, SECRET_KEY, read=lambda content: content or "", write=lambda content: content
+            self._store, SECRET_KEY, read=_read_secret, write=lambda content: content
         )
         made = secrets.token_hex(32)
         return bytes.fromhex(await document.change(lambda before: None if before else made))
@@ -270,3 +271,9 @@ class AllPasswords:
         is_hashed = await self._file.check(name, password, host)
         is_clear = self._clear.check(name, password)
         return is_clear if self._clear.has(name) else is_hashed
+
+
+def _read_secret(content: Any) -> str:
+    secret = "" if content is None else text_of(content, "the secret")
+    bytes.fromhex(secret)
+    return secret

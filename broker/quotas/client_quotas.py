@@ -20,6 +20,7 @@ from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.quotas.addresses import address_of
 from fencepost.broker.quotas.entities import DEFAULT, Entity, QuotaKey, QuotaLimit, entity_of, limit_for
 from fencepost.broker.quotas.rates import SampledRate, TokenBucket
+from fencepost.protocol.checked_json import Fields
 
 log = get_logger(__name__)
 
@@ -334,7 +335,16 @@ class RequestMeter:
 
 
 def _read(content: Any) -> Quotas:
-    return {entity_of(row["entity"].items()): dict(row["quotas"]) for row in content or ()}
+    rows = Fields({"quotas": content or []}).objects("quotas")
+    return {_read_entity(row.object("entity")): _read_values(row.object("quotas")) for row in rows}
+
+
+def _read_entity(fields: Fields) -> Entity:
+    return entity_of((kind, fields.text_or_none(kind)) for kind in fields)
+
+
+def _read_values(fields: Fields) -> dict[str, float]:
+    return {key: fields.number(key) for key in fields}
 
 
 def _write(quotas: Quotas) -> Any:

@@ -18,6 +18,7 @@ from fencepost.broker.security.acls import (
     AclRule,
 )
 from fencepost.broker.security.authorizer import Authorizer
+from fencepost.protocol.checked_json import text_of
 
 ACLS_KEY: Final = "acls"
 MAXIMUM_RULES: Final = 10_000
@@ -100,9 +101,9 @@ def _read(content: Any) -> Rules:
         AclRule(
             AclResource[resource],
             AclPattern[pattern],
-            name,
-            principal,
-            host,
+            text_of(name, "the name of a resource"),
+            text_of(principal, "a principal"),
+            text_of(host, "a host"),
             AclOperation[operation],
             AclPermission[permission],
         ): None

@@ -7,6 +7,7 @@ A decision is made once. It needs an answer, or the operator's word for exhauste
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -230,8 +231,7 @@ def _unreachable(case: Case, settings: ResolverSettings, now_ms: int) -> Case:
 
 def _try_later(case: Case, _settings: ResolverSettings, now_ms: int) -> Case:
     failures = case.failures + 1
-    pause = min(RETRY_MS << min(failures - 1, 16), LONGEST_RETRY_MS)
-    return dataclasses.replace(case, failures=failures, next_ms=now_ms + pause)
+    return dataclasses.replace(case, failures=failures, next_ms=now_ms + _retry_ms(failures))
 
 
 def _at_once(case: Case, _settings: ResolverSettings, now_ms: int) -> Case:
@@ -262,9 +262,22 @@ _CHANGES: Final = {
 
 def pause_ms(settings: ResolverSettings, count: int) -> int:
     """The pause after a number of answers `unknown`, or of failures, in a row."""
-    pause = float(settings.interval_ms)
-    for _ in range(count - 1):
-        pause *= settings.backoff
-        if pause >= settings.interval_max_ms:
-            break
-    return round(min(pause, settings.interval_max_ms))
+    interval, longest, backoff = settings.interval_ms, settings.interval_max_ms, settings.backoff
+    if interval >= longest or backoff <= 1:
+        return min(interval, longest)
+    # Not by as many multiplications as the count says, which may be from a record that others wrote.
+    if count - 1 >= math.log(longest / max(interval, 1)) / math.log(backoff):
+        return longest
+    return min(round(interval * backoff ** (count - 1)), longest)
+
+
+def longest_wait_ms(case: Case, settings: ResolverSettings) -> int:
+    """The longest time until a transaction is due, whatever its note says: a clock may have been ahead of this one."""
+    if case.state in (State.DECIDED, State.LEAVING):
+        return _retry_ms(case.failures)
+    count = case.failures or case.checks
+    return pause_ms(settings, count) if count else settings.first_ms
+
+
+def _retry_ms(failures: int) -> int:
+    return min(RETRY_MS << min(max(failures - 1, 0), 16), LONGEST_RETRY_MS)

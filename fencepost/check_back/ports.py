@@ -52,3 +52,6 @@ class Observer(Protocol):
 
     def unavailable(self, what: str, reason: str) -> None:
         """Something of the cluster could not be done, and is tried again."""
+
+    def left_out(self, what: str) -> None:
+        """Records of the journal cannot be read. Once for all that were written since the reading before."""

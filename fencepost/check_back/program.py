@@ -85,6 +85,9 @@ class Lines:
     def unavailable(self, what: str, reason: str) -> None:
         self.write("warning", "check_back_waits", {"what": what, "reason": reason})
 
+    def left_out(self, what: str) -> None:
+        self.write("warning", "check_back_records_left_out", {"what": what})
+
     def write(self, level: str, event: str, fields: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if self._as_json:

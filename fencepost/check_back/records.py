@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from fencepost.check_back.case import Case, CaseKey, Decider, Decision, Outcome, State
 from fencepost.check_back.question import Answer, Question
-from fencepost.check_back.settings import ResolverSettings
+from fencepost.check_back.settings import Exhausted, ResolverSettings
+from fencepost.protocol.checked_json import INT32_MAX, Fields, JsonError, parse_object, shown
 from fencepost.two_phase.tokens import Token
 
 STATE_TOPIC: Final = "__fencepost_check_back"
@@ -26,6 +27,9 @@ TOPIC_CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {STATE_TOPIC: STATE_CONF
 
 _TRANSACTION, _RESOLVER, _COMMAND = "transaction/", "resolver/", "command/"
 ASK_AGAIN: Final = "ask-again"
+COMMANDS: Final = (ASK_AGAIN, Outcome.COMMIT.value, Outcome.ABORT.value)
+LONGEST_GLOB: Final = 1_000
+LONGEST_TOPIC: Final = 249
 
 
 class Entry(NamedTuple):
@@ -48,12 +52,35 @@ class Command(NamedTuple):
     time_ms: int
 
 
+class ResolverNote(NamedTuple):
+    """What the journal says of a resolver, as `resolver_entry` writes it.
+
+    up: whether it answers. reason: why it does not.
+    """
+
+    ids: tuple[str, ...]
+    first_ms: int
+    checks_max: int
+    exhausted: Exhausted
+    up: bool
+    reason: str | None
+
+
 class Journal(NamedTuple):
-    """What `__fencepost_check_back` says. resolvers: by name, as `resolver_entry` writes them."""
+    """What `__fencepost_check_back` says. resolvers: by name.
+
+    left_out: what no check-back of this version has written, as `KEY: what is wrong`, at most `MOST_NAMED` of them;
+    left_out_count: all of them.
+    """
 
     cases: Mapping[CaseKey, Case]
     commands: Sequence[Command]
-    resolvers: Mapping[str, Mapping[str, Any]]
+    resolvers: Mapping[str, ResolverNote]
+    left_out: Sequence[str] = ()
+    left_out_count: int = 0
+
+
+MOST_NAMED: Final = 3
 
 
 # The state topic
@@ -137,70 +164,95 @@ def id_of_key(key: str) -> str | None:
 
 
 def read_journal(records: Mapping[str, bytes | None]) -> Journal:
-    """Read the latest value of each key. What cannot be read, or is of a later version, is left out."""
+    """Read the latest value of each key. Others may write to the topic: what cannot be read is left out, and named."""
     cases: dict[CaseKey, Case] = {}
     commands: list[Command] = []
-    resolvers: dict[str, Mapping[str, Any]] = {}
+    resolvers: dict[str, ResolverNote] = {}
+    left_out: list[str] = []
+    left_out_count = 0
     for key, value in records.items():
-        fields = _fields(value)
-        if fields is None:
+        if value is None:
             continue
         try:
             if key.startswith(_TRANSACTION):
-                case = _case(fields)
+                case = _case(key, parse_object(value))
                 cases[case.key] = case
             elif key.startswith(_COMMAND):
-                commands.append(_command(key.removeprefix(_COMMAND), fields))
-            elif key.startswith(_RESOLVER) and isinstance(fields.get("ids"), list):
-                resolvers[key.removeprefix(_RESOLVER)] = fields
-        except (KeyError, TypeError, ValueError):
-            continue
+                commands.append(_command(key.removeprefix(_COMMAND), parse_object(value)))
+            elif key.startswith(_RESOLVER):
+                resolvers[key.removeprefix(_RESOLVER)] = _resolver(parse_object(value))
+            else:
+                raise JsonError("nothing is known by such a key")
+        except ValueError as error:
+            left_out_count += 1
+            if len(left_out) < MOST_NAMED:
+                left_out.append(f"{shown(key)}: {error}")
     commands.sort(key=lambda command: command.time_ms)
-    return Journal(cases, commands, resolvers)
+    return Journal(cases, commands, resolvers, left_out, left_out_count)
+
+
+def left_out_words(journal: Journal) -> str | None:
+    """What was left out of the journal, as a sentence; None if nothing was."""
+    if not journal.left_out_count:
+        return None
+    more = journal.left_out_count - len(journal.left_out)
+    named = "; ".join(journal.left_out) + (f"; and {more} more" if more else "")
+    return f"{journal.left_out_count} records of {STATE_TOPIC} cannot be read and are left out: {named}"
 
 
 def resolver_of(journal: Journal, transactional_id: str) -> str | None:
     """The name of the resolver that the journal names for an id; None if it names none."""
-    for name, fields in journal.resolvers.items():
-        if any(fnmatchcase(transactional_id, glob) for glob in fields["ids"]):
+    for name, note in journal.resolvers.items():
+        if any(fnmatchcase(transactional_id, glob) for glob in note.ids):
             return name
     return None
 
 
-def _fields(value: bytes | None) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    try:
-        fields = json.loads(value)
-    except ValueError:
-        return None
-    return fields if isinstance(fields, dict) else None
-
-
-def _case(fields: Mapping[str, Any]) -> Case:
-    decision = None
-    if fields["decision"] is not None:
-        decision = Decision(Outcome(fields["decision"]), Decider(fields["decided_by"]))
-    state = State.DECIDED if decision is not None else State.PARKED if fields["parked"] else State.WAITING
-    last_answer, last_asked_ms = fields["last_answer"], fields["last_asked_ms"]
-    return Case(
-        Question(Token.parse(fields["token"]), int(fields["started_ms"]), _partitions(fields["partitions"])),
-        str(fields["resolver"]),
+def _case(key: str, fields: Fields) -> Case:
+    outcome = fields.one_of_or_none("decision", Outcome)
+    decision = None if outcome is None else Decision(outcome, fields.one_of("decided_by", Decider))
+    state = State.DECIDED if decision is not None else State.PARKED if fields.flag("parked") else State.WAITING
+    case = Case(
+        Question(
+            Token.parse(fields.text("token")),
+            fields.time_ms("started_ms"),
+            tuple(_partition(text) for text in fields.texts("partitions")),
+        ),
+        fields.text("resolver"),
         state,
-        int(fields["next_ms"]),
-        checks=int(fields["checks"]),
-        failures=int(fields["failures"]),
-        last_answer=None if last_answer is None else Answer(last_answer),
-        last_asked_ms=None if last_asked_ms is None else int(last_asked_ms),
+        fields.time_ms("next_ms"),
+        checks=fields.whole("checks", 0, INT32_MAX),
+        failures=fields.whole("failures", 0, INT32_MAX),
+        last_answer=fields.one_of_or_none("last_answer", Answer),
+        last_asked_ms=fields.time_ms_or_none("last_asked_ms"),
         decision=decision,
         is_parked=state is State.PARKED,
         is_recorded=True,
     )
+    if _key_text(case.key) != key:
+        raise JsonError(f"it is about {shown(_key_text(case.key))}")
+    return case
 
 
-def _command(transactional_id: str, fields: Mapping[str, Any]) -> Command:
-    token = fields.get("token")
-    return Command(transactional_id, str(fields["command"]), None if token is None else str(token), fields["time_ms"])
+def _command(transactional_id: str, fields: Fields) -> Command:
+    command = fields.text("command")
+    if command not in COMMANDS:
+        raise JsonError(f"the command must be one of {', '.join(COMMANDS)}; it is {shown(command)}")
+    return Command(transactional_id, command, fields.text_or_none("token"), fields.time_ms("time_ms"))
+
+
+def _resolver(fields: Fields) -> ResolverNote:
+    ids = tuple(fields.texts("ids"))
+    if any(len(glob) > LONGEST_GLOB for glob in ids):
+        raise JsonError(f"it has a glob of more than {LONGEST_GLOB} characters")
+    return ResolverNote(
+        ids,
+        fields.whole("first_ms"),
+        fields.whole("checks_max", 0, INT32_MAX),
+        fields.one_of("exhausted", Exhausted),
+        fields.flag("up"),
+        fields.text_or_none("reason"),
+    )
 
 
 def _key_text(key: CaseKey) -> str:
@@ -284,6 +336,9 @@ def _partition_texts(question: Question) -> list[str]:
     return [f"{topic}-{number}" for topic, number in question.partitions]
 
 
-def _partitions(texts: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    pairs = (text.rpartition("-") for text in texts)
-    return tuple((topic, int(number)) for topic, _, number in pairs)
+def _partition(text: str) -> tuple[str, int]:
+    topic, _, digits = text.rpartition("-")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= INT32_MAX
+    if not is_number or not 0 < len(topic) <= LONGEST_TOPIC:
+        raise JsonError(f"expected TOPIC-PARTITION, such as orders-0; got {shown(text)}")
+    return topic, int(digits)

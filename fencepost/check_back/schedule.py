@@ -22,6 +22,7 @@ from fencepost.check_back.case import (
     decide,
     event_of,
     found,
+    longest_wait_ms,
     still_open,
 )
 from fencepost.check_back.figures import Figures
@@ -254,6 +255,7 @@ class Schedule:
 
     def take_work(self, now_ms: int) -> Work:
         """Take what is due, within the bounds of each source: one that is down is asked one question at a time."""
+        self._bound_waits(now_ms)
         asking = Counter(case.resolver for case in self.cases.values() if case.state is State.ASKING)
         ending = sum(case.state is State.ENDING for case in self.cases.values())
         due = [case for case in self.cases.values() if case.next_ms <= now_ms]
@@ -273,6 +275,14 @@ class Schedule:
                 self._looked_up.add(case.key)
                 to_look_up.append(case)
         return Work(to_ask, to_end, to_look_up)
+
+    def _bound_waits(self, now_ms: int) -> None:
+        """No transaction waits longer than its pause, though the clock was set back behind what its note says."""
+        for key, case in self.cases.items():
+            if case.next_ms > now_ms:
+                latest_ms = now_ms + longest_wait_ms(case, self.sources[case.resolver].settings)
+                if case.next_ms > latest_ms:
+                    self.cases[key] = dataclasses.replace(case, next_ms=latest_ms)
 
     def next_due_ms(self) -> int | None:
         """When the next piece of work is due; None if there is none, or all of it is on its way."""

@@ -16,7 +16,7 @@ from fencepost.check_back.case import Case, Decider, Outcome
 from fencepost.check_back.figures import Figures
 from fencepost.check_back.ports import JournalLog, Observer, Transactions, Unavailable
 from fencepost.check_back.question import Answer, Resolver, ResolverUnreachable
-from fencepost.check_back.records import Entry, read_journal
+from fencepost.check_back.records import Entry, Journal, left_out_words, read_journal
 from fencepost.check_back.schedule import Schedule
 from fencepost.check_back.settings import ResolverSettings
 
@@ -64,7 +64,8 @@ class CheckBack:
         self.schedule = Schedule(self._settings, self.figures)
         self._happened = asyncio.Queue()
         records = await self._patiently("read the journal", self._journal.read_state)
-        await self._record(self.schedule.started(read_journal(records), self._now_ms()))
+        journal = self._read(records)
+        await self._record(self.schedule.started(journal, self._now_ms()))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._list_regularly())
@@ -72,6 +73,13 @@ class CheckBack:
                     await self._step(tasks)
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
+
+    def _read(self, records: Mapping[str, bytes | None]) -> Journal:
+        journal = read_journal(records)
+        words = left_out_words(journal)
+        if words is not None:
+            self._observer.left_out(words)
+        return journal
 
     async def _step(self, tasks: asyncio.TaskGroup) -> None:
         """Wait until something happens or is due; record what follows from it, and begin that."""
@@ -126,7 +134,7 @@ class CheckBack:
         while True:
             # Commands first: what they are about is in the listing then.
             written = await self._patiently("read the journal", self._journal.read_state)
-            commands = read_journal(written).commands
+            commands = self._read(written).commands
             if commands:
                 self._happened.put_nowait(partial(self.schedule.commanded, commands))
             list_open = partial(self._transactions.all_open, self.schedule.is_wanted)

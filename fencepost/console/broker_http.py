@@ -6,7 +6,6 @@ Optional. Without it, or with a broker that is not Fencepost, pages say what the
 from __future__ import annotations
 
 import asyncio
-import json
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from urllib.parse import quote
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.errors import ClusterError
 from fencepost.console.stuck import Client
+from fencepost.protocol.checked_json import parse
 
 TIMEOUT_S: Final = 3.0
 LONGEST_ANSWER_BYTES: Final = 8 << 20
@@ -88,7 +88,7 @@ class BrokerHttp:
         request = urllib.request.Request(address, headers=headers)
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
-                return json.loads(answer.read(LONGEST_ANSWER_BYTES))
+                return parse(answer.read(LONGEST_ANSWER_BYTES), most_bytes=LONGEST_ANSWER_BYTES)
         except urllib.error.HTTPError as error:
             with error:
                 raise HttpFailedError(f"the broker's HTTP port answered {error.code} {error.reason}") from None
@@ -130,5 +130,5 @@ def read_client(found: Any) -> Client | None:
         software=software,
         principal=str(found.get("principal") or ""),
         is_connected=is_connected if isinstance(is_connected, bool) else None,
-        last_seen_ms=last_seen_ms if isinstance(last_seen_ms, int) else -1,
+        last_seen_ms=last_seen_ms if type(last_seen_ms) is int else -1,
     )

@@ -5,14 +5,15 @@ What the check-back knows of each comes from its journal; without one, a transac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from fencepost.check_back.case import Case, CaseKey, State
-from fencepost.check_back.records import ASK_AGAIN, Journal, resolver_of
+from fencepost.check_back.records import ASK_AGAIN, Journal, ResolverNote, resolver_of
 from fencepost.console.stuck import UNLIMITED_TIMEOUT_MS, CoordinatorView
 from fencepost.console.words import counted, duration
+from fencepost.protocol.checked_json import LATEST_MS, Fields, JsonError, parse_object
 from fencepost.two_phase.tokens import Token
 
 STILL_OPEN: Final = "Ongoing"
@@ -89,11 +90,9 @@ def _doubt(view: CoordinatorView, journal: Journal, now_ms: int) -> Doubt:
         view.partitions,
         view.timeout_ms >= UNLIMITED_TIMEOUT_MS,
         name,
-        None
-        if resolver is None or resolver.get("up") is not False
-        else str(resolver.get("reason") or "no reason given"),
+        None if resolver is None or resolver.up else resolver.reason or "no reason given",
         0 if case is None else case.checks,
-        None if resolver is None else _whole(resolver.get("checks_max")),
+        None if resolver is None else resolver.checks_max,
         None if case is None or case.last_answer is None else case.last_answer.value,
         "the source is asked at once" if is_wanted else _next(view, case, resolver, now_ms),
         case is not None and case.is_parked,
@@ -101,12 +100,11 @@ def _doubt(view: CoordinatorView, journal: Journal, now_ms: int) -> Doubt:
     )
 
 
-def _next(view: CoordinatorView, case: Case | None, resolver: Mapping[str, Any] | None, now_ms: int) -> str:
+def _next(view: CoordinatorView, case: Case | None, resolver: ResolverNote | None, now_ms: int) -> str:
     if case is None:
         if resolver is None:
             return "no source is asked: its client decides, or an administrator"
-        first_ms = _whole(resolver.get("first_ms"))
-        return "the first question is due" if first_ms is None else _due(view.started_ms + first_ms, now_ms)
+        return _due(view.started_ms + resolver.first_ms, now_ms)
     if case.decision is not None:
         return f"decided by the {case.decision.by.value}: {case.decision.outcome.value}; it is being ended"
     if case.is_parked:
@@ -120,44 +118,45 @@ def _due(due_ms: int, now_ms: int) -> str:
     return f"the next question in {duration(due_ms - now_ms)}" if due_ms > now_ms else "the next question is due"
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def history_line(fields: Mapping[str, Any]) -> HistoryLine | None:
+def history_line(value: bytes) -> HistoryLine | None:
     """A record of the audit topic as a sentence; None for one that cannot be read."""
-    time_ms, kind = fields.get("time_ms"), fields.get("event")
-    if not isinstance(time_ms, int) or kind not in ("question", "decision", "end"):
+    try:
+        fields = parse_object(value)
+        time_ms, kind = fields.time_ms("time_ms"), fields.text("event")
+        if kind == "question":
+            what = _question(fields)
+        elif kind == "decision":
+            decision = fields.text("decision")
+            decided = {"park": "parked", ASK_AGAIN: "asked for another question"}.get(decision, f"decided {decision}")
+            what = f"the {_decider(fields)} {decided}"
+        elif kind == "end":
+            outcome = fields.text_or_none("outcome")
+            ended = {"commit": "committed", "abort": "aborted"}.get(str(outcome), "ended, nobody can say how")
+            what = f"{ended}, by the {_decider(fields)}"
+            decided_before = fields.text_or_none("decision")
+            if decided_before not in (None, outcome):
+                what += f", though {decided_before} was decided"
+        else:
+            return None
+    except JsonError:
         return None
-    if kind == "question":
-        what = _question(fields)
-    elif kind == "decision":
-        decided = {"park": "parked", ASK_AGAIN: "asked for another question"}.get(
-            str(fields.get("decision")), f"decided {fields.get('decision')}"
-        )
-        what = f"the {_decider(fields)} {decided}"
-    else:
-        outcome = {"commit": "committed", "abort": "aborted"}.get(
-            str(fields.get("outcome")), "ended, nobody can say how"
-        )
-        what = f"{outcome}, by the {_decider(fields)}"
-        decision = fields.get("decision")
-        if decision is not None and decision != fields.get("outcome"):
-            what += f", though {decision} was decided"
-    return HistoryLine(time_ms, str(kind), what)
+    return HistoryLine(time_ms, kind, what)
 
 
-def _question(fields: Mapping[str, Any]) -> str:
-    answer, name = fields.get("answer"), fields.get("resolver")
-    said = f"{name} could not be asked: {fields.get('reason')}" if answer == "unreachable" else f"{name} said {answer}"
-    latency_ms, checks = fields.get("latency_ms"), fields.get("checks")
-    if isinstance(latency_ms, int):
+def _question(fields: Fields) -> str:
+    answer, name = fields.text("answer"), fields.text("resolver")
+    said = f"{name} could not be asked: {fields.text_or_none('reason')}"
+    if answer != "unreachable":
+        said = f"{name} said {answer}"
+    latency_ms = fields.whole_or_none("latency_ms", 0, LATEST_MS)
+    if latency_ms is not None:
         said += f", after {duration(max(1, latency_ms))}"
-    if answer == "unknown" and isinstance(checks, int):
+    checks = fields.whole_or_none("checks")
+    if answer == "unknown" and checks is not None:
         said += f", {counted(checks, 'check')}"
-    return said + (", too late to count" if fields.get("late") is True else "")
+    return said + (", too late to count" if "late" in fields and fields.flag("late") else "")
 
 
-def _decider(fields: Mapping[str, Any]) -> str:
-    words = {"exhausted": "setting for exhausted transactions"}
-    return words.get(str(fields.get("who")), str(fields.get("who")))
+def _decider(fields: Fields) -> str:
+    who = fields.text("who")
+    return {"exhausted": "setting for exhausted transactions"}.get(who, who)

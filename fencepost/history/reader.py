@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from fencepost.protocol.checked_json import JsonError, parse
+
+LONGEST_LINE_BYTES = 256 << 20
 LINE_START = b'{"time_ms"'
 OUTCOMES = frozenset(["invoke", "ok", "fail", "unknown"])
 
@@ -35,8 +37,8 @@ class HistoryReader:
         number = 0
         for number, line in enumerate(self._lines, 1):
             try:
-                parsed = json.loads(line)
-            except ValueError as error:
+                parsed = parse(line, most_bytes=LONGEST_LINE_BYTES)
+            except JsonError as error:
                 if not line.strip():
                     continue
                 parsed = self._whole_end(line)
@@ -57,7 +59,7 @@ class HistoryReader:
         if start <= 0:
             return None
         try:
-            parsed = json.loads(line[start:])
-        except ValueError:
+            parsed = parse(line[start:], most_bytes=LONGEST_LINE_BYTES)
+        except JsonError:
             return None
         return parsed if isinstance(parsed, dict) and "operation" in parsed else None

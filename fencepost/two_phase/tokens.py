@@ -29,8 +29,11 @@ class Token(NamedTuple):
             token = cls(int(producer_id), int(producer_epoch), transactional_id)
         except ValueError:
             token = None
-        if token is None or not separator or not transactional_id or str(token) != text or min(token[:2]) < 0:
-            raise ValueError(f"expected PRODUCER_ID:EPOCH:TRANSACTIONAL_ID, such as 7:0:order-writer-1; got {text!r}")
+        is_whole = token is not None and bool(separator and transactional_id) and str(token) == text
+        if token is None or not is_whole or not (0 <= token[0] < 1 << 63 and 0 <= token[1] < 1 << 15):
+            raise ValueError(
+                f"expected PRODUCER_ID:EPOCH:TRANSACTIONAL_ID, such as 7:0:order-writer-1; got {text[:200]!r}"
+            )
         return token
 
 

@@ -74,6 +74,9 @@ class Cluster:
     def unavailable(self, what: str, reason: str) -> None:
         self.seen.append(reason)
 
+    def left_out(self, what: str) -> None:
+        self.seen.append(what)
+
     async def ask(self, question: Question) -> Answer:
         self.asked.append(question.token)
         answer = self.answer(question)

@@ -124,7 +124,7 @@ def test_the_history_says_questions_decisions_and_ends_in_words() -> None:
         ended_entry(decided, "commit", Decider.RESOLVER, 7),
         ended_entry(decided, "abort", Decider.ADMINISTRATOR, 8),
     ]
-    lines = [history_line(json.loads(entry.encoded_value() or b"")) for entry in entries]
+    lines = [history_line(entry.encoded_value() or b"") for entry in entries]
     assert [(line.time_ms, line.kind, line.what) for line in lines if line] == [
         (1, "question", "orders said unknown, after 40 ms, 2 checks"),
         (2, "question", "orders could not be asked: it is closed, after 1 ms"),
@@ -139,7 +139,7 @@ def test_the_history_says_questions_decisions_and_ends_in_words() -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"time_ms": "1", "event": "end"}, {"time_ms": 1, "event": "other"}])
 def test_a_record_of_another_form_is_left_out(fields: Mapping[str, Any]) -> None:
-    assert history_line(fields) is None
+    assert history_line(json.dumps(fields).encode()) is None
 
 
 # Against a broker

@@ -202,10 +202,10 @@ def test_a_source_that_hangs_decides_nothing_and_counts_as_no_check(
         broker.wait_for_output("resolver_unreachable")
         assert [(one.checks, one.is_parked) for one in journal(broker).cases.values()] == [(0, False)]
         assert {one["answer"] for one in audit(broker)} == {"unreachable"}
-        until(lambda: not journal(broker).resolvers["orders"]["up"])
+        until(lambda: not journal(broker).resolvers["orders"].up)
         source.answer = "abort"
         until(lambda: [one for one in audit(broker) if one["event"] == "end"])
-        until(lambda: journal(broker).resolvers["orders"]["up"])
+        until(lambda: journal(broker).resolvers["orders"].up)
 
 
 def test_the_client_that_ends_its_transaction_first_is_the_one_that_ended_it(

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
-from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases
+from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases, read_endpoints
 from fencepost.broker.cluster.leases import (
     LeaseTable,
     NodeChange,
@@ -115,4 +115,5 @@ def encode_endpoints(endpoints: Endpoints) -> str:
 
 
 def decode_endpoints(text: str) -> Endpoints:
-    return {name: (host, port) for name, (host, port) in json.loads(text).items()}
+    """Raises JsonError."""
+    return read_endpoints(text)

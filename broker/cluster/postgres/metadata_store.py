@@ -29,6 +29,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.checked_json import parse_object
 
 log = get_logger(__name__)
 
@@ -265,6 +266,6 @@ async def _changed(connection: Connection, statement: str, *parameters: object) 
 
 async def _read_topics(connection: Connection, table: str) -> list[TopicMetadata]:
     return [
-        TopicMetadata(name, topic_id.bytes, partition_count, MappingProxyType(json.loads(configs)))
+        TopicMetadata(name, topic_id.bytes, partition_count, MappingProxyType(parse_object(configs).texts_by_name()))
         for name, topic_id, partition_count, configs in await connection.fetch(f"{_READ_TOPIC} {table}")
     ]

@@ -6,12 +6,11 @@ Source: RFC 7519; Kafka's BrokerJwtValidator and OAuthBearerUnsecuredValidatorCa
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fencepost.broker.security.sasl.oauthbearer import Bearer, InvalidToken
+from fencepost.protocol.checked_json import parse
 
 
 class Expected(NamedTuple):
@@ -72,8 +71,8 @@ def validate_unsecured(token: str, expected: Expected, now_ms: int) -> Bearer | 
     if len(parts) != 3 or parts[2]:
         return InvalidToken("a token that is no unsecured JWT")
     try:
-        head, claims = (json.loads(_decoded(part)) for part in parts[:2])
-    except (ValueError, RecursionError, binascii.Error):
+        head, claims = (parse(_decoded(part)) for part in parts[:2])
+    except ValueError:  # of base64 or JSON
         return InvalidToken("a token that is no unsecured JWT")
     if not isinstance(head, dict) or not isinstance(claims, dict) or head.get("alg") != "none":
         return InvalidToken("a token that is no unsecured JWT")

@@ -8,7 +8,6 @@ Source: KIP-768; Kafka's RefreshingHttpsJwks.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
@@ -29,6 +28,7 @@ from fencepost.broker.security.sasl.jwt_validation import (
     validate,
 )
 from fencepost.broker.security.sasl.oauthbearer import Bearer, InvalidToken
+from fencepost.protocol.checked_json import parse
 
 log = get_logger(__name__)
 
@@ -137,9 +137,9 @@ class Jwks:
         self._read_again_at_s = self._loop.time() + self._settings.retry_backoff_max_ms / 1000
         content = await self._loop.run_in_executor(self._executor, self._fetch, self._settings.url)
         try:
-            self.keys = read_keys(json.loads(content))
-        except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, or KeysError
-            reason = str(error) if isinstance(error, KeysError) else "it is no JSON"
+            self.keys = read_keys(parse(content))
+        except ValueError as error:  # JsonError or KeysError
+            reason = str(error) if isinstance(error, KeysError) else f"it is no JSON: {error}"
             raise JwksError(f"{self._settings.url} cannot be used: {reason}") from None
 
     def _schedule(self, delay_ms: int) -> None:

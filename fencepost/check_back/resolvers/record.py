@@ -11,8 +11,8 @@ import re
 from typing import Final
 
 from fencepost.check_back.question import Answer, Question, RecordReader, ResolverUnreachable
-from fencepost.check_back.resolvers.strict_json import parse_object
 from fencepost.check_back.settings import ResolverSettings
+from fencepost.protocol.checked_json import parse_object
 
 TOPIC_PREFIX: Final = "fencepost-sink-"
 TASK_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}-\d+-\d+", re.DOTALL)
@@ -54,12 +54,9 @@ class RecordResolver:
 
     def _tokens(self, value: bytes, key: str) -> set[str]:
         try:
-            tokens = parse_object(value).get("tokens")
+            return set(parse_object(value).texts("tokens"))
         except ValueError as error:
             raise self._unreadable(key, str(error)) from None
-        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-            raise self._unreadable(key, "it has no list of texts named tokens")
-        return set(tokens)
 
     def _unreadable(self, key: str, what: str) -> ResolverUnreachable:
         return ResolverUnreachable(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Entry, Journal, read_journal
+from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Entry, Journal, left_out_words, read_journal
 from fencepost.console.in_doubt import Doubt, HistoryLine, doubts, history_line
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.errors import ClusterError, RefusedError
@@ -71,7 +70,11 @@ async def read_check_back_journal(cluster: Cluster, found: InDoubt) -> Journal:
     for record in _records(read):
         if record.key is not None:
             latest[record.key.decode(errors="replace")] = record.value
-    return read_journal(latest)
+    journal = read_journal(latest)
+    words = left_out_words(journal)
+    if words is not None:
+        found.missing.append(f"{words}.")
+    return journal
 
 
 @dataclass
@@ -97,7 +100,7 @@ async def read_audit(cluster: Cluster, transactional_id: str, since_ms: int) -> 
     history = History(missing="" if read.is_whole else f"Only the beginning of {AUDIT_TOPIC} was read.")
     wanted = transactional_id.encode()
     for record in _records(read):
-        line = _line(record.value) if record.key == wanted else None
+        line = history_line(record.value or b"") if record.key == wanted else None
         if line is not None:
             before = history.lines[-1] if history.lines else None
             after_ms = None if before is None else max(0, line.time_ms - before.time_ms)
@@ -135,14 +138,6 @@ def _records(read: Range) -> list[Record]:
     except UNREADABLE:
         read.is_whole = False
     return found
-
-
-def _line(value: bytes | None) -> HistoryLine | None:
-    try:
-        fields = json.loads(value or b"")
-    except (ValueError, RecursionError):
-        return None
-    return history_line(fields) if isinstance(fields, dict) else None
 
 
 async def _held(cluster: Cluster, views: Sequence[CoordinatorView]) -> dict[str, int]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import click
 import pytest
+from hypothesis import given
 
 from fencepost.broker.cli.group_descriptions import Place
 from fencepost.broker.cli.group_resets import Target, planned, read_offsets
 from fencepost.broker.cli.positions import Start
+from tests.support.odd_json import odd_json, odd_object
 
 PLACE = Place("orders", 0)
 
@@ -72,3 +75,27 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
 )
 def test_reading_begins_within_what_a_partition_holds(start: Start, offset: int) -> None:
     assert start.within(10, 100) == offset
+
+
+@given(odd_json() | odd_object({"topic": "orders", "partition": 0, "offset": 5, "before": None}))
+def test_a_file_of_any_json_is_read_or_refused(text: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "offsets"
+        path.write_bytes(b"[" + text + b"]")
+        try:
+            found = read_offsets(path)
+        except click.ClickException as error:
+            assert len(error.message.removeprefix(str(path))) < 300  # noqa: PT017  # most are refused, some are not
+        else:
+            assert all(0 <= place.partition < 1 << 31 and 0 <= offset < 1 << 63 for place, offset in found.items())
+
+
+@pytest.mark.parametrize(
+    "row", ["orders,0," + "1" * 5_000, "orders,0," + "1" * 200_000, "orders,4294967296,1", "o,0,-1"]
+)
+def test_a_row_beyond_every_range_is_refused(tmp_path: Path, row: str) -> None:
+    path = tmp_path / "offsets"
+    path.write_text(row)
+    with pytest.raises(click.ClickException) as refused:
+        read_offsets(path)
+    assert len(refused.value.message.removeprefix(str(path))) < 300

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.broker.cli.records import Content, from_json, from_line, to_bytes, to_json, to_terminal
+from tests.support.odd_json import odd_json, odd_object
 
 
 class Consumed(NamedTuple):
@@ -109,3 +110,21 @@ def test_every_value_can_be_shown_on_a_terminal(value: bytes) -> None:
     shown = to_terminal(Consumed(None, value), keys=False)
     assert all(character.isprintable() or character == "\t" for character in shown)
     assert len(shown.splitlines()) <= 1
+
+
+@given(odd_json() | odd_object({"key": "a", "value": "1", "partition": 0, "headers": [["h", "1"]], "timestamp_ms": 5}))
+def test_any_json_is_a_record_that_can_be_sent_or_refused_in_a_short_line(line: bytes) -> None:
+    try:
+        content = from_json(line, keep_time=True)
+    except ValueError as error:
+        assert len(str(error)) < 300  # noqa: PT017  # most are refused, some are not
+    else:
+        assert all(isinstance(part, bytes | None) for part in (content.key, content.value))
+        assert content.partition is None or 0 <= content.partition < 1 << 31
+        assert content.timestamp_ms is None or 0 <= content.timestamp_ms < 1 << 63
+        assert all(isinstance(name, str) for name, _ in content.headers)
+
+
+def test_a_record_of_any_time_is_printed() -> None:
+    record = Consumed(None, None)._replace(timestamp=(1 << 63) - 1)
+    assert json.loads(to_json(record))["time"] == "9223372036854775807 ms"

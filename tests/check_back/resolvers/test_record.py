@@ -86,16 +86,16 @@ async def test_the_key_can_be_another_than_that_of_the_topics_name() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (b"", "it is not JSON"),
+        (b"", "it is not JSON: Expecting value at character 0"),
         (b"\xff", "it is not UTF-8"),
         (b"[]", "it is not a JSON object"),
-        (b'{"batch": 4}', "it has no list of texts named tokens"),
-        (b'{"tokens": "7:0:orders-3f9a1c02-0-0"}', "it has no list of texts named tokens"),
-        (b'{"tokens": ["7:0:orders-3f9a1c02-0-0", 4]}', "it has no list of texts named tokens"),
+        (b'{"batch": 4}', "'tokens' is missing"),
+        (b'{"tokens": "7:0:orders-3f9a1c02-0-0"}', "'tokens' must be an array; it is '7:0:orders-3f9a1c02-0-0'"),
+        (b'{"tokens": ["7:0:orders-3f9a1c02-0-0", 4]}', "'tokens'[1] must be text; it is 4"),
         (b'{"tokens": ["7:0:orders-3f9a1c02-0-0"], "tokens": []}', "it has a key twice"),
         (b'{"tokens": [], "rows": NaN}', "NaN is not JSON"),
-        (b'{"tokens": [], "rows": 1' + b"0" * 5000 + b"}", "it is not JSON"),
-        (b'{"tokens": ' + b"[" * 200_000, "it is nested too deeply"),
+        (b'{"tokens": [], "rows": 1' + b"0" * 5000 + b"}", "it has a whole number of more than 64 bits"),
+        (b'{"tokens": ' + b"[" * 200_000, "it is nested more than 64 levels deep"),
     ],
     ids=lambda value: repr(value)[:40],
 )

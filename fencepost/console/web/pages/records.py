@@ -17,6 +17,7 @@ from fencepost.console.record_marks import Gap, ShownRecord
 from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.pages.topics import read_topic
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number, with_query
+from fencepost.protocol.checked_json import JsonError, parse
 
 ROWS: Final = 50
 LONGEST_SHOWN: Final = 20_000
@@ -127,8 +128,8 @@ def in_format(content: bytes | None, shown_format: str) -> str | None:
         return content.hex(" ")
     if shown_format == "json":
         try:
-            return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-        except (ValueError, RecursionError):
+            return json.dumps(parse(text), indent=2, ensure_ascii=False)
+        except JsonError:
             return text
     return text
 
