@@ -23,8 +23,9 @@ running broker, this one or any other that speaks Kafka's protocol. What was ask
 table or, with `--json`, for programs; errors and counts go to standard error. In a checkout, `./scripts/fencepost` runs
 them. Generated from the commands by `python -m scripts.command_line_page`; a test keeps it current.
 
-Shells complete commands and options of `fencepost`. For bash, add the first line to `~/.bashrc`; for zsh, the second to
-`~/.zshrc`; for fish, run the third once:
+Shells complete commands and options of `fencepost`, and the names of topics, groups and transactional ids: these come
+from the broker of `--bootstrap` or `FENCEPOST_BOOTSTRAP`, if it answers within a second. For bash, add the first line
+to `~/.bashrc`; for zsh, the second to `~/.zshrc`; for fish, run the third once:
 
 ```sh
 eval "$(_FENCEPOST_COMPLETE=bash_source fencepost)"
@@ -38,8 +39,8 @@ _FENCEPOST_COMPLETE=fish_source fencepost > ~/.config/fish/completions/fencepost
 | 1 | not done: the message says why, and what to do |
 | 2 | the options or the settings are wrong; nothing was tried |
 | 3 | `serve` was stopped by an unexpected exception, which its last lines report |
-| 130 | stopped with Ctrl-C; `produce` has written what it had read, or aborted its transaction |
-| 143 | `produce` was stopped with SIGTERM, and has done the same |
+| 130 | stopped with Ctrl-C; `produce` has written what it had read, or aborted its transaction; `serve` returns 0 |
+| 143 | `produce` or `consume` was stopped with SIGTERM, and has done the same |
 
 """
 

@@ -259,8 +259,8 @@ def list_acls(bootstrap: str, as_json: bool, pattern: str, principals: Sequence[
 @_resource_options
 @_pattern_option(*_PATTERNS_OF_FILTERS, default="literal")
 @_entry_options
-@click.option("--force", is_flag=True, help="Do not ask first.")
-def remove(bootstrap: str, as_json: bool, pattern: str, force: bool, **options: Any) -> None:
+@click.option("--yes", "--force", "is_sure", is_flag=True, help="Confirm the action without prompting.")
+def remove(bootstrap: str, as_json: bool, pattern: str, is_sure: bool, **options: Any) -> None:
     """Remove ACLs.
 
     Those that the same options have added; without a principal, all of the given resources.
@@ -273,7 +273,7 @@ def remove(bootstrap: str, as_json: bool, pattern: str, force: bool, **options: 
         filters = [one for resource, entry in _rules(options) for one in _filters([resource], kind, [entry])]
     else:
         filters = _filters(resources, kind, [_open(None)])
-    if not force:
+    if not is_sure:
         names = ", ".join(f"{resource.kind.name.lower()} {resource.name}" for resource in resources)
         click.confirm(f"Remove these ACLs of {names}?", abort=True, err=True)
     with admin_client(bootstrap) as admin:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fencepost.broker.cli import cluster_leaders, cluster_storage
+from fencepost.broker.cli.completion import topic_names
 from fencepost.broker.cli.connection import admin_client, bootstrap_option, json_option
 from fencepost.broker.cli.console_client import ask_cluster
-from fencepost.broker.cli.output import print_rows
+from fencepost.broker.cli.output import Done, print_done, print_rows
 
 if TYPE_CHECKING:
     from fencepost.console.kafka.cluster import Cluster
@@ -108,7 +109,7 @@ def nodes(bootstrap: str, as_json: bool) -> None:
 @cluster.command()
 @bootstrap_option
 @json_option
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=topic_names)
 @click.option("--node", "node_id", type=click.IntRange(0), metavar="NODE", help="Only those that this node leads.")
 def partitions(bootstrap: str, as_json: bool, topic: str | None, node_id: int | None) -> None:
     """Show who leads its partitions, or those of TOPIC.
@@ -122,11 +123,12 @@ def partitions(bootstrap: str, as_json: bool, topic: str | None, node_id: int | 
 
 @cluster.command()
 @bootstrap_option
-@click.argument("topic")
+@json_option
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("partition", type=click.IntRange(0))
 @click.option("--to", "target", metavar="NODE", required=True, help="The node that should lead it; any: no matter.")
 @wait_options
-def move(bootstrap: str, topic: str, partition: int, target: str, waits: bool, timeout_s: float) -> None:
+def move(bootstrap: str, as_json: bool, topic: str, partition: int, target: str, waits: bool, timeout_s: float) -> None:
     """Have another node lead a partition, from now on.
 
     The choice holds until another one is made. While the node is gone or leaves, another leads. `--to any` gives the
@@ -136,21 +138,24 @@ def move(bootstrap: str, topic: str, partition: int, target: str, waits: bool, t
         raise click.BadParameter(f"{target!r} is no node id; `fencepost cluster nodes` shows them", param_hint="--to")
     node_id = None if target == ANY else int(target)
     wait_s = timeout_s if waits else None
-    click.echo(cluster_leaders.move(bootstrap, topic, partition, node_id, wait_s=wait_s))
+    words = cluster_leaders.move(bootstrap, topic, partition, node_id, wait_s=wait_s)
+    print_done(Done(words, {"topic": topic, "partition": partition, "chosen": node_id}), as_json=as_json)
 
 
 @cluster.command()
 @bootstrap_option
+@json_option
 @click.argument("node_id", metavar="NODE", type=click.IntRange(0))
 @click.option("--resume", is_flag=True, help="Have it take partitions again.")
 @wait_options
-def drain(bootstrap: str, node_id: int, resume: bool, waits: bool, timeout_s: float) -> None:
+def drain(bootstrap: str, as_json: bool, node_id: int, resume: bool, waits: bool, timeout_s: float) -> None:
     """Have a node hand over all that it leads, or end that.
 
     It is drained until it is resumed, also when it starts again. If no other node is there, it leads all the same.
     """
     wait_s = timeout_s if waits else None
-    click.echo(cluster_leaders.drain(bootstrap, node_id, is_over=resume, wait_s=wait_s))
+    words = cluster_leaders.drain(bootstrap, node_id, is_over=resume, wait_s=wait_s)
+    print_done(Done(words, {"node": node_id, "drained": not resume}), as_json=as_json)
 
 
 @cluster.command()

@@ -10,7 +10,9 @@ from typing import Any, NoReturn
 
 import click
 
+from fencepost.broker.cli.completion import topic_names
 from fencepost.broker.cli.connection import bootstrap_option, client_options, kafka_errors
+from fencepost.broker.cli.interrupts import EXIT_AFTER_SIGNAL
 from fencepost.broker.cli.output import progress
 from fencepost.broker.cli.positions import OffsetType, Start, Wanted, assign, matching_topics
 from fencepost.broker.cli.record_format import DIRECTIVES, parse_format
@@ -28,7 +30,7 @@ COMMIT_INTERVAL_S = 5.0
 @click.command()
 @bootstrap_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with all fields of a record.")
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=topic_names)
 @click.option("--group", help="Read as a member of this group and commit offsets.")
 @click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
 @click.option(
@@ -119,7 +121,7 @@ def consume(
                 consumer.subscribe(found)
             else:
                 ends = assign(consumer, found, wanted, from_beginning=from_beginning or to_end or to_ms is not None)
-            count = _print_records(
+            count, signal_number = _print_records(
                 consumer,
                 write,
                 ends,
@@ -130,6 +132,8 @@ def consume(
         finally:
             consumer.close()
     _report(count)
+    if signal_number is not None:
+        sys.exit(EXIT_AFTER_SIGNAL + signal_number)
 
 
 def _report(count: int) -> None:
@@ -159,9 +163,10 @@ def _print_records(
     commits: bool,
     max_records: int | None,
     idle_seconds: float | None,
-) -> int:
-    """Print records until a limit or a signal; returns their number. Offsets are committed after the print.
+) -> tuple[int, int | None]:
+    """Print records until a limit or a signal; returns their number, and that of the signal.
 
+    Offsets are committed after the print.
     ends: where to stop in each partition, none to go on.
     """
     count = 0
@@ -175,6 +180,7 @@ def _print_records(
         uncommitted_count, committed_at_s = 0, time.monotonic()
 
     poll_ms = MEMBER_POLL_MS if commits else POLL_MS
+    signal_number = None
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         with progress("reading", total=max_records, shown=not sys.stdout.isatty()) as bar:
@@ -197,12 +203,12 @@ def _print_records(
                     break
                 if time.monotonic() - committed_at_s >= COMMIT_INTERVAL_S:
                     commit()
-    except KeyboardInterrupt:
-        pass
+    except KeyboardInterrupt as interrupt:
+        signal_number = interrupt.args[0] if interrupt.args else signal.SIGINT
     finally:
         signal.signal(signal.SIGTERM, before)
     commit()
-    return count
+    return count, signal_number
 
 
 def _have_ended(consumer: Any, ends: dict[Any, int]) -> bool:
@@ -214,9 +220,9 @@ def _have_ended(consumer: Any, ends: dict[Any, int]) -> bool:
     return len(done) == len(ends)
 
 
-def _interrupt(_number: int, _frame: object) -> NoReturn:
+def _interrupt(number: int, _frame: object) -> NoReturn:
     """Handle SIGTERM as Ctrl-C: offsets are committed, and the consumer leaves the group."""
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt(number)
 
 
 def _printer(*, as_json: bool, keys: bool, layout: str | None) -> Callable[[list[Any]], None]:

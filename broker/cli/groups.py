@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fencepost.broker.cli.completion import group_names, topic_names
 from fencepost.broker.cli.connection import (
     admin_client,
     bootstrap_option,
@@ -21,7 +22,7 @@ from fencepost.broker.cli.connection import (
 from fencepost.broker.cli.console_client import ask_cluster
 from fencepost.broker.cli.group_descriptions import Group, Place, describe_group
 from fencepost.broker.cli.group_resets import Target, planned, read_offsets, reset_rows
-from fencepost.broker.cli.output import print_rows
+from fencepost.broker.cli.output import Done, print_done, print_rows
 from fencepost.broker.cli.positions import checked_partitions
 from fencepost.broker.cli.times import TimeType
 from fencepost.broker.kernel.printable import printable
@@ -60,7 +61,7 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 @groups.command()
 @bootstrap_option
 @json_option
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @click.option("--members", is_flag=True, help="Show the members, and what is assigned to each.")
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds between.")
@@ -83,10 +84,7 @@ def describe(bootstrap: str, as_json: bool, group: str, members: bool, watch: bo
             _show(described, rows, members=members, as_json=as_json)
             if not watch:
                 return
-            try:
-                time.sleep(interval)
-            except KeyboardInterrupt:
-                return
+            time.sleep(interval)
 
 
 def _show(described: Group, rows: list[dict[str, Any]], *, members: bool, as_json: bool) -> None:
@@ -188,8 +186,8 @@ def _distance(offset: int | None, end: int | None) -> int | None:
 @groups.command("reset-offsets")
 @bootstrap_option
 @json_option
-@click.argument("group")
-@click.argument("topic", required=False)
+@click.argument("group", shell_complete=group_names)
+@click.argument("topic", required=False, shell_complete=topic_names)
 @click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
 @click.option("--to", type=click.Choice(["earliest", "latest"]), help="To one of the ends.")
 @click.option("--to-offset", type=click.IntRange(min=0), help="To this offset.")
@@ -290,11 +288,12 @@ def _alter(admin: Any, group: str, plan: Mapping[Place, int]) -> None:
 
 @groups.command("delete-offsets")
 @bootstrap_option
-@click.argument("group")
-@click.argument("topic")
+@json_option
+@click.argument("group", shell_complete=group_names)
+@click.argument("topic", shell_complete=topic_names)
 @click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
 @click.confirmation_option("--yes", prompt="This deletes committed offsets of the group. Continue?")
-def delete_offsets(bootstrap: str, group: str, topic: str, partitions: tuple[int, ...]) -> None:
+def delete_offsets(bootstrap: str, as_json: bool, group: str, topic: str, partitions: tuple[int, ...]) -> None:
     """Delete a group's offsets of a topic that no member reads.
 
     Of all partitions, or of those of --partition. The next member begins there by its auto.offset.reset.
@@ -320,14 +319,17 @@ def delete_offsets(bootstrap: str, group: str, topic: str, partitions: tuple[int
             raise click.ClickException(f"members of group {group!r} read {topic!r}; stop them, then delete its offsets")
         if error.errno:
             raise click.ClickException(refusal(error, None))
-    click.echo(f"deleted offsets of {len(chosen)} partition{'s' if len(chosen) != 1 else ''} of {topic} in {group}")
+    words = f"deleted offsets of {len(chosen)} partition{'s' if len(chosen) != 1 else ''} of {topic} in {group}"
+    deleted = {"group": group, "topic": topic, "partitions": sorted(place.partition for place in chosen)}
+    print_done(Done(words, deleted), as_json=as_json)
 
 
 @groups.command()
 @bootstrap_option
-@click.argument("group")
+@json_option
+@click.argument("group", shell_complete=group_names)
 @click.confirmation_option("--yes", prompt="This deletes the group and its offsets. Continue?")
-def delete(bootstrap: str, group: str) -> None:
+def delete(bootstrap: str, as_json: bool, group: str) -> None:
     """Delete a group without members, and its offsets."""
     with admin_client(bootstrap) as admin:
         outcome = admin.delete_groups([group])[group]
@@ -337,4 +339,4 @@ def delete(bootstrap: str, group: str) -> None:
         raise click.ClickException(f"group {group!r} has members; stop them, then delete it")
     if outcome != "OK":
         raise click.ClickException(f"group {group!r} was not deleted: {outcome}")
-    click.echo(f"deleted {group}")
+    print_done(Done(f"deleted {group}", {"group": group, "deleted": True}), as_json=as_json)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import signal
 
-EXIT_INTERRUPTED = 130
+EXIT_AFTER_SIGNAL = 128
+"""As a shell reports a program that a signal has ended."""
+EXIT_INTERRUPTED = EXIT_AFTER_SIGNAL + signal.SIGINT
 
 
 def end_silently() -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import click
 
@@ -31,6 +31,18 @@ def print_rows(
         _print_table(names, cells, is_numeric)
     else:
         _print_lines(names, cells, is_numeric)
+
+
+class Done(NamedTuple):
+    """What a command has done: in words for people, and as fields for programs."""
+
+    words: str
+    fields: Mapping[str, Any]
+
+
+def print_done(done: Done, *, as_json: bool) -> None:
+    """Print what was done in words, or as one JSON object, in which `message` has the words."""
+    click.echo(json.dumps({**done.fields, "message": done.words}, default=str) if as_json else printable(done.words))
 
 
 def _print_table(names: Sequence[str], cells: Sequence[Sequence[str]], is_numeric: Sequence[bool]) -> None:

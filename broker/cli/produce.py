@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -12,7 +13,9 @@ from typing import Any, BinaryIO, Self
 
 import click
 
+from fencepost.broker.cli.completion import topic_names
 from fencepost.broker.cli.connection import bootstrap_option, client_options, describe_error, kafka_errors
+from fencepost.broker.cli.interrupts import EXIT_AFTER_SIGNAL
 from fencepost.broker.cli.output import progress
 from fencepost.broker.cli.records import Content, from_json, from_line
 from fencepost.broker.cli.times import TimeType
@@ -23,8 +26,6 @@ REQUEST_TIMEOUT_MS = 15_000
 DELIVERY_TIMEOUT_MS = 30_000
 CONFIRM_TIMEOUT_S = 60
 CONFIRM_AFTER_FAILURE_S = 2
-# As a shell reports a program that a signal has ended.
-EXIT_AFTER_SIGNAL = 128
 UNCONFIRMED_LIMIT = 10_000
 RECORDS_PER_REPORT = 1_000
 # At a terminal, a line is acknowledged before the next one is read.
@@ -33,11 +34,12 @@ UNCONFIRMED_LIMIT_AT_TERMINAL = 1
 
 @click.command()
 @bootstrap_option
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option(
     "-i", "--input", "source", type=click.File("rb"), default="-", help="File of lines; - for standard input."
 )
 @click.option("--json", "as_json", is_flag=True, help="Lines are JSON objects, as `consume --json` prints them.")
+@click.option("--key", help="Key of every record.")
 @click.option("--key-separator", help="Split each line into key and value at the first occurrence of this text.")
 @click.option("--null-marker", help="A key or value that is exactly this text is written as null.")
 @click.option(
@@ -60,6 +62,7 @@ def produce(
     topic: str,
     source: BinaryIO,
     as_json: bool,
+    key: str | None,
     key_separator: str | None,
     null_marker: str | None,
     partition: int | None,
@@ -81,6 +84,8 @@ def produce(
         raise click.UsageError("--abort and --transaction-size need --transactional-id")
     if as_json and (key_separator is not None or null_marker is not None):
         raise click.UsageError("--json says what is key and what is null; leave out --key-separator and --null-marker")
+    if key is not None and (as_json or key_separator is not None):
+        raise click.UsageError("--key goes with neither --json nor --key-separator, whose lines have their own keys")
     if key_separator == "":
         raise click.BadParameter("it must have at least one character", param_hint="--key-separator")
     if keep_timestamps and (not as_json or timestamp_ms is not None):
@@ -88,9 +93,12 @@ def produce(
     common_headers = tuple(_header(pair) for pair in headers)
     separator = None if key_separator is None else key_separator.encode()
     marker = None if null_marker is None else null_marker.encode()
+    common_key = None if key is None else os.fsencode(key)
 
     def read(line: bytes) -> Content:
         content = from_json(line, keep_time=keep_timestamps) if as_json else from_line(line, separator, marker)
+        if common_key is not None:
+            content = content._replace(key=common_key)
         where = content.partition if partition is None else partition
         time_ms = content.timestamp_ms if timestamp_ms is None else timestamp_ms
         return content._replace(partition=where, headers=(*common_headers, *content.headers), timestamp_ms=time_ms)

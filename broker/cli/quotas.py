@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from fencepost.broker.cli.connection import admin_client, bootstrap_option, json_option, refusal
-from fencepost.broker.cli.output import print_rows
+from fencepost.broker.cli.output import Done, print_done, print_rows
 from fencepost.broker.cli.sending import send
 from fencepost.protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
@@ -93,9 +93,10 @@ def _value_options(command: Command) -> Command:
 
 @quotas.command("set")
 @bootstrap_option
+@json_option
 @_entity_options
 @_value_options
-def set_quotas(bootstrap: str, **options: Any) -> None:
+def set_quotas(bootstrap: str, as_json: bool, **options: Any) -> None:
     """Set quotas; those that are not named stay as they are.
 
     They count for the next request. Example:
@@ -107,7 +108,8 @@ def set_quotas(bootstrap: str, **options: Any) -> None:
         raise click.UsageError(f"say how much: {', '.join('--' + key.replace('_', '-') for key in KEYS)}")
     _alter(bootstrap, entity, ops)
     shown = ", ".join(f"{op.key} {op.value:g}" for op in ops)
-    click.echo(f"set for {_words(entity)}: {shown}")
+    fields = {**_names(entity), **{op.key: op.value for op in ops}}
+    print_done(Done(f"set for {_words(entity)}: {shown}", fields), as_json=as_json)
 
 
 @quotas.command("list")
@@ -134,15 +136,17 @@ def list_quotas(bootstrap: str, as_json: bool, **options: Any) -> None:
 
 @quotas.command()
 @bootstrap_option
+@json_option
 @_entity_options
 @click.option("--quota", "keys", type=click.Choice(KEYS), multiple=True, help="Only this one; repeatable. Else all.")
-def remove(bootstrap: str, keys: tuple[str, ...], **options: Any) -> None:
+def remove(bootstrap: str, as_json: bool, keys: tuple[str, ...], **options: Any) -> None:
     """Remove quotas of a user, client id or address."""
     entity = _required_entity(options)
     is_address = entity[0].entity_type == "ip"
     chosen = keys or tuple(key for key in KEYS if (key == "connection_creation_rate") is is_address)
     _alter(bootstrap, entity, [OpData(key, 0.0, remove=True) for key in chosen])
-    click.echo(f"removed of {_words(entity)}: {', '.join(chosen)}")
+    done = Done(f"removed of {_words(entity)}: {', '.join(chosen)}", {**_names(entity), "removed": chosen})
+    print_done(done, as_json=as_json)
 
 
 def _alter(bootstrap: str, entity: list[EntityData], ops: list[OpData]) -> None:
@@ -159,5 +163,9 @@ def _check(result: Any) -> None:
         raise click.ClickException(refusal(for_code(result.error_code), result.error_message))
 
 
+def _names(entity: list[EntityData]) -> dict[str, str]:
+    return {part.entity_type: part.entity_name or DEFAULT for part in entity}
+
+
 def _words(entity: list[EntityData]) -> str:
-    return ", ".join(f"{part.entity_type} {part.entity_name or DEFAULT}" for part in entity)
+    return ", ".join(f"{kind} {name}" for kind, name in _names(entity).items())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from fencepost.broker.cli.completion import topic_names
 from fencepost.broker.cli.connection import (
     admin_client,
     bootstrap_option,
@@ -15,8 +17,9 @@ from fencepost.broker.cli.connection import (
     describe_topic,
     json_option,
     parse_settings,
+    refusal,
 )
-from fencepost.broker.cli.output import print_rows
+from fencepost.broker.cli.output import Done, print_done, print_rows
 from fencepost.broker.cli.positions import checked_partitions
 from fencepost.broker.cli.times import TimeType
 from fencepost.broker.kernel.printable import printable
@@ -59,7 +62,8 @@ def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
 
 @topics.command()
 @bootstrap_option
-@click.argument("name")
+@json_option
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=topic_names)
 @click.option(
     "-p", "--partitions", type=click.IntRange(min=1), help="Partition count; the broker's num.partitions if not given."
 )
@@ -76,31 +80,43 @@ def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
 @click.option("--if-missing", is_flag=True, help="Do nothing if the topic exists.")
 def create(
     bootstrap: str,
-    name: str,
+    as_json: bool,
+    names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
     configs: tuple[str, ...],
     if_missing: bool,
 ) -> None:
-    """Create a topic."""
+    """Create topics, all alike.
+
+    If one cannot be created, the others are all the same, and the message names it.
+    """
     from kafka.errors import TopicAlreadyExistsError
 
     settings = parse_settings(configs, "--config")
     wanted = {"num_partitions": partitions or -1, "replication_factor": replication_factor or -1, "configs": settings}
+    names = tuple(dict.fromkeys(names))
     with admin_client(bootstrap) as admin:
-        results = admin.create_topics({name: wanted}, raise_errors=False)["topics"]
-        exists = results[0]["error_code"] == TopicAlreadyExistsError.errno
-        if not (exists and if_missing):
-            check_results(results)
-        count = len(describe_topic(admin, name)["partitions"])
-    action = "left as it is:" if exists else "created"
-    click.echo(f"{action} {name} with {count} partition{'s' if count != 1 else ''}")
+        results = admin.create_topics(dict.fromkeys(names, wanted), raise_errors=False)["topics"]
+        exist = {result["name"] for result in results if result["error_code"] == TopicAlreadyExistsError.errno}
+        left = exist if if_missing else set[str]()
+        refused = [result for result in results if result["error_code"] and result["name"] not in left]
+        done = {result["name"] for result in results} - {result["name"] for result in refused}
+        counts = {name: len(describe_topic(admin, name)["partitions"]) for name in names if name in done}
+    rows = [{"topic": name, "partitions": count, "created": name not in left} for name, count in counts.items()]
+    if as_json:
+        print_rows(["topic", "partitions", "created"], rows, as_json=True)
+    else:
+        for name, count in counts.items():
+            action = "left as it is:" if name in left else "created"
+            click.echo(f"{action} {name} with {count} partition{'s' if count != 1 else ''}")
+    _check_each(refused, "created", len(names))
 
 
 @topics.command()
 @bootstrap_option
 @json_option
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 def describe(bootstrap: str, as_json: bool, name: str) -> None:
     """Show a topic and its partitions.
 
@@ -132,7 +148,7 @@ def describe(bootstrap: str, as_json: bool, name: str) -> None:
 @topics.command()
 @bootstrap_option
 @json_option
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
 @click.option("--before-offset", type=click.IntRange(min=0), help="Delete what is before this offset.")
 @click.option("--before-time", type=TimeType(), help="Delete what is before the first record of this time or later.")
@@ -184,7 +200,7 @@ def trim(
 @topics.command()
 @bootstrap_option
 @json_option
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option("--all", "everything", is_flag=True, help="Show defaults, too, not only set values.")
 @click.option(
     "--set",
@@ -251,24 +267,53 @@ def _config_rows(admin: Any, name: str, *, everything: bool) -> list[dict[str, A
 
 @topics.command()
 @bootstrap_option
-@click.argument("name")
+@json_option
+@click.argument("name", shell_complete=topic_names)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), required=True, help="The new partition count.")
-def grow(bootstrap: str, name: str, partitions: int) -> None:
+def grow(bootstrap: str, as_json: bool, name: str, partitions: int) -> None:
     """Add partitions to a topic."""
     with admin_client(bootstrap) as admin:
         check_results(admin.create_partitions({name: partitions}, raise_errors=False).to_dict()["results"])
-    click.echo(f"{name} now has {partitions} partitions")
+    done = Done(f"{name} now has {partitions} partitions", {"topic": name, "partitions": partitions})
+    print_done(done, as_json=as_json)
 
 
 @topics.command()
 @bootstrap_option
-@click.argument("name")
-@click.confirmation_option("--yes", prompt="This deletes the topic and everything in it. Continue?")
-def delete(bootstrap: str, name: str) -> None:
-    """Delete a topic and everything in it."""
+@json_option
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=topic_names)
+@click.confirmation_option("--yes", prompt="This deletes the topics and everything in them. Continue?")
+def delete(bootstrap: str, as_json: bool, names: tuple[str, ...]) -> None:
+    """Delete topics and everything in them.
+
+    If one cannot be deleted, the others are all the same, and the message names it.
+    """
+    names = tuple(dict.fromkeys(names))
     with admin_client(bootstrap) as admin:
-        check_results(admin.delete_topics([name], raise_errors=False)["topics"])
-    click.echo(f"deleted {name}")
+        results = admin.delete_topics(list(names), raise_errors=False)["topics"]
+    refused = [result for result in results if result["error_code"]]
+    gone = {result["name"] for result in results} - {result["name"] for result in refused}
+    rows = [{"topic": name, "deleted": True} for name in names if name in gone]
+    if as_json:
+        print_rows(["topic", "deleted"], rows, as_json=True)
+    else:
+        for row in rows:
+            click.echo(f"deleted {row['topic']}")
+    _check_each(refused, "deleted", len(names))
+
+
+def _check_each(refused: Sequence[Mapping[str, Any]], action: str, asked_count: int) -> None:
+    """Raise ClickException for refused topics: as the broker says, and where several were asked for, of each."""
+    if len(refused) == asked_count == 1:
+        check_results(refused)
+    if refused:
+        from kafka.errors import for_code
+
+        reasons = [
+            f"{result['name']} was not {action}: {refusal(for_code(result['error_code']), result.get('error_message'))}"
+            for result in refused
+        ]
+        raise click.ClickException("; ".join(reasons))
 
 
 def _topic_id(topic: dict[str, Any]) -> str:

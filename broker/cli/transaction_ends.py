@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from fencepost.broker.cli.connection import admin_client, client_options, kafka_errors, no_such
+from fencepost.broker.cli.output import Done
 from fencepost.broker.cli.transaction_doubts import record_decision
 
 if TYPE_CHECKING:
-    from fencepost.two_phase import Coordinator, Token
+    from fencepost.two_phase import Coordinator, Outcome, Token
 
 TIMEOUT_S = 30.0
 
@@ -29,8 +30,8 @@ class PairType(click.ParamType):
         return int(producer_id), int(epoch)
 
 
-def end_transaction(bootstrap: str, transactional_id: str, pair: tuple[int, int] | None, *, commit: bool) -> str:
-    """Commit or abort; returns what was done, in words. pair: the producer that is meant, None for the described one.
+def end_transaction(bootstrap: str, transactional_id: str, pair: tuple[int, int] | None, *, commit: bool) -> Done:
+    """Commit or abort; returns what was done. pair: the producer that is meant, None for the described one.
 
     Raises ClickException: there is no such transaction, another pair has taken its place, or a later session keeps it.
     """
@@ -55,7 +56,7 @@ def _end(
     pair: tuple[int, int] | None,
     *,
     commit: bool,
-) -> str:
+) -> Done:
     from fencepost.two_phase import Outcome, Token, TwoPhaseError
 
     described = coordinator.describe(transactional_id, timeout_s=TIMEOUT_S)
@@ -72,7 +73,7 @@ def _end(
         )
     if found is not Outcome.PREPARED:
         if pair is not None and found is wanted:
-            return f"the transaction of {token} was {wanted.value} before; nothing was left to do"
+            return _done(f"the transaction of {token} was {wanted.value} before; nothing was left to do", token, wanted)
         raise click.ClickException(
             f"{transactional_id} has no open transaction; the last state of its coordinator is {described.state}"
         )
@@ -82,7 +83,12 @@ def _end(
         coordinator.complete(token, commit=commit, timeout_s=TIMEOUT_S)
     except TwoPhaseError as error:
         raise click.ClickException(_why_not(coordinator, token, error)) from None
-    return f"{wanted.value} the transaction of {transactional_id}, which {current[0]}:{current[1]} wrote"
+    words = f"{wanted.value} the transaction of {transactional_id}, which {current[0]}:{current[1]} wrote"
+    return _done(words, token, wanted)
+
+
+def _done(words: str, token: Token, outcome: Outcome) -> Done:
+    return Done(words, {**token._asdict(), "outcome": outcome.value})
 
 
 def _why_not(coordinator: Coordinator, token: Token, error: Exception) -> str:

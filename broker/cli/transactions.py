@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fencepost.broker.cli import transaction_doubts
+from fencepost.broker.cli.completion import topic_names, transactional_ids
 from fencepost.broker.cli.connection import admin_client, bootstrap_option, client_options, json_option, no_such
-from fencepost.broker.cli.output import format_time, print_rows
+from fencepost.broker.cli.output import Done, format_time, print_done, print_rows
 from fencepost.broker.cli.times import DurationType
 from fencepost.broker.cli.transaction_ends import PairType, end_transaction
 
@@ -132,7 +133,7 @@ def _open_rows(
 @transactions.command()
 @bootstrap_option
 @json_option
-@click.argument("transactional_id")
+@click.argument("transactional_id", shell_complete=transactional_ids)
 def describe(bootstrap: str, as_json: bool, transactional_id: str) -> None:
     """Show one transactional id with its partitions."""
     with admin_client(bootstrap) as admin:
@@ -154,7 +155,7 @@ def describe(bootstrap: str, as_json: bool, transactional_id: str) -> None:
 @transactions.command()
 @bootstrap_option
 @json_option
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("partition", type=click.IntRange(min=0))
 def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None:
     """Show the producers whose state a partition keeps.
@@ -197,7 +198,7 @@ def producers(bootstrap: str, as_json: bool, topic: str, partition: int) -> None
 @transactions.command()
 @bootstrap_option
 @json_option
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("partition", type=click.IntRange(min=0))
 @click.option(
     "--broker-http",
@@ -233,36 +234,39 @@ def why(
 
 @transactions.command()
 @bootstrap_option
-@click.argument("transactional_id")
+@json_option
+@click.argument("transactional_id", shell_complete=transactional_ids)
 @click.option("--pair", type=PairType(), help="Only if this producer id and epoch wrote it.")
 @click.confirmation_option("--yes", prompt="This commits the open transaction in the place of its producer. Continue?")
-def commit(bootstrap: str, transactional_id: str, pair: tuple[int, int] | None) -> None:
+def commit(bootstrap: str, as_json: bool, transactional_id: str, pair: tuple[int, int] | None) -> None:
     """Commit the open transaction of a transactional id.
 
     For a transaction in doubt, whose application has decided and is gone: the records become visible. It is refused if
     a later session keeps the transaction. Until it ends, its producer may still add records: stop that before.
     """
-    click.echo(end_transaction(bootstrap, transactional_id, pair, commit=True))
+    print_done(end_transaction(bootstrap, transactional_id, pair, commit=True), as_json=as_json)
 
 
 @transactions.command()
 @bootstrap_option
-@click.argument("transactional_id")
+@json_option
+@click.argument("transactional_id", shell_complete=transactional_ids)
 @click.option("--pair", type=PairType(), help="Only if this producer id and epoch wrote it.")
 @click.confirmation_option("--yes", prompt="This aborts the open transaction in the place of its producer. Continue?")
-def abort(bootstrap: str, transactional_id: str, pair: tuple[int, int] | None) -> None:
+def abort(bootstrap: str, as_json: bool, transactional_id: str, pair: tuple[int, int] | None) -> None:
     """Abort the open transaction of a transactional id.
 
     The whole of it, through its coordinator. It is refused if a later session keeps the transaction: `terminate` aborts
     that, too.
     """
-    click.echo(end_transaction(bootstrap, transactional_id, pair, commit=False))
+    print_done(end_transaction(bootstrap, transactional_id, pair, commit=False), as_json=as_json)
 
 
 @transactions.command("ask-again")
 @bootstrap_option
-@click.argument("transactional_id")
-def ask_again(bootstrap: str, transactional_id: str) -> None:
+@json_option
+@click.argument("transactional_id", shell_complete=transactional_ids)
+def ask_again(bootstrap: str, as_json: bool, transactional_id: str) -> None:
     """Have the source of a transaction in doubt asked at once.
 
     Also if it is parked, because its source has not known the outcome for too long. Its checks are counted from 0.
@@ -273,14 +277,16 @@ def ask_again(bootstrap: str, transactional_id: str) -> None:
             raise click.ClickException(
                 f"{transactional_id} has no open transaction; the last state of its coordinator is {state}"
             )
-        click.echo(transaction_doubts.ask_again(bootstrap, transactional_id))
+        words = transaction_doubts.ask_again(bootstrap, transactional_id)
+    print_done(Done(words, {"transactional_id": transactional_id, "asked": True}), as_json=as_json)
 
 
 @transactions.command()
 @bootstrap_option
-@click.argument("transactional_id")
+@json_option
+@click.argument("transactional_id", shell_complete=transactional_ids)
 @click.confirmation_option("--yes", prompt="This fences the producer of this id and aborts its transaction. Continue?")
-def terminate(bootstrap: str, transactional_id: str) -> None:
+def terminate(bootstrap: str, as_json: bool, transactional_id: str) -> None:
     """Abort an open transaction and fence its producer.
 
     By a new session, as a new producer with this id begins one: the next request of the present producer is refused.
@@ -306,13 +312,21 @@ def terminate(bootstrap: str, transactional_id: str) -> None:
         finally:
             producer.close()
     # What had been decided before is carried out.
-    outcome = "completed the commit" if found.state.value == "PrepareCommit" else "aborted the transaction"
-    click.echo(f"{outcome} of {transactional_id}, and fenced its producer")
+    is_commit = found.state.value == "PrepareCommit"
+    done = "completed the commit" if is_commit else "aborted the transaction"
+    fields = {
+        "transactional_id": transactional_id,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "outcome": "committed" if is_commit else "aborted",
+    }
+    print_done(Done(f"{done} of {transactional_id}, and fenced its producer", fields), as_json=as_json)
 
 
 @transactions.command("abort-hanging")
 @bootstrap_option
-@click.argument("topic")
+@json_option
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("partition", type=click.IntRange(min=0))
 @click.option("--producer-id", type=int, help="Producer of the transaction; see `transactions producers`.")
 @click.option("--start-offset", type=click.IntRange(min=0), help="Or the transaction's start: the last stable offset.")
@@ -321,7 +335,13 @@ def terminate(bootstrap: str, transactional_id: str) -> None:
     "--yes", prompt="This aborts the transaction on this partition only, without its coordinator. Continue?"
 )
 def abort_hanging(
-    bootstrap: str, topic: str, partition: int, producer_id: int | None, start_offset: int | None, force: bool
+    bootstrap: str,
+    as_json: bool,
+    topic: str,
+    partition: int,
+    producer_id: int | None,
+    start_offset: int | None,
+    force: bool,
 ) -> None:
     """Abort a hanging transaction on one partition.
 
@@ -364,7 +384,14 @@ def abort_hanging(
                 place, producer.producer_id, producer.producer_epoch, max(0, producer.coordinator_epoch)
             )
         )
-    click.echo(f"aborted the transaction of producer {producer.producer_id} on {where}")
+    fields = {
+        "topic": topic,
+        "partition": partition,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "start_offset": producer.current_transaction_start_offset,
+    }
+    print_done(Done(f"aborted the transaction of producer {producer.producer_id} on {where}", fields), as_json=as_json)
 
 
 def _refuse_known(admin: Any, producer_id: int, place: Any) -> None:

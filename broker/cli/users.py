@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from fencepost.broker.cli.connection import admin_client, bootstrap_option, json_option, refusal
-from fencepost.broker.cli.output import print_rows
+from fencepost.broker.cli.output import Done, print_done, print_rows
 from fencepost.broker.cli.sending import send
 from fencepost.broker.hosting.scram_credentials import (
     MAXIMUM_ITERATIONS,
@@ -96,6 +96,7 @@ def _mechanism_option(help_text: str) -> Callable[[Command], Command]:
 )
 @_place_options
 @bootstrap_option
+@json_option
 def set_user(
     name: str,
     password: str | None,
@@ -104,6 +105,7 @@ def set_user(
     data_directory: str | None,
     users_file: str | None,
     bootstrap: str,
+    as_json: bool,
 ) -> None:
     """Add the user NAME, or change its password.
 
@@ -118,7 +120,7 @@ def set_user(
         raise click.UsageError("the password cannot be empty")
     if users_file is not None:
         _change_file(users_file, name, password)
-        click.echo(f"{name}: PLAIN")
+        print_done(_set(name, ["PLAIN"]), as_json=as_json)
         return
     salted = {mechanism: _salted(mechanism, password, iterations) for mechanism in chosen}
     if data_directory is not None:
@@ -134,7 +136,11 @@ def set_user(
             for mechanism, (salt, salted_password) in salted.items():
                 upsertion = ScramCredentialUpsertion(name, mechanism, iterations, salt, salted_password)
                 _check(send(admin, AlterUserScramCredentialsRequest([], [upsertion])).results)
-    click.echo(f"{name}: {', '.join(_shown(mechanism) for mechanism in chosen)}")
+    print_done(_set(name, [_shown(mechanism) for mechanism in chosen]), as_json=as_json)
+
+
+def _set(name: str, mechanisms: list[str]) -> Done:
+    return Done(f"{name}: {', '.join(mechanisms)}", {"user": name, "mechanisms": mechanisms})
 
 
 @users.command("list")
@@ -169,8 +175,14 @@ def list_users(data_directory: str | None, users_file: str | None, bootstrap: st
 @_mechanism_option("Mechanism that the user may not log in by any more; repeatable; all that it has if not given.")
 @_place_options
 @bootstrap_option
+@json_option
 def remove(
-    name: str, mechanisms: Sequence[str], data_directory: str | None, users_file: str | None, bootstrap: str
+    name: str,
+    mechanisms: Sequence[str],
+    data_directory: str | None,
+    users_file: str | None,
+    bootstrap: str,
+    as_json: bool,
 ) -> None:
     """Remove the user NAME: it cannot log in again. Connections that are open stay as they are."""
     _check_place(data_directory, users_file, mechanisms)
@@ -194,7 +206,7 @@ def remove(
             for mechanism in removed:
                 deletion = ScramCredentialDeletion(name, mechanism)
                 _check(send(admin, AlterUserScramCredentialsRequest([deletion], [])).results)
-    click.echo(f"{name}: removed")
+    print_done(Done(f"{name}: removed", {"user": name, "removed": True}), as_json=as_json)
 
 
 # Options

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import click
 
+from fencepost.broker.cli.connection import json_option
+from fencepost.broker.cli.output import Done, print_done
+
 
 @click.command()
-def version() -> None:
+@json_option
+def version(as_json: bool) -> None:
     """Show the version."""
     from importlib.metadata import version as version_of
 
-    click.echo(f"fencepost, version {version_of('fencepost')}")
+    found = version_of("fencepost")
+    print_done(Done(f"fencepost, version {found}", {"version": found}), as_json=as_json)

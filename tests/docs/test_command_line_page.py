@@ -32,9 +32,10 @@ def test_every_command_is_on_the_page() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS_FOUND, ids=lambda command: command.name)
 def test_every_command_and_option_is_explained(command: click.Command) -> None:
-    assert command.help
+    assert command.help, f"give the function of {command.name} a docstring: its first line is the help"
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-    assert [option.name for option in options if not option.help] == []
+    unexplained = [option.opts[0] for option in options if not option.help]
+    assert unexplained == [], f'give each of these options of {command.name} a help="…" of one line'
 
 
 @pytest.mark.parametrize("command", COMMANDS_FOUND[1:], ids=lambda command: command.name)

@@ -234,7 +234,7 @@ def test_the_command_line_adds_lists_and_removes_rules(
     assert {row["principal"] for row in listed} == {"User:alice"}
     mine = json.loads(run("acls", "list", "--principal", "User:alice", "--json").stdout)
     assert [row for row in mine if row["resource_name"] in (topic, group)] == listed
-    removed = run("acls", "remove", *options, "--force")
+    removed = run("acls", "remove", *options, "--yes")
     assert removed.exit_code == 0, removed.output
     assert run("acls", "list", "--topic", topic).stdout == "no ACLs\n"
 

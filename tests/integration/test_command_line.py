@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka as ck
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from fencepost.broker.cli.commands import fencepost
@@ -129,6 +131,83 @@ def test_a_topic_is_created_shown_grown_and_deleted(run: Run, unique: Unique) ->
     assert run("topics", "delete", name, input="n\n").exit_code == 1
     assert run("topics", "delete", name, "--yes").stdout == f"deleted {name}\n"
     assert name not in run("topics", "list").stdout
+
+
+def test_several_topics_are_created_and_deleted_with_one_command(run: Run, unique: Unique) -> None:
+    first, second, third = unique("several"), unique("several"), unique("several")
+    created = run("topics", "create", first, second, first, "-p", "2")
+    assert created.stdout == f"created {first} with 2 partitions\ncreated {second} with 2 partitions\n"
+    left = json.loads(run("topics", "create", second, third, "--if-missing", "--json").stdout)
+    assert [(row["topic"], row["created"]) for row in left] == [(second, False), (third, True)]
+    assert run("topics", "delete", first, second, "--yes").stdout == f"deleted {first}\ndeleted {second}\n"
+    assert json.loads(run("topics", "delete", third, "--yes", "--json").stdout) == [{"topic": third, "deleted": True}]
+
+
+def test_of_several_topics_those_that_can_be_are_created_or_deleted(run: Run, unique: Unique) -> None:
+    old, new, missing = unique("several"), unique("several"), unique("missing")
+    run("topics", "create", old, "-p", "1")
+    created = run("topics", "create", old, new, "-p", "1")
+    assert (created.exit_code, created.stdout) == (1, f"created {new} with 1 partition\n")
+    assert f"{old} was not created: the broker refused: TOPIC_ALREADY_EXISTS (36)" in created.stderr
+    deleted = run("topics", "delete", old, missing, new, "--yes")
+    assert (deleted.exit_code, deleted.stdout) == (1, f"deleted {old}\ndeleted {new}\n")
+    assert f"{missing} was not deleted: the broker refused: UNKNOWN_TOPIC_OR_PARTITION (3)" in deleted.stderr
+
+
+def test_what_commands_have_done_is_read_by_programs(broker: BrokerProcess, run: Run, unique: Unique) -> None:
+    topic, transactional_id = unique("done"), unique("done")
+    run("topics", "create", topic, "-p", "1")
+    grown = json.loads(run("topics", "grow", topic, "-p", "2", "--json").stdout)
+    assert grown == {"topic": topic, "partitions": 2, "message": f"{topic} now has 2 partitions"}
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"a")
+    assert producer.flush(60) == 0
+    aborted = json.loads(run("transactions", "abort", transactional_id, "--yes", "--json").stdout)
+    assert (aborted["transactional_id"], aborted["outcome"]) == (transactional_id, "aborted")
+    assert json.loads(run("version", "--json").stdout)["version"] in run("version").stdout
+    group = unique("done")
+    run("produce", topic, input="1\n")
+    run("consume", topic, "--group", group, "--from-beginning", "-n", "1")
+    assert json.loads(run("groups", "delete", group, "--yes", "--json").stdout)["deleted"] is True
+
+
+def test_every_record_has_the_key_that_was_given(run: Run, unique: Unique) -> None:
+    topic = unique("keyed")
+    assert run("produce", topic, "--key", "k", "--header", "a=b", input="1\n2\n").exit_code == 0
+    shown = consumed(run, topic)
+    assert [(one["key"], one["value"], one["headers"]) for one in shown] == [
+        ("k", "1", [["a", "b"]]),
+        ("k", "2", [["a", "b"]]),
+    ]
+    assert run("produce", topic, "--key", "k", "--key-separator", ":", input="a:1\n").exit_code == 2
+
+
+def completed(broker: BrokerProcess, *words: str) -> list[str]:
+    """What a shell offers for the last word."""
+    found = ShellComplete(fencepost, {}, "fencepost", "_FENCEPOST_COMPLETE")
+    *before, incomplete = words
+    return [item.value for item in found.get_completions([*before, "--bootstrap", broker.bootstrap], incomplete)]
+
+
+def test_a_shell_completes_names_that_the_broker_knows(broker: BrokerProcess, run: Run, unique: Unique) -> None:
+    first, second = sorted((unique("completed"), unique("completed")))
+    run("topics", "create", first, second, "-p", "1")
+    run("produce", first, "--transactional-id", first, input="1\n")
+    run("consume", first, "--group", second, "--from-beginning", "-n", "1")
+    assert completed(broker, "topics", "describe", "completed-") == [first, second]
+    assert completed(broker, "topics", "delete", first, "completed-") == [second]
+    assert completed(broker, "transactions", "describe", "completed-") == [first]
+    assert completed(broker, "groups", "describe", "completed-") == [second]
+    assert completed(broker, "topics", "describe", "__transaction_st") == ["__transaction_state"]
+    assert not any(name.startswith("__") for name in completed(broker, "topics", "describe", ""))
+
+
+def test_without_a_broker_nothing_is_completed_and_nothing_said(capfd: pytest.CaptureFixture[str]) -> None:
+    found = ShellComplete(fencepost, {}, "fencepost", "_FENCEPOST_COMPLETE")
+    assert found.get_completions(["topics", "describe", "--bootstrap", "127.0.0.1:1"], "o") == []
+    assert capfd.readouterr() == ("", "")
 
 
 def test_internal_topics_are_shown_on_request(run: Run, unique: Unique) -> None:
@@ -475,7 +554,7 @@ def test_a_stopped_member_commits_and_leaves(
         os.kill(member.pid, number)
         _, said = member.communicate(timeout=60)
     assert said == "2 records read\n"
-    assert member.returncode == 0
+    assert member.returncode == 128 + number
     (described,) = json.loads(run("groups", "describe", group, "--json").stdout)
     assert described["committed_offset"] == 2
     assert run("groups", "describe", group).stdout.startswith(f"{group}: classic group, Empty, 0 members\n")
