@@ -21,6 +21,7 @@ from fencepost.broker.log.checkpoints import (
     decode_partition_metadata,
 )
 from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.offset_index import CorruptIndexError, OffsetIndex
 from fencepost.broker.log.partition_files import (
     LEADER_EPOCH_FILE,
@@ -31,8 +32,10 @@ from fencepost.broker.log.partition_files import (
 from fencepost.broker.log.producer_replay import NEVER_EXPIRE_MS, replay_batch
 from fencepost.broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot
 from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.recovery_mark import read_mark
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE, START_SUFFIX, FileRecord
 from fencepost.broker.log.segment_files import INDEX_SUFFIXES, LOST_SUFFIX, file_name, has_other_start
+from fencepost.broker.log.small_file import read_small
 from fencepost.broker.log.time_index import TimeIndex
 from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
 from fencepost.broker.storage.disk import StorageError
@@ -129,6 +132,7 @@ class PartitionScan:
         self._written_epochs: list[EpochStart] = []
         self._epoch_judge = _EpochJudge()
         self._latest_time_ms = -1
+        self._unreadable: set[str] = set()  # small files
 
     def run(self) -> Iterator[int]:
         """Read everything; yields the numbers of bytes read."""
@@ -141,6 +145,13 @@ class PartitionScan:
         self._look_at_small_files()
         self._name_other_files()
         first = self.base_offsets[0] if self.base_offsets else self._known.log_start_offset
+        noted = self._checksums.log_start_offset
+        if noted > max(first, self._known.log_start_offset):
+            path = f"{self._files.directory.rpartition('/')[0]}/{LOG_START_FILE}"
+            name = self._files.directory.rpartition("/")[2]
+            what = f"it has offset {self._known.log_start_offset} for {name}, and DeleteRecords has moved the start to "
+            self._add(Kind.STALE, path, f"{what}{noted}, as {CHECKSUMS_FILE} says")
+            self._known = self._known._replace(log_start_offset=noted)
         self.start_offset = max(first, self._known.log_start_offset)
         self.end_offset = first
         self._begin_replay(first)
@@ -164,6 +175,16 @@ class PartitionScan:
             self._add(Kind.STALE, self._files.path(LEADER_EPOCH_FILE), reason)
 
     @property
+    def log_start_offset(self) -> int:
+        """The start that DeleteRecords has set, by the checkpoint or by the partition's own list."""
+        return self._known.log_start_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset up to which the log was on the disk, by the checkpoint or by the recovery mark."""
+        return self._known.recovery_point or 0
+
+    @property
     def log_paths(self) -> list[str]:
         """Return the paths of the log files, in order."""
         return [self._path(base_offset, ".log") for base_offset in self.base_offsets]
@@ -178,10 +199,20 @@ class PartitionScan:
 
     # The small files
 
+    def _read_small(self, path: str) -> bytes | None:
+        """Read a file that the log does not need; one that the disk cannot read is a problem, and counts as missing."""
+        try:
+            return read_small(self._disk, path)
+        except CorruptCheckpointError as error:
+            self._add(Kind.STALE, path, str(error))
+            self._unreadable.add(path)
+            return None
+
     def _look_at_small_files(self) -> None:
         self._look_at_checksums()
+        self._look_at_mark()
         path = self._files.path(LEADER_EPOCH_FILE)
-        content = self._disk.read_file(path)
+        content = self._read_small(path)
         self._has_no_epochs_file = content is None
         if content is not None:
             try:
@@ -192,9 +223,19 @@ class PartitionScan:
         self._epoch_judge.known = self._epochs
         self._look_at_topic_id()
 
+    def _look_at_mark(self) -> None:
+        mark = read_mark(self._files)
+        if isinstance(mark, str):
+            self._add(Kind.STALE, self._files.path(RECOVERY_MARK_FILE), f"it is not used: {mark}")
+        elif mark is not None:
+            # It was written once the log was on the disk up to there; after a clean stop it is not above the end.
+            point = self._known.recovery_point or 0
+            if mark.offset > point:
+                self._known = self._known._replace(recovery_point=mark.offset, is_clean=False)
+
     def _look_at_checksums(self) -> None:
         path = self._files.path(CHECKSUMS_FILE)
-        content = self._disk.read_file(path)
+        content = self._read_small(path)
         if content:
             try:
                 self._checksums.get("")
@@ -204,7 +245,7 @@ class PartitionScan:
                 if self._checksums.is_of_another_directory:
                     what = f"{self._files.directory} is the directory of another partition, according to this list"
                     self._add(Kind.NOT_RECORDED, path, what, first_offset=self._known.log_start_offset)
-            if self._disk.read_file(path) != content:  # a damaged list is begun anew
+            if self._read_small(path) != content:  # a damaged list is begun anew
                 self._add(Kind.STALE, path, "it does not begin or end as it should: its content is ignored")
 
     def _epochs_reason(self) -> str | None:
@@ -232,9 +273,10 @@ class PartitionScan:
 
     def _look_at_topic_id(self) -> None:
         path = self._files.path(METADATA_FILE)
-        content = self._disk.read_file(path)
+        content = self._read_small(path)
         if content is None:
-            self._add(Kind.STALE, path, "it is missing: the directory's name gives the topic")
+            if path not in self._unreadable:
+                self._add(Kind.STALE, path, "it is missing: the directory's name gives the topic")
             return
         try:
             topic_id = decode_partition_metadata(content)
@@ -287,7 +329,7 @@ class PartitionScan:
                 self._add(Kind.NOTE, self._files.path(names[0]), what)
 
     def _indexed_end(self, base_offset: int) -> int:
-        content = self._disk.read_file(self._path(base_offset, ".index")) or b""
+        content = self._read_small(self._path(base_offset, ".index")) or b""
         try:
             index = OffsetIndex.from_bytes(content, 2**31, 2**31)
         except CorruptIndexError:
@@ -494,10 +536,10 @@ class PartitionScan:
         base_offset = segment.base_offset
         for suffix, compare in ((".index", self._offset_index_reason), (".timeindex", self._time_index_reason)):
             path = self._path(base_offset, suffix)
-            content = self._disk.read_file(path)
+            content = self._read_small(path)
             reason: str | None
             if content is None:
-                reason = "the file is missing" if segment.positions else None
+                reason = "the file is missing" if segment.positions and path not in self._unreadable else None
             elif not self._checksums.matches(file_name(base_offset, suffix), content):
                 reason = NOT_WRITTEN
             else:
@@ -531,11 +573,13 @@ class PartitionScan:
 
     def _compare_transaction_index(self, segment: _Segment) -> None:
         path = self._path(segment.base_offset, ".txnindex")
-        content = self._disk.read_file(path)
+        content = self._read_small(path)
         reason: str | None = None
         entries: list[TransactionIndexEntry] = []
         if not self._checksums.matches(file_name(segment.base_offset, ".txnindex"), content):
             reason = NOT_WRITTEN if content is not None else "the file is missing"
+            if path in self._unreadable:
+                return
         else:
             try:
                 index = TransactionIndex.from_bytes(
@@ -575,7 +619,10 @@ class PartitionScan:
 
     def _read_snapshot(self, offset: int) -> list[ProducerSnapshot] | CorruptSnapshot:
         name = file_name(offset, ".snapshot")
-        content = self._disk.read_file(self._files.path(name))
+        try:
+            content = read_small(self._disk, self._files.path(name))
+        except CorruptCheckpointError as error:
+            return CorruptSnapshot(str(error))
         if content is None:
             return CorruptSnapshot("the file is missing")
         if not self._checksums.matches(name, content):

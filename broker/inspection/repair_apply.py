@@ -15,11 +15,13 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_directory import RECOVERY_POINT_FILE
-from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.partition_files import METADATA_FILE, RECOVERY_MARK_FILE, PartitionFiles
 from fencepost.broker.log.recovery import LoadedLog, LogRecovery
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX
 from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name, lost_path
 from fencepost.broker.log.sliced_work import run_to_end
+from fencepost.broker.log.small_file import read_small
 from fencepost.broker.log.swap import finish_swaps
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
@@ -57,8 +59,13 @@ async def apply_plan(
     for path in (*plan.deletes, *indexes):
         # Before the list forgets the log file: without its checksum, a start would accept a stale index.
         disk.delete(path)
+    if plan.reread_from is not None or plan.restarts_at is not None:
+        disk.delete(files.path(RECOVERY_MARK_FILE))  # it names what the log may not have any more
     _forget_checksums(disk, files, plan)
+    if plan.writes_log_start:
+        _note_offset(f"{data_directory}/{LOG_START_FILE}", name, log_start_offset, disk)
     if plan.writes_topic_id and topic_id is not None:
+        disk.delete(files.path(METADATA_FILE))  # it may be a directory
         file = files.write_topic_id(topic_id)
         await disk.sync([file], [directory])
         file.close()
@@ -93,7 +100,7 @@ async def _finish(
         epochs_file = files.write_epochs_anew(loaded.epochs)
         await disk.sync([epochs_file], [directory])
         epochs_file.close()
-        _note_recovery_point(data_directory, name, end_offset, disk)
+        _note_offset(f"{data_directory}/{RECOVERY_POINT_FILE}", name, end_offset, disk)
     finally:
         for file in loaded.side_files:
             file.close()
@@ -101,11 +108,10 @@ async def _finish(
             segment.close()
 
 
-def _note_recovery_point(data_directory: str, name: TopicPartition, offset: int, disk: Disk) -> None:
-    """Write the recovery point; an unreadable checkpoint is left: the next start then reads all logs again."""
-    path = f"{data_directory}/{RECOVERY_POINT_FILE}"
-    content = disk.read_file(path)
+def _note_offset(path: str, name: TopicPartition, offset: int, disk: Disk) -> None:
+    """Write a line of a checkpoint; an unreadable one is left: the next start then reads all logs again."""
     with contextlib.suppress(CorruptCheckpointError):
+        content = read_small(disk, path)
         offsets = decode_offsets(content) if content is not None else {}
         if offsets.get(name) != offset:
             offsets[name] = offset

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from fencepost.broker.inspection.partition_scan import PartitionScan
 from fencepost.broker.inspection.problems import DirectoryProblem, Kind
-from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
+from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE, RECOVERY_MARK_FILE
 from fencepost.protocol.record_batch import BatchHeader, sealed_header
 
 LARGEST_OFFSET_DELTA = 2**31 - 2
@@ -39,6 +40,7 @@ class Plan:
     left:        the other problems, with the reason.
     lost_offsets: how many offsets are given up; each had at most one record.
     reread_from: the first segment that is read again, with all derived files rebuilt; None when nothing is to be done.
+    writes_log_start: its line of log-start-offset-checkpoint is rewritten.
     writes_topic_id: partition.metadata is rewritten.
     raises_epoch: the next records get a new leader epoch.
     restarts_at: for a log of which nothing is left: its first offset.
@@ -52,6 +54,7 @@ class Plan:
     lost_offsets: int = 0
     reread_from: int | None = None
     restarts_at: int | None = None
+    writes_log_start: bool = False
     writes_topic_id: bool = False
     raises_epoch: bool = False
 
@@ -124,6 +127,12 @@ def _plan_one(
         plan.repaired.append(problem)
         return
     plan.repaired.append(problem)
+    if problem.path.endswith(LOG_START_FILE) and kind is Kind.STALE:
+        plan.writes_log_start = True
+        return
+    if problem.path.endswith(RECOVERY_MARK_FILE) and kind is Kind.STALE:
+        plan.deletes.append(problem.path)
+        return
     _reread(plan, scan, problem)
     if problem is cut_at:
         return

@@ -38,6 +38,7 @@ from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.partition_files import METADATA_FILE, PartitionFiles
 from fencepost.broker.log.recovery import LogRecovery, RecoveryRefusal
 from fencepost.broker.log.sliced_work import run_to_end
+from fencepost.broker.log.small_file import read_small
 from fencepost.broker.log.swap import finish_swaps
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.storage.disk import StorageError
@@ -235,15 +236,15 @@ class Verification:
     def _read_checkpoints(self, report: Report) -> None:
         costs = {
             RECOVERY_POINT_FILE: "all logs are read again, and their ends believed as they are",
-            LOG_START_FILE: "all logs are read again, and records that DeleteRecords has hidden come back",
+            LOG_START_FILE: "all logs are read again, and their own lists give their starts",
             CLEANER_FILE: "compacted logs are cleaned again",
         }
         offsets = {}
         for name, at_next_start in costs.items():
             path = os.path.join(self._path, name)
-            with contextlib.closing(OverlayDisk()) as disk:
-                content = disk.read_file(path)
             try:
+                with contextlib.closing(OverlayDisk()) as disk:
+                    content = read_small(disk, path)
                 offsets[name] = decode_offsets(content) if content is not None else {}
             except CorruptCheckpointError as error:
                 what = f"it cannot be read: {error}"
@@ -277,6 +278,7 @@ class Verification:
             except StorageError as error:
                 scan.problems.append(DirectoryProblem(Kind.UNREADABLE, files.directory, str(error)))
             crashed = after_crash.partitions.get(name)
+            expectations = expectations._replace(log_start_offset=scan.log_start_offset)
             scanned = ScannedPartition(name, scan, outcome, crashed, topic_id, expectations.log_start_offset)
             for tried_one, is_clean in ((outcome, expectations.is_clean), (crashed, False)):
                 if tried_one is not None and tried_one.offline_reason is not None and scanned.refusal is None:

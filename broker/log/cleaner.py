@@ -26,6 +26,7 @@ from fencepost.broker.log.producer_replay import usable_transaction_index
 from fencepost.broker.log.rewriting import RECORDS_PER_SLICE, Rewriting, RewritingAbandonedError
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.sliced_work import SHORT_SLICE_S, SlicedWork, run_in_slices, run_to_end
+from fencepost.broker.log.small_file import read_small
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
 from fencepost.broker.storage.disk import Disk, StorageError
 from fencepost.protocol.compression import Codec, TooLargeForOneStepError, decompress
@@ -290,8 +291,8 @@ class Cleaner:
 
     def load(self) -> None:
         """Read the checkpoint. Raises StorageError."""
-        content = self._disk.read_file(self._checkpoint_path)
         try:
+            content = read_small(self._disk, self._checkpoint_path)
             self._cleaned_offsets = decode_offsets(content) if content is not None else {}
         except CorruptCheckpointError as error:
             log.warning("checkpoint_corrupt", path=self._checkpoint_path, reason=str(error))

@@ -38,7 +38,7 @@ from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.log.sliced_work import SHORT_SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.log.unreadable_log import is_unreadable
-from fencepost.broker.storage.disk import Disk, LogFile, StorageError, Volume
+from fencepost.broker.storage.disk import OF_ALL_FILES, Disk, LogFile, StorageError, Volume
 from fencepost.protocol.errors import ErrorCode
 
 log = get_logger(__name__)
@@ -352,11 +352,20 @@ class LogDirectory:
         return files, files.new_segment(0, config.index_interval_bytes), metadata_file
 
     def open_arrived(self, partition_log: PartitionLog, topic_id: bytes) -> None:
-        """Record the topic id of an arrived log whose own record could not be read. Raises StorageError."""
+        """Record the topic id of an arrived log whose own record could not be read.
+
+        If it cannot be written, the log is offline. Raises StorageError if others could not be written either.
+        """
         partition_log.topic_id = topic_id
         if partition_log.is_offline:
             return  # its directory is left unchanged
-        partition_log.durability.add_files([partition_log.files.write_topic_id(topic_id)])
+        try:
+            partition_log.durability.add_files([partition_log.files.write_topic_id(topic_id)])
+        except StorageError as error:
+            if error.errno in OF_ALL_FILES:
+                raise
+            partition_log.give_up(error)
+            return
         log.warning("partition_metadata_rewritten", path=partition_log.files.directory, topic_id=topic_id.hex())
 
     def delete(self, topic_partition: TopicPartition) -> None:
@@ -399,6 +408,15 @@ class LogDirectory:
                 {name: self._logs[name].log_start_offset for name in moved if name in self._logs}
             )
         await self._write_log_starts(durable=True)
+        for count, (name, error) in enumerate(errors.items(), 1):
+            if count % MOVED_PER_TURN == 0:
+                await asyncio.sleep(0)
+            moved_log = self._logs.get(name)
+            if error is not ErrorCode.NONE or self.is_scratch:
+                continue
+            if moved_log is not None and not moved_log.is_deleted:
+                with contextlib.suppress(StorageError):  # the checkpoint has it; a full disk is no reason to fail
+                    moved_log.files.checksums.note_log_start(moved_log.log_start_offset)
         return errors
 
     # Partitions that move between nodes

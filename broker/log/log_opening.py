@@ -6,7 +6,6 @@ What a crash left is recovered, and synced before it is served.
 from __future__ import annotations
 
 import asyncio
-import errno
 import math
 from collections.abc import Callable, Iterable, Sequence
 
@@ -30,16 +29,12 @@ from fencepost.broker.log.recovery import LoadedLog, LogRecovery
 from fencepost.broker.log.remedies import remedy_partition_went_offline
 from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, Slices, run_in_slices, run_to_end
 from fencepost.broker.log.unreadable_log import unreadable_segment
-from fencepost.broker.storage.disk import Disk, StorageError, UnexpectedFailureError, remedy
+from fencepost.broker.storage.disk import OF_ALL_FILES, Disk, StorageError, UnexpectedFailureError, remedy
 
 log = get_logger(__name__)
 
 OPENING = Place("opening of a log", Policy.FAIL_PARTITION)
 OPENING_SYNC = Place("sync of logs that were recovered", Policy.FAIL_PARTITION)
-OF_THE_WHOLE_DIRECTORY = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-)
-"""Errors that every other log of the directory would meet, too; so they do not concern one partition."""
 OWN_LEADER_EPOCH = 0
 """The leader epoch where no other source gives one: the log's own is never below."""
 LOADS_PER_TURN = 16
@@ -230,7 +225,7 @@ class LogOpening:
                 is_clean = leader_epoch <= files.read_epochs().latest
             yield from self._load(topic_partition, config, leader_epoch=leader_epoch, is_clean=is_clean)
         except StorageError as error:
-            if error.errno in OF_THE_WHOLE_DIRECTORY:
+            if error.errno in OF_ALL_FILES:
                 raise
             self._open_offline(topic_partition, config, leader_epoch, error)
 
@@ -283,7 +278,8 @@ class LogOpening:
             durable_end=durable_end,
         ).load()
         topic_id = files.read_topic_id()
-        if topic_id == ZERO_TOPIC_ID and loaded.segments.size_bytes == 0 and loaded.offline_reason is None:
+        is_empty = loaded.segments.size_bytes == 0 and loaded.segments.active.next_offset == 0
+        if topic_id == ZERO_TOPIC_ID and is_empty and loaded.offline_reason is None:
             # Created just before a loss of power: it is empty, and is created again if its topic exists.
             for segment in loaded.segments:
                 segment.close()

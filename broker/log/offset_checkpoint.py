@@ -14,6 +14,7 @@ from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offs
 from fencepost.broker.log.durable_file import replace_durably
 from fencepost.broker.log.room_reserve import RoomReserve
 from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.log.small_file import read_small
 from fencepost.broker.storage.disk import Disk, NoRoomError
 
 log = get_logger(__name__)
@@ -42,11 +43,10 @@ class OffsetCheckpoint:
     def read(self) -> bool:
         """Read the file, empty if there is none; return False if it cannot be read. Raises StorageError."""
         self.offsets = {}
-        content = self._disk.read_file(self._path)
-        if content is None:
-            return True
         try:
-            self.offsets = decode_offsets(content)
+            content = read_small(self._disk, self._path)
+            if content is not None:
+                self.offsets = decode_offsets(content)
         except CorruptCheckpointError as error:
             log.error("checkpoint_corrupt", path=self._path, reason=str(error))  # noqa: TRY400  # says all
             return False

@@ -24,6 +24,7 @@ from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_checksums import SegmentChecksums, content_record
 from fencepost.broker.log.segment_files import NOTED_SUFFIXES, file_name
 from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
+from fencepost.broker.log.small_file import read_small
 from fencepost.broker.storage.disk import Disk, LogFile
 
 log = get_logger(__name__)
@@ -112,9 +113,14 @@ class PartitionFiles:
         for offset in reversed(self.snapshot_offsets):
             if offset > at_most:
                 continue
-            content = self.disk.read_file(self.snapshot_path(offset))
+            decoded: list[ProducerSnapshot] | CorruptSnapshot = CorruptSnapshot("the file is missing")
+            content = None
+            try:
+                content = read_small(self.disk, self.snapshot_path(offset))
+            except CorruptCheckpointError as error:
+                decoded = CorruptSnapshot(str(error))
             if content is None:
-                decoded: list[ProducerSnapshot] | CorruptSnapshot = CorruptSnapshot("the file is missing")
+                pass
             elif not self.checksums.matches(file_name(offset, ".snapshot"), content):
                 decoded = CorruptSnapshot("it is not what was written into it")
             else:
@@ -150,11 +156,9 @@ class PartitionFiles:
         self.disk.write_file(self.path(RECOVERY_MARK_FILE), content, durable=False)
 
     def read_epochs(self) -> LeaderEpochs:
-        content = self.disk.read_file(self.path(LEADER_EPOCH_FILE))
-        if content is None:
-            return LeaderEpochs()
         try:
-            return LeaderEpochs(decode_epochs(content))
+            content = read_small(self.disk, self.path(LEADER_EPOCH_FILE))
+            return LeaderEpochs() if content is None else LeaderEpochs(decode_epochs(content))
         except CorruptCheckpointError as error:
             log.warning("leader_epochs_corrupt", path=self.path(LEADER_EPOCH_FILE), reason=str(error))
             return LeaderEpochs()
@@ -172,11 +176,9 @@ class PartitionFiles:
 
     def read_topic_id(self) -> bytes:
         """Return the topic id of the directory; all zeros when it cannot be read."""
-        content = self.disk.read_file(self.path(METADATA_FILE))
-        if content is None:
-            return ZERO_TOPIC_ID
         try:
-            return decode_partition_metadata(content)
+            content = read_small(self.disk, self.path(METADATA_FILE))
+            return ZERO_TOPIC_ID if content is None else decode_partition_metadata(content)
         except CorruptCheckpointError as error:
             log.warning("partition_metadata_corrupt", path=self.path(METADATA_FILE), reason=str(error))
             return ZERO_TOPIC_ID

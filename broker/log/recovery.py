@@ -28,11 +28,11 @@ from fencepost.broker.log.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_segments import LogSegments
 from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
-from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, PartitionFiles
+from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, RECOVERY_MARK_FILE, PartitionFiles
 from fencepost.broker.log.producer_replay import replay, replay_batch, usable_transaction_index
 from fencepost.broker.log.producer_snapshot import PRODUCERS_PER_SLICE, ProducerSnapshot, encoding_steps
 from fencepost.broker.log.producer_state import ProducerState
-from fencepost.broker.log.recovery_mark import MarkedPlace, find_mark
+from fencepost.broker.log.recovery_mark import MarkedPlace, RecoveryMark, find_mark, read_mark
 from fencepost.broker.log.remedies import remedy_offline_partition
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE
@@ -61,6 +61,7 @@ class RecoveryRefusal(NamedTuple):
     end_offset:      of the known loss from `expected_offset` on; there may be more.
     lost_bytes:      of it, in this file and those behind it.
     is_missing:      whether the file is missing, so that nothing more than its content is given up.
+    is_of_another:   whether the file is valid, and another log's.
     """
 
     path: str
@@ -71,6 +72,7 @@ class RecoveryRefusal(NamedTuple):
     end_offset: int
     lost_bytes: int
     is_missing: bool = False
+    is_of_another: bool = False
 
     @property
     def cost(self) -> str:
@@ -158,7 +160,7 @@ class LogRecovery:
             self._refuse_if_one_is_missing(segments)
         if self._refusal is None:
             self._refuse_what_is_of_another(segments)
-        self._log_start_offset = max(self._log_start_offset, (*self._away, *segments)[0].base_offset)
+        self._find_log_start((*self._away, *segments)[0].base_offset)
         self._epochs = self._files.read_epochs()
         self._known_epochs = LeaderEpochs(self._epochs.starts)
         for segment in (*self._away, *segments):
@@ -198,6 +200,23 @@ class LogRecovery:
             self._recovery_point if self._refusal is not None else segments[-1].next_offset,
             self._refusal,
         )
+
+    def _find_log_start(self, first_offset: int) -> None:
+        """Take the greater of the checkpointed log start and the one in the list of checksums: a start never falls."""
+        noted = self._files.checksums.log_start_offset
+        known = max(self._log_start_offset, first_offset)
+        if noted > known:
+            directory, _, _ = self._files.directory.rpartition("/")
+            log.error(
+                "log_start_went_back",
+                path=f"{directory}/{LOG_START_FILE}",
+                log=self._files.directory,
+                checkpointed_offset=self._log_start_offset,
+                offset=noted,
+                reason=f"DeleteRecords has moved the log's start to offset {noted}, as {CHECKSUMS_FILE} says, and the "
+                "checkpoint is missing, older or damaged. The log begins there, and the checkpoint is written anew",
+            )
+        self._log_start_offset = max(known, noted)
 
     def _start_after(self, segments: list[Segment]) -> SlicedWork[list[Segment]]:
         """Start a log at its checkpointed start, which is after its end; DeleteRecords never moves a start so far.
@@ -330,8 +349,14 @@ class LogRecovery:
             segment = present.get(base_offset)
             is_gone = base_offset > base_offsets[-1] if segment is None else segment.size_bytes < start.size_bytes
             if is_gone and base_offset >= self._log_start_offset:
+                self._durable_end = max(self._durable_end, self._marked_end())
                 self._refuse_missing(base_offset, max(self._durable_end, base_offset + 1), start.size_bytes)
                 return
+
+    def _marked_end(self) -> int:
+        """The offset up to which the log was on the disk, by its mark alone; 0 without one."""
+        mark = read_mark(self._files)
+        return mark.offset if isinstance(mark, RecoveryMark) else 0
 
     def _refuse_what_is_of_another(self, segments: Sequence[Segment]) -> None:
         """Refuse valid files that belong to another partition, or to another time of this one."""
@@ -346,7 +371,11 @@ class LogRecovery:
                 what = f"{path} begins with another batch than was written there: it is another partition's file"
                 lost_bytes = _bytes_from(segment, 0, segments[slot + 1 :])
                 end_offset = max(self._durable_end, segment.base_offset)
-                self._refuse(RecoveryRefusal(path, what, 0, segment.base_offset, None, end_offset, lost_bytes))
+                self._refuse(
+                    RecoveryRefusal(
+                        path, what, 0, segment.base_offset, None, end_offset, lost_bytes, is_of_another=True
+                    )
+                )
                 return
 
     def _refuse_missing(self, base_offset: int, end_offset: int, size_bytes: int) -> None:
@@ -366,6 +395,15 @@ class LogRecovery:
             if fault is not None:
                 reason = str(active.batches.damaged(fault))
             log.warning("clean_stop_contradicted", path=active.files.path(".log"), reason=reason)
+            return False
+        marked_end = self._marked_end()
+        if marked_end > active.next_offset:
+            reason = f"the log ends at offset {active.next_offset}, and its {RECOVERY_MARK_FILE} is at {marked_end}"
+            log.warning("clean_stop_contradicted", path=active.files.path(".log"), reason=reason)
+            return False
+        if active.size_bytes and order.leader_epoch > self._epochs.latest:
+            reason = f"it ends before epoch {order.leader_epoch}, in which the log was written last"
+            log.warning("leader_epochs_corrupt", path=self._files.path(LEADER_EPOCH_FILE), reason=reason)
             return False
         if not self._are_as_recorded(segments, active.next_offset):
             return True
@@ -442,10 +480,12 @@ class LogRecovery:
 
         The mark of a partition is also a recovery point: it was written after the log was on the disk up to there.
         """
-        place = find_mark(self._files, self._epochs, {segment.base_offset: segment for segment in segments})
-        if place is not None:
-            self._recovery_point = max(self._recovery_point, place.mark.offset)
-            self._durable_end = max(self._durable_end, place.mark.offset)
+        found = find_mark(self._files, self._epochs, {segment.base_offset: segment for segment in segments})
+        place = None
+        if found is not None:
+            place = found.place
+            self._recovery_point = max(self._recovery_point, found.mark.offset)
+            self._durable_end = max(self._durable_end, found.mark.offset)
         first = max(
             (slot for slot, segment in enumerate(segments) if segment.base_offset <= self._recovery_point), default=0
         )
@@ -504,7 +544,23 @@ class LogRecovery:
             self._refuse_damage(
                 last, HeaderFault(last.size_bytes, last.next_offset, None, "the file ends there"), (), 0
             )
+        elif found is not None and not found.is_of_the_log and found.mark.base_offset == last.base_offset:
+            self._refuse_another_log(last, found.mark)
         return recovered
+
+    def _refuse_another_log(self, segment: Segment, mark: RecoveryMark) -> None:
+        """Refuse a log that is whole, and not the one that had been on the disk when its mark was written."""
+        path = segment.files.path(".log")
+        what = (
+            f"{path} does not have the batch that ended before offset {mark.offset} at position "
+            f"{mark.last_batch_position}, as {self._files.path(RECOVERY_MARK_FILE)} says: it is another log's file"
+        )
+        end_offset = max(self._durable_end, segment.next_offset)
+        self._refuse(
+            RecoveryRefusal(
+                path, what, 0, segment.base_offset, None, end_offset, segment.size_bytes, is_of_another=True
+            )
+        )
 
     @property
     def _greatest_epoch(self) -> int:

@@ -4,8 +4,9 @@ A process that died leaves a segment of up to a gigabyte, which recovery would r
 an offset that was on the disk when the mark was written, holds the producers' state there, and says what the index
 files held: recovery takes those, and reads the batches behind the mark alone.
 Nothing of it is synced. After the death of a process the page cache has all files. After a loss of power some may be
-missing or old; that, and a log file that was cut or replaced, is found by the checks of `find_mark`, and then the
-segment is read from its start.
+missing or old; the checks of `find_mark` find that, and then the segment is read from its start. Its offset counts all
+the same: a log that ends before it has lost what had been acknowledged. One that cannot be read, or is of another
+partition, counts for nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Final, NamedTuple, Protocol
 from crc32c import crc32c
 
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID, CorruptCheckpointError
 from fencepost.broker.log.leader_epochs import LeaderEpochs
 from fencepost.broker.log.log_durability import LogDurability
 from fencepost.broker.log.log_segments import LogSegments
@@ -26,9 +29,11 @@ from fencepost.broker.log.producer_snapshot import CorruptSnapshot, ProducerSnap
 from fencepost.broker.log.producer_work import ProducerWork
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.segment_checksums import FileRecord
+from fencepost.broker.log.small_file import read_small
 from fencepost.broker.log.tail_scan import valid_batch_at
 from fencepost.broker.log.time_index import TimeIndex
 from fencepost.broker.log.transaction_index import TransactionIndex
+from fencepost.broker.storage.disk import OF_ALL_FILES, NoRoomError, StorageError, remedy
 
 log = get_logger(__name__)
 
@@ -38,14 +43,18 @@ FEWEST_MARKED_RECORDS: Final = 2_000
 FEWEST_MARKED_BYTES: Final = 16 * 1024 * 1024
 """What was appended since the last mark, in either way, before another is worth its write."""
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_EARLIER_VERSION: Final = 1
+"""Without the identity of the partition."""
 _PREAMBLE = struct.Struct(">HI")
+_IDENTITY = struct.Struct(">16si")
 _FIELDS = struct.Struct(">qqqqIiqqqIqIqI")
 
 
 class RecoveryMark(NamedTuple):
     """A place in an active segment, between two batches.
 
+    topic_id, partition: that it was written for; zeros and -1 where that is not known.
     base_offset:         of the segment.
     offset, position:    of the next batch.
     last_batch_position, last_batch_crc: of the batch before the place, to know the log file by.
@@ -55,6 +64,8 @@ class RecoveryMark(NamedTuple):
     producers:           their state, as a snapshot file has it.
     """
 
+    topic_id: bytes
+    partition: int
     base_offset: int
     offset: int
     position: int
@@ -67,6 +78,18 @@ class RecoveryMark(NamedTuple):
     time_index: FileRecord
     transaction_index: FileRecord
     producers: bytes
+
+
+class FoundMark(NamedTuple):
+    """A mark of this partition: all below its offset was on the disk.
+
+    place:           what it names; None if not all of that is as it says.
+    is_of_the_log:   whether the log file has the batch before it.
+    """
+
+    mark: RecoveryMark
+    place: MarkedPlace | None
+    is_of_the_log: bool
 
 
 class MarkedPlace(NamedTuple):
@@ -82,6 +105,8 @@ class MarkedPlace(NamedTuple):
 class MarkedLog(Protocol):
     """The log, as its marks see it."""
 
+    topic_id: bytes
+    topic_partition: TopicPartition
     segments: LogSegments
     files: PartitionFiles
     durability: LogDurability
@@ -91,23 +116,32 @@ class MarkedLog(Protocol):
 
 
 def encode_mark(mark: RecoveryMark) -> bytes:
-    """Encode the content of the file: version, CRC-32C of what follows, numbers big-endian, the producers."""
-    *numbers, offset_index, time_index, transaction_index, producers = mark
-    body = _FIELDS.pack(*numbers, *offset_index, *time_index, *transaction_index) + producers
+    """Encode the content of the file: version, CRC-32C of what follows, identity, numbers big-endian, producers."""
+    topic_id, partition, *numbers, offset_index, time_index, transaction_index, producers = mark
+    body = _IDENTITY.pack(topic_id, partition)
+    body += _FIELDS.pack(*numbers, *offset_index, *time_index, *transaction_index) + producers
     return _PREAMBLE.pack(_VERSION, crc32c(body)) + body
 
 
 def decode_mark(content: bytes) -> RecoveryMark | None:
-    """Decode the content of the file; None if it is not what was written."""
+    """Decode the content of the file; None if it is not what was written, or of a later version."""
     if len(content) < _PREAMBLE.size + _FIELDS.size:
         return None
     version, checksum = _PREAMBLE.unpack_from(content)
     body = content[_PREAMBLE.size :]
-    if version != _VERSION or crc32c(body) != checksum:
+    if version not in (_VERSION, _EARLIER_VERSION) or crc32c(body) != checksum:
+        return None
+    topic_id, partition = ZERO_TOPIC_ID, -1
+    if version == _VERSION:
+        topic_id, partition = _IDENTITY.unpack_from(body)
+        body = body[_IDENTITY.size :]
+    if len(body) < _FIELDS.size:
         return None
     fields = _FIELDS.unpack_from(body)
     base_offset, offset, position, last_position, last_crc, leader_epoch, max_timestamp_ms, offset_of_max = fields[:8]
     return RecoveryMark(
+        topic_id,
+        partition,
         base_offset,
         offset,
         position,
@@ -126,40 +160,67 @@ def decode_mark(content: bytes) -> RecoveryMark | None:
 # Finding one
 
 
-def find_mark(files: PartitionFiles, epochs: LeaderEpochs, segment_of: Mapping[int, Segment]) -> MarkedPlace | None:
-    """Read the mark of a partition, and what it names; None if there is none, or not all of that is as it says.
+def read_mark(files: PartitionFiles) -> RecoveryMark | str | None:
+    """Read the mark of a partition; why there is none that counts, as text; None if there is no file.
+
+    Raises StorageError only if the disk could not read other files either.
+    """
+    try:
+        content = read_small(files.disk, files.path(RECOVERY_MARK_FILE))
+    except CorruptCheckpointError as error:
+        return str(error)
+    if content is None:
+        return None
+    mark = decode_mark(bytes(content))
+    if mark is None:
+        return "it is not what was written into it, or a later version of the broker has written it"
+    partition = files.directory.rpartition("-")[2]
+    topic_id = files.read_topic_id() if mark.topic_id != ZERO_TOPIC_ID else ZERO_TOPIC_ID
+    if ZERO_TOPIC_ID not in (topic_id, mark.topic_id) and (topic_id, partition) != (mark.topic_id, str(mark.partition)):
+        return f"it is of another log, of partition {mark.partition} of the topic with id {mark.topic_id.hex()}"
+    return mark
+
+
+def find_mark(files: PartitionFiles, epochs: LeaderEpochs, segment_of: Mapping[int, Segment]) -> FoundMark | None:
+    """Read the mark of a partition, and what it names; None if there is none.
 
     segment_of: the segments by their base offsets. Raises StorageError.
     """
-    content = files.disk.read_file(files.path(RECOVERY_MARK_FILE))
-    if content is None:
+    mark = read_mark(files)
+    path = files.path(RECOVERY_MARK_FILE)
+    if mark is None or isinstance(mark, str):
+        if mark is not None:
+            log.warning("recovery_mark_not_used", path=path, reason=mark)
         return None
-    found = _read_place(files, epochs, segment_of, content)
-    if isinstance(found, str):
-        log.info("recovery_mark_not_used", path=files.path(RECOVERY_MARK_FILE), reason=found)
-        return None
-    return found
-
-
-def _read_place(
-    files: PartitionFiles, epochs: LeaderEpochs, segment_of: Mapping[int, Segment], content: bytes
-) -> MarkedPlace | str:
-    """Return the place, or why it cannot be used."""
-    mark = decode_mark(content)
-    if mark is None:
-        return "it is not what was written into it"
     segment = segment_of.get(mark.base_offset)
-    if segment is None:
-        return f"there is no segment {mark.base_offset}"
+    if segment is None or not _is_of_the_log(mark, segment):
+        log.info("recovery_mark_not_used", path=path, reason="the log file does not have the batch before it")
+        return FoundMark(mark, None, False)
+    try:
+        found = _read_place(files, epochs, segment, mark)
+    except StorageError as error:
+        if error.errno in OF_ALL_FILES:
+            raise
+        found = str(error)
+    if isinstance(found, str):
+        log.info("recovery_mark_not_used", path=path, reason=found)
+        return FoundMark(mark, None, True)
+    return FoundMark(mark, found, True)
+
+
+def _is_of_the_log(mark: RecoveryMark, segment: Segment) -> bool:
     last = valid_batch_at(segment.batches.log, mark.last_batch_position)
-    if (
-        last is None
-        or last.header.crc != mark.last_batch_crc
-        or last.header.last_offset + 1 != mark.offset
-        or mark.last_batch_position + last.header.size_bytes != mark.position
-        or segment.batches.first_timestamp_ms is None
-    ):
-        return "the log file does not have the batch before it"
+    return (
+        last is not None
+        and last.header.crc == mark.last_batch_crc
+        and last.header.last_offset + 1 == mark.offset
+        and mark.last_batch_position + last.header.size_bytes == mark.position
+        and segment.batches.first_timestamp_ms is not None
+    )
+
+
+def _read_place(files: PartitionFiles, epochs: LeaderEpochs, segment: Segment, mark: RecoveryMark) -> MarkedPlace | str:
+    """Return the place, or why it cannot be used."""
     if epochs.epoch_at(mark.offset - 1) != mark.leader_epoch:
         return "the leader epochs do not have that of the batch before it"
     producers = decode_snapshot(mark.producers, mark.offset)
@@ -194,17 +255,18 @@ def _read_place(
 class RecoveryMarks:
     """The marks of one log: what the last one covers, and the next one, which waits until its offset is on the disk."""
 
-    __slots__ = ("_captured_ms", "_digests", "_last", "_waiting")
+    __slots__ = ("_captured_ms", "_digests", "_have_failed", "_last", "_waiting")
 
     def __init__(self) -> None:
         self._captured_ms: int | None = None
         self._last = (0, 0, 0)  # base offset, offset and position of the last mark
         self._waiting: RecoveryMark | None = None
         self._digests = _Digests(0)
+        self._have_failed = False
 
     def are_due(self, active: Segment, now_ms: int) -> bool:
         """Whether `write` has something to do. active: the log's active segment."""
-        return self._waiting is not None or self._is_due(active, now_ms)
+        return not self._have_failed and (self._waiting is not None or self._is_due(active, now_ms))
 
     def write(self, marked: MarkedLog, now_ms: int) -> None:
         """Write a mark if enough was appended and synced since the last one. Raises StorageError."""
@@ -220,7 +282,22 @@ class RecoveryMarks:
         elif marked.durability.recovery_point >= waiting.offset:
             self._waiting = None
             self._last = (waiting.base_offset, waiting.offset, waiting.position)
-            marked.files.write_recovery_mark(encode_mark(waiting))
+            self._write(marked.files, waiting)
+
+    def _write(self, files: PartitionFiles, mark: RecoveryMark) -> None:
+        """Without its mark a log is served all the same: one that cannot be written is the last. Raises NoRoomError."""
+        try:
+            files.write_recovery_mark(encode_mark(mark))
+        except NoRoomError:
+            raise
+        except StorageError as error:
+            self._have_failed = True
+            log.warning(
+                "recovery_mark_not_written",
+                path=files.path(RECOVERY_MARK_FILE),
+                reason=str(error),
+                remedy=f"{remedy(error)}; until the next start a crash costs the reading of the whole segment",
+            )
 
     def _is_due(self, active: Segment, now_ms: int) -> bool:
         base_offset, offset, position = self._last
@@ -255,6 +332,8 @@ class RecoveryMarks:
         except CorruptIndexError:
             return None  # it is rebuilt before its first use
         return RecoveryMark(
+            marked.topic_id,
+            marked.topic_partition.partition,
             active.base_offset,
             active.next_offset,
             active.size_bytes,

@@ -6,9 +6,11 @@ file's last line counts; a size and check of `-` remove it. So the next start or
 a file of another partition or time, and one that was deleted or cut at a batch's end. A file without a line is
 accepted: logs of Apache Kafka have no such list, and it may be deleted.
 
-Two kinds of lines concern no whole file. `….log.start` has the size and CRC-32C of a log file's beginning, which
+Three kinds of lines concern no whole file. `….log.start` has the size and CRC-32C of a log file's beginning, which
 reveals one of another partition, also after the file has grown. `directory` has the number of the partition and the
-CRC-32C of the topic's name, which reveals the directory of another partition.
+CRC-32C of the topic's name, which reveals the directory of another partition. `log-start` has, as its size, the offset
+that DeleteRecords has moved the log's start to; of it and the one in `log-start-offset-checkpoint` the greater is the
+newer, as a start never falls.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.log.checkpoints import CorruptCheckpointError
+from fencepost.broker.log.small_file import read_small
 from fencepost.broker.storage.disk import Disk, LogFile
 
 log = get_logger(__name__)
@@ -28,6 +32,7 @@ CHECKSUMS_FILE = "segment-checksums"
 _HEADER = b"1\n"
 _EARLIER_HEADER = b"0\n"
 DIRECTORY_NAME = "directory"
+LOG_START_NAME = "log-start"
 START_SUFFIX = ".log.start"
 _LOG_NAME = re.compile(r"(\d{20})\.log")
 _START_NAME = re.compile(r"(\d{20})\.log\.start")
@@ -104,6 +109,17 @@ class SegmentChecksums:
         self._load()
         return self._records.get(DIRECTORY_NAME, self._directory) != self._directory
 
+    @property
+    def log_start_offset(self) -> int:
+        """The log's start as DeleteRecords has set it last; 0 where it never has. Raises StorageError."""
+        record = self.get(LOG_START_NAME)
+        return 0 if record is None else record.size_bytes
+
+    def note_log_start(self, offset: int) -> None:
+        """Record a start that the checkpoint has already. Raises StorageError."""
+        if offset > self.log_start_offset:
+            self.add({LOG_START_NAME: FileRecord(offset, 0)}).close()
+
     def get(self, name: str) -> FileRecord | None:
         """Return the record of a file. Raises StorageError."""
         self._load()
@@ -154,7 +170,7 @@ class SegmentChecksums:
             return
         if self._knows_deletions and self._line_count <= 2 * len(names) + _SUPERFLUOUS_LINES:
             return
-        kept = {DIRECTORY_NAME, *names}
+        kept = {DIRECTORY_NAME, LOG_START_NAME, *names}
         self._records = {name: record for name, record in self._records.items() if name in kept}
         self._line_count = len(self._records)
         lines = b"".join(_encode(name, record) for name, record in self._records.items())
@@ -164,7 +180,11 @@ class SegmentChecksums:
     def _load(self) -> None:
         if self._is_loaded:
             return
-        content = self._disk.read_file(self._path)
+        reason = "it does not end, or begin, as it should"
+        try:
+            content = read_small(self._disk, self._path)
+        except CorruptCheckpointError as error:
+            content, reason = b"", str(error)
         self._is_loaded = True
         if content is None or content == _HEADER:
             return
@@ -185,7 +205,7 @@ class SegmentChecksums:
                 self._records[name] = record
         if not is_whole:
             # A line cut by a loss of power, or damage. A list with gaps could contradict sound files.
-            log.warning("segment_checksums_dropped", path=self._path, reason="it does not end, or begin, as it should")
+            log.warning("segment_checksums_dropped", path=self._path, reason=reason)
             self._records.clear()
             self._line_count = 0
             self._knows_deletions = True

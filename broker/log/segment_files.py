@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from crc32c import crc32c
 
+from fencepost.broker.log.checkpoints import CorruptCheckpointError
 from fencepost.broker.log.offset_index import CorruptIndexError
 from fencepost.broker.log.segment_checksums import START_SUFFIX, FileRecord, SegmentChecksums
+from fencepost.broker.log.small_file import read_small
 from fencepost.broker.log.tail_scan import valid_batch_at
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 from fencepost.protocol.record_batch import CRC_POSITION, HEADER_BYTES, read_header
@@ -67,6 +69,14 @@ class SegmentFiles:
     def delete(self, suffix: str) -> None:
         """Delete a file, if it is there. Raises StorageError."""
         self.disk.delete(self.path(suffix))
+
+    def read_small(self, suffix: str) -> bytes | None:
+        """Read a side file; None if there is none. Raises CorruptIndexError if the disk cannot read it, StorageError if
+        it could not read others either."""
+        try:
+            return read_small(self.disk, self.path(suffix))
+        except CorruptCheckpointError as error:
+            raise CorruptIndexError(str(error)) from error
 
     # Checksums, with which a later start compares the files
 

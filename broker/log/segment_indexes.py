@@ -114,9 +114,9 @@ class SegmentIndexes:
 
     def _load(self) -> None:
         files, batches = self._files, self._batches
-        offsets = files.disk.read_file(files.path(".index"))
-        times = files.disk.read_file(files.path(".timeindex"))
         try:
+            offsets = files.read_small(".index")
+            times = files.read_small(".timeindex")
             if offsets is None or times is None:
                 raise CorruptIndexError("the file is missing")
             files.require_recorded(".index", offsets)

@@ -35,7 +35,7 @@ class TransactionIndexFile:
         """Raises CorruptIndexError, StorageError."""
         index = self._index
         if index is None:
-            content = self._files.disk.read_file(self._files.path(_SUFFIX))
+            content = self._files.read_small(_SUFFIX)
             self._files.require_recorded(_SUFFIX, content)
             if content is None:
                 raise CorruptIndexError("the file is missing")

@@ -47,6 +47,10 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+OF_ALL_FILES = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+"""Errors that every other file of the disk would meet, too; so they do not concern one file, or one partition."""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _WRONG_KIND = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,6 +13,7 @@ from fencepost.broker.config import Settings
 from fencepost.broker.inspection.findings import Severity
 from fencepost.broker.inspection.problems import Kind
 from fencepost.broker.inspection.repair import Repair
+from fencepost.broker.log import recovery_mark
 from fencepost.broker.log.checkpoints import encode_offsets, encode_partition_metadata
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.metadata.sqlite import SqliteMetadataStore
@@ -567,4 +569,121 @@ async def test_a_copy_or_a_count_of_the_metadata_that_cannot_be_read_is_named_an
     (found,) = (await verify(path)).findings
     assert (found.path, found.severity) == (f"{path}/metadata.sqlite{suffix}", Severity.REBUILT)
     await Repair(path, LocalDisk(), Settings(), ManualClock()).run()
+    assert (await verify(path)).is_healthy
+
+
+async def with_a_mark(world: LogWorld) -> str:
+    """A crashed directory whose recovery mark is at offset 24, and whose checkpoint knows nothing."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(recovery_mark, "FEWEST_MARKED_RECORDS", 1)
+        log = world.create()
+        for offset in range(0, RECORDS_COUNT, 2):
+            world.append(VALUES[offset], VALUES[offset + 1])
+        await log.flushed()
+        world.logs.sweep(world.clock.now_ms())
+    return await crashed(world)
+
+
+async def test_a_log_that_ends_before_its_recovery_mark_is_damage_and_its_offsets_are_not_given_out_again(
+    world: LogWorld,
+) -> None:
+    path = await with_a_mark(world)
+    (log_path,) = log_paths(path)
+    position, header = batches_of(log_path)[5]
+    os.truncate(log_path, position + 30)
+    (found,) = (await verify(path)).findings
+    assert (found.severity, found.first_offset, found.end_offset) == (Severity.DAMAGE, 10, 24)
+    (refused,) = await repair(path)
+    assert [reason for _, reason in refused.plan.left] == ["it takes --accept-loss"]
+    (done,) = await repair(path, accept_loss=True)
+    assert (done.is_right, done.plan.lost_offsets) == (True, 14)
+    log, records = await served(path)
+    assert records == {offset: VALUES[offset] for offset in range(header.base_offset)}
+    assert log.log_end_offset == 24
+    assert (await verify(path)).is_healthy
+
+
+async def test_an_older_log_under_a_newer_recovery_mark_is_damage(world: LogWorld) -> None:
+    path = await with_a_mark(world)
+    (log_path,) = log_paths(path)
+    os.truncate(log_path, batches_of(log_path)[7][0])
+    (found,) = (await verify(path)).findings
+    assert (found.severity, found.first_offset, found.end_offset) == (Severity.DAMAGE, 14, 24)
+    (done,) = await repair(path, accept_loss=True)
+    assert done.is_right
+    log, records = await served(path)
+    assert (sorted(records), log.log_end_offset) == (list(range(14)), 24)
+
+
+async def test_a_log_file_that_is_gone_under_its_recovery_mark_is_damage(world: LogWorld) -> None:
+    path = await with_a_mark(world)
+    os.remove(log_paths(path)[0])
+    (found,) = [one for one in (await verify(path)).findings if one.severity is Severity.DAMAGE]
+    assert (found.first_offset, found.end_offset) == (0, 24)
+    (done,) = await repair(path, accept_loss=True)
+    assert done.is_right
+    log, records = await served(path)
+    assert (records, log.log_end_offset) == ({}, 24)
+
+
+def put_a_directory(path: str) -> None:
+    """Put a directory in the place of a file, which then cannot be read."""
+    Path(path).unlink(missing_ok=True)
+    os.mkdir(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("recovery-mark", "leader-epoch-checkpoint", "partition.metadata"),
+        *(f"{0:020d}.index", f"{0:020d}.timeindex", f"{24:020d}.snapshot"),
+    ],
+)
+async def test_a_small_file_that_cannot_be_read_is_named_and_repair_rebuilds_it(world: LogWorld, name: str) -> None:
+    await written(world)
+    world.orders.roll(world.clock.now_ms())
+    world.orders.files.write_epochs_anew(world.orders._epochs).close()
+    await world.stop()
+    target = f"{world.path}/orders-0/{name}"
+    put_a_directory(target)
+    found = [one for one in (await verify(world.path)).findings if one.path == target]
+    assert [one.severity for one in found] == [Severity.REBUILT]
+    assert "Is a directory" in found[0].what
+    (done,) = await repair(world.path)
+    assert done.is_right
+    assert (await verify(world.path)).is_healthy
+    _, records = await served(world.path)
+    assert records == VALUES
+
+
+@pytest.mark.parametrize(
+    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint"]
+)
+async def test_a_checkpoint_that_cannot_be_read_is_named_and_the_start_is_none_the_worse(
+    world: LogWorld, name: str
+) -> None:
+    path = await stopped(world, is_clean=True)
+    put_a_directory(f"{path}/{name}")
+    (found,) = (await verify(path)).findings
+    assert (found.path, found.severity) == (f"{path}/{name}", Severity.REBUILT)
+    assert "move it away" in found.what
+    world = LogWorld(path)
+    await world.start()
+    assert (world.orders.is_offline, world.orders.log_end_offset) == (False, RECORDS_COUNT)
+    world.disk.close()
+
+
+async def test_a_log_start_that_went_back_is_named_and_repair_writes_it_anew(world: LogWorld) -> None:
+    await written(world)
+    await world.logs.delete_records({ORDERS: 5})
+    await world.stop()
+    path, name = world.path, f"{world.path}/log-start-offset-checkpoint"
+    before = content_of(name)
+    os.remove(name)
+    (found,) = (await verify(path)).findings
+    assert (found.path, found.severity) == (name, Severity.REBUILT)
+    assert "moved the start to 5" in found.what
+    (done,) = await repair(path)
+    assert done.is_right
+    assert content_of(name) == before
     assert (await verify(path)).is_healthy

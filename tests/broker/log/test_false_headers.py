@@ -330,7 +330,7 @@ async def test_an_unexpected_exception_takes_one_partition_offline(
     assert not other.is_offline
 
 
-@pytest.mark.parametrize("name", ["00000000000000000000.log", "partition.metadata", "segment-checksums", ""])
+@pytest.mark.parametrize("name", ["00000000000000000000.log", "segment-checksums", ""])
 async def test_a_partition_that_cannot_be_opened_is_offline_and_keeps_no_other_from_being_served(
     world: LogWorld, name: str
 ) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import log_directory, recovery, recovery_mark
@@ -23,6 +26,7 @@ from fencepost.broker.storage.disk import NoRoomError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch, iterate_batches
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import TOPIC_ID, LogWorld, content_of, overwrite, replace
 
 DENSE = LogConfig(index_interval_bytes=200)
@@ -251,20 +255,115 @@ async def test_a_mark_is_not_used_if_what_it_names_is_not_as_it_was(
     assert {**after, "indexes": None, "epochs": None} == {**before, "indexes": None, "epochs": None}
 
 
-async def test_a_mark_is_not_used_for_a_log_file_that_is_shorter(
+@pytest.mark.parametrize("kept", [0.0, 0.4, 0.97])
+@pytest.mark.parametrize("is_clean", [False, True])
+async def test_a_log_that_ends_before_its_mark_is_refused_with_the_offsets_that_were_on_the_disk(
+    world: LogWorld, frequent: None, kept: float, is_clean: bool
+) -> None:
+    await marked(world, batches_behind=0)
+    path, marked_path = of_active(".log")(world), mark_path(world)
+    if is_clean:
+        await world.stop()
+        forget_the_stop(world, kept)
+    content = content_of(path)
+    os.truncate(path, int(len(content) * kept))
+    log = await world.restart(crash=True)
+    assert log.is_offline
+    assert re.search(r"\b(up to offset|to before) 43\b", str(log.offline_reason))
+    replace(path, content)
+    assert content_of(marked_path)
+    assert (await world.restart(crash=True)).log_end_offset == 43
+
+
+def forget_the_stop(world: LogWorld, kept: float) -> None:
+    """Let the clean stop have left a log that ends where the older one does."""
+    ends = {0.0: 0, 0.4: 18, 0.97: 41}
+    replace(f"{world.path}/recovery-point-offset-checkpoint", b"0\n1\norders 0 %d\n" % ends[kept])
+    os.remove(world.path + "/orders-0/segment-checksums")
+
+
+async def test_an_older_log_under_a_newer_mark_is_refused_and_served_once_its_mark_is_gone(
+    world: LogWorld, frequent: None
+) -> None:
+    log = await marked(world, batches_before=10, batches_behind=0)
+    path = of_active(".log")(world)
+    older = content_of(path)
+    for _ in range(30):
+        world.append(b"later")
+    await log.flushed()
+    for _ in range(2):
+        world.logs.sweep(world.clock.now_ms())
+    replace(path, older)
+    with capture_logs() as lines:
+        log = await world.restart(crash=True)
+    assert log.is_offline
+    [line] = [one for one in lines if one["event"] == "log_damaged"]
+    assert (line["offset"], line["recovery_point"]) == (13, 43)
+    os.remove(mark_path(world))
+    assert (await world.restart(crash=True)).log_end_offset == 13
+
+
+async def test_a_whole_log_without_the_marked_batch_is_another_one(world: LogWorld, frequent: None) -> None:
+    await marked(world)
+    path = of_active(".log")(world)
+    headers = [content_of(path)]
+    other = b"".join(
+        build_batch([Record(0, world.clock.now_ms(), None, b"other %d" % offset)], base_offset=offset)
+        for offset in range(60)
+    )
+    os.remove(world.path + "/orders-0/segment-checksums")
+    replace(path, other)
+    log = await world.restart(crash=True)
+    assert log.is_offline
+    assert "it is another log's file" in str(log.offline_reason)
+    replace(path, headers[0])
+    assert not (await world.restart(crash=True)).is_offline
+
+
+async def test_a_mark_of_another_partition_counts_for_nothing(world: LogWorld, frequent: None) -> None:
+    await marked(world, batches_behind=0)
+    mark = mark_of(world)
+    assert mark is not None
+    for other in (mark._replace(partition=1), mark._replace(topic_id=b"o" * 16)):
+        replace(mark_path(world), recovery_mark.encode_mark(other._replace(offset=8_204)))
+        with capture_logs() as lines:
+            log = await world.restart(crash=True)
+        assert (log.is_offline, log.log_end_offset) == (False, 43)
+        assert "recovery_mark_not_used" in [line["event"] for line in lines]
+
+
+def encode_earlier(mark: RecoveryMark) -> bytes:
+    """A mark as the version before this one wrote it: without the identity of the partition."""
+    body = recovery_mark.encode_mark(mark)[6 + 20 :]
+    return struct.pack(">HI", 1, crc32c(body)) + body
+
+
+async def test_a_mark_of_an_earlier_version_is_used(world: LogWorld, frequent: None, read_again: list[int]) -> None:
+    await marked(world)
+    mark = mark_of(world)
+    assert mark is not None
+    replace(mark_path(world), encode_earlier(mark))
+    assert mark_of(world) == mark._replace(topic_id=bytes(16), partition=-1)
+    await world.restart(crash=True)
+    assert len(read_again) == 5
+
+
+async def test_a_mark_that_cannot_be_read_or_written_leaves_the_log_served(
     world: LogWorld, frequent: None, read_again: list[int]
 ) -> None:
-    log = await marked(world, batches_behind=0)
-    last_position = log.segments.active.batches.last_batch_position
-    os.truncate(of_active(".log")(world), last_position)
-    log = await world.restart(crash=True)
-    assert (len(read_again), log.log_end_offset) == (42, 42)
-    for _ in range(4):
-        world.append(b"other")
-    await world.orders.flushed()
-    log = await world.restart(crash=True)
-    assert log.log_end_offset == 46
-    assert len(read_again) == 42 + 46, "the file is longer again, but it is another one"
+    await marked(world)
+    os.remove(mark_path(world))
+    os.mkdir(mark_path(world))
+    with capture_logs() as lines:
+        log = await world.restart(crash=True)
+        assert (log.is_offline, len(read_again)) == (False, 48)
+        for _ in range(3):
+            world.append(b"w")
+            await log.flushed()
+            world.logs.sweep(world.clock.now_ms())
+    events = [line["event"] for line in lines]
+    assert (events.count("recovery_mark_not_used"), events.count("recovery_mark_not_written")) == (1, 1)
+    assert not log.is_offline
 
 
 async def test_damage_behind_the_mark_and_before_the_end_of_what_was_synced_is_refused(
@@ -331,7 +430,10 @@ async def test_a_log_recovered_from_its_mark_is_the_one_that_is_read_whole(
     shutil.copytree(directory, away)
     if chance.random() < 0.3:  # a torn end
         path = of_active(".log")(world)
-        os.truncate(path, max(0, log.segments.active.size_bytes - chance.randrange(40)))
+        mark = mark_of(world)
+        is_marked = mark is not None and mark.base_offset == log.segments.active.base_offset
+        least_bytes = mark.position if mark is not None and is_marked else 0
+        os.truncate(path, max(least_bytes, log.segments.active.size_bytes - chance.randrange(40)))
         shutil.copy(path, away)
     read_again.clear()
     log = await world.restart(crash=True)
