@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from fencepost.broker.config.listeners import ALL_INTERFACES
 from fencepost.broker.http.exchange import JSON, BadRequestError, HttpRequest
+from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.broker.kernel.events import get_logger
 
 log = get_logger(__name__)
@@ -26,7 +27,7 @@ NEVER_NEED_A_TOKEN: Final = frozenset({("healthz",), ("livez",), ("readyz",)})
 """Probes have no token, and these paths say little."""
 _LINE: Final = re.compile(r"([A-Za-z0-9._-]{1,64}):(viewer|operator):([0-9a-f]{64})")
 _ADDRESS: Final = re.compile(r"\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.%]+\]")
-_LOOPBACK_ADDRESS: Final = re.compile(r"127(\.\d{1,3}){3}|\[::1\]")
+_LOOPBACK_ADDRESS: Final = re.compile(r"127(\.\d{1,3}){3}")
 
 
 class Role(IntEnum):
@@ -124,7 +125,7 @@ class Access:
     def _check_host(self, headers: Mapping[str, str]) -> None:
         named = headers.get("host", "")
         host = re.sub(r":\d*$", "", named).lower()
-        is_address = (_LOOPBACK_ADDRESS if self.is_local else _ADDRESS).fullmatch(host) is not None
+        is_address = _ADDRESS.fullmatch(host) is not None and (not self.is_local or is_loopback(host))
         if not is_address and host.rstrip(".") not in self._host_names:
             raise AccessDeniedError(
                 421,
@@ -158,4 +159,5 @@ def _check_change(request: HttpRequest) -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches a listener at this host."""
+    host = canonical_host(host)
     return host == "localhost" or host == "::1" or _LOOPBACK_ADDRESS.fullmatch(host) is not None

@@ -16,6 +16,7 @@ import h11
 
 from fencepost.broker.http.access import NEVER_NEED_A_TOKEN
 from fencepost.broker.http.exchange import BadRequestError, HttpRequest, HttpResponse, error_response
+from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 from fencepost.broker.kernel.supervision import Place, Policy
@@ -98,7 +99,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's have the interface but not the class
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peer = transport.get_extra_info("peername")
-        self.client_host = peer[0] if peer else ""
+        self.client_host = canonical_host(peer[0]) if peer else ""
         if self._owner.http_connection_opened(self):
             self._arm(HEAD_TIMEOUT_S)
         else:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.network.connection_state import (
     CLOSED,
@@ -235,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         if peer:
-            self.client_host, self.client_port = peer[0], peer[1]
+            self.client_host, self.client_port = canonical_host(peer[0]), peer[1]
         self.last_activity_s = self._loop.time()
         self.accepted_s = self.accepted_s or self.last_activity_s
         limits, memory = self._limits, self._memory

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.network.connection import Connection
@@ -131,7 +132,7 @@ class TlsServer(Server):
                 handshake.task.cancel()
 
     def _accepted(self, client: socket.socket, address: Any) -> None:
-        handshake = _Handshake(client, address[0], address[1], self._loop.time())
+        handshake = _Handshake(client, canonical_host(address[0]), address[1], self._loop.time())
         delay_ms, refusal = self._quotas.admit(self.bound.listener.name, handshake.host)
         self._handshakes.add(handshake)
         if refusal is not None:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.protocol.lazy_import import lazy_module
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ else:
 
 
 async def address_of(host: str) -> str | None:
-    """The address of a host, as the system writes the addresses of clients; None when it has none."""
+    """The address of a host, in its canonical form; None when it has none."""
+    host = canonical_host(host)
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -24,4 +26,4 @@ async def address_of(host: str) -> str | None:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError):
         return None
-    return str(found[0][4][0])
+    return canonical_host(str(found[0][4][0]))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
+from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.protocol.errors import ErrorCode
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -48,8 +49,12 @@ class QuotaRefusal(NamedTuple):
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """Return an entity; of two parts of one type the last counts, as in Kafka."""
-    return tuple(sorted(dict(parts).items()))
+    """Return an entity; of two parts of one type the last counts, as in Kafka. An address gets its canonical form."""
+    return tuple(sorted((kind, _canonical(kind, name)) for kind, name in dict(parts).items()))
+
+
+def _canonical(entity_type: str, name: str | None) -> str | None:
+    return canonical_host(name) if entity_type == IP and name else name
 
 
 def check_entity(entity: Entity) -> str | None:
@@ -112,7 +117,7 @@ class EntityFilter:
             if component.match_type == MatchType.SPECIFIED:
                 self._types.add(component.entity_type)
             else:
-                self._names[component.entity_type] = component.match
+                self._names[component.entity_type] = _canonical(component.entity_type, component.match)
 
     def matches(self, entity: Entity) -> bool:
         if self._strict and len(entity) != self._component_count:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.security.acls import (
@@ -103,7 +104,7 @@ def _read(content: Any) -> Rules:
             AclPattern[pattern],
             text_of(name, "the name of a resource"),
             text_of(principal, "a principal"),
-            text_of(host, "a host"),
+            canonical_host(text_of(host, "a host")),
             AclOperation[operation],
             AclPermission[permission],
         ): None

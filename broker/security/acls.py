@@ -9,6 +9,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.broker.security.principal import principal_problem
 
 CLUSTER_NAME: Final = "kafka-cluster"
@@ -115,7 +116,7 @@ def rule_of(wanted: RequestedAcl) -> AclRule | str:
 
     Source: Kafka's AclApis.handleCreateAcls and AclControlManager.validateNewAcl.
     """
-    name, principal, host = wanted.name or "", wanted.principal or "", wanted.host or ""
+    name, principal, host = wanted.name or "", wanted.principal or "", canonical_host(wanted.host or "")
     if wanted.resource == AclResource.CLUSTER and name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not name:
@@ -175,6 +176,8 @@ def matcher_of(wanted: RequestedAcl) -> Callable[[AclRule], bool]:
     name. Source: Kafka's ResourcePatternFilter.matches and AccessControlEntryFilter.matches.
     """
     resource, pattern, name, principal, host, operation, permission = wanted
+    if host is not None:
+        host = canonical_host(host)
 
     def matches(rule: AclRule) -> bool:
         return (

@@ -45,6 +45,8 @@ def status_of(access: Access, asked: HttpRequest) -> int:
         ("localhost", "localhost", 200),
         ("127.0.0.1", "attacker.example:9644", 421),
         ("127.0.0.1", "192.0.2.1:9644", 421),
+        ("127.0.0.1", "[::ffff:127.0.0.1]:9644", 200),
+        ("0:0:0:0:0:0:0:1", "[::1]:9644", 200),
         ("127.0.0.1", "127.0.0.1.attacker.example", 421),
         ("127.0.0.1", "localhost.attacker.example", 421),
         ("127.0.0.1", "", 421),

@@ -930,3 +930,9 @@ async def test_replies_behind_one_that_waits_block_their_connection() -> None:
     assert memory.reply_bytes == 0
     assert client.received == b"first" + 5 * bytes(600)
     memory.close()
+
+
+async def test_an_ipv4_client_of_an_ipv6_listener_comes_from_its_ipv4_address() -> None:
+    transport = PlayedTransport()
+    transport.extra_info = {"peername": ("::ffff:192.0.2.7", 50_000, 0, 0)}
+    assert Client(transport=transport).connection.client_host == "192.0.2.7"

@@ -155,3 +155,16 @@ async def test_a_listener_can_have_a_rate_of_its_own_while_the_broker_runs() -> 
     assert world.admit(OUTSIDE) == world.admit(OUTSIDE) == SERVED
     assert not world.settings.override(of_this_broker={}, of_all_brokers={})
     assert world.admit(INSIDE) == SERVED
+
+
+@pytest.mark.parametrize("written", ["::ffff:10.0.0.1", "0:0:0:0:0:ffff:a00:1", "10.0.0.1"])
+async def test_limits_of_an_address_count_however_it_is_written(written: str) -> None:
+    world = World()
+    await world.take_over(max_connections_per_ip_overrides=f"{written}:1,0:0:0:0:0:0:0:1:1")
+    for host in (ONE, "::1"):
+        assert world.admit(host=host) == SERVED
+        assert world.admit(host=host).refusal == "max.connections.per.ip (1) are open from this address"
+    await world.limit_rate(1, written)
+    await world.limit_rate(2, ONE)
+    assert world.client_quotas.connection_rate_limit(ONE) == 2
+    assert len(world.client_quotas.all) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,39 @@ async def test_the_old_class_name_of_kafkas_authorizer_has_rules_in_force_too(tm
     async with secured_broker(tmp_path, authorizer_class_name="kafka.security.authorizer.AclAuthorizer") as broker:
         refused = await broker.alice.call(CreateAclsRequest([AclCreation(2, "orders", 3, ALICE, "*", 3, 3)]))
         assert [result.error_code for result in refused.results] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize(
+    ("written", "client"),
+    [
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8:0::7", "2001:db8::7"),
+        ("fe80::1%eth0", "fe80::1"),
+    ],
+)
+async def test_a_rule_concerns_its_host_however_the_address_is_written(
+    tmp_path: Path, written: str, client: str
+) -> None:
+    def denied(broker: SecuredBroker) -> bool:
+        return not broker.acls.authorizer.rights(ALICE, client).may(READ, TOPIC, "orders")
+
+    async with secured_broker(tmp_path) as broker:
+        await broker.allow(rule(READ, TOPIC, "orders"))
+        assert not denied(broker)
+        wanted = creation(host=written, permission_type=2)
+        await broker.admin.call(CreateAclsRequest(creations=[wanted]), 3)
+        assert denied(broker)
+        asked = DeleteAclsFilter(1, None, 1, None, written, 1, 1)
+        deleted = await broker.admin.call(DeleteAclsRequest(filters=[asked]), 3)
+        assert [one.host for one in deleted.filter_results[0].matching_acls] == [client]
+        assert not denied(broker)
+
+
+async def test_a_stored_rule_concerns_its_host_however_the_address_is_written() -> None:
+    store = InMemoryMetadataStore()
+    stored = ["TOPIC", "LITERAL", "orders", ALICE, "0:0:0:0:0:0:0:1", "READ", "ALLOW"]
+    assert await store.compare_and_set(ACLS_KEY, json.dumps([stored]).encode(), 0)
+    authorizer = Authorizer()
+    await Acls(store, authorizer).open()
+    assert authorizer.rights(ALICE, "::1").may(READ, TOPIC, "orders")
