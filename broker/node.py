@@ -320,6 +320,7 @@ class Node:
 
         producer_ids = ProducerIds(self._store, node_id=settings.node_id)
         transactions, verifier = self._coordinate_transactions(topics, producer_ids)
+        logs.has_owner = transactions.owns
         group_configs = GroupConfigs(self._store, settings)
         await group_configs.open()
         groups = GroupService(

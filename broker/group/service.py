@@ -375,6 +375,7 @@ class GroupService:
         committer: Committer,
         offsets: Sequence[OffsetToCommit],
         *,
+        transactional_id: str,
         producer_id: int,
         producer_epoch: int,
         is_transaction_version_2: bool,
@@ -391,17 +392,24 @@ class GroupService:
             return ErrorCode.INVALID_GROUP_ID
         try:
             index = self._partition_index(group_id)
-            guard = self._runtime.partition(index).log.begin_verification(
-                producer_id, producer_epoch, -1, transaction_version_2=is_transaction_version_2
+            partition_log = self._runtime.partition(index).log
+            guard = partition_log.begin_verification(
+                producer_id,
+                producer_epoch,
+                -1,
+                transaction_version_2=is_transaction_version_2,
+                transactional_id=transactional_id,
             )
             if isinstance(guard, ErrorCode):
                 return guard
             if guard is not None:
                 error = await verify(TopicPartition(CONSUMER_OFFSETS_TOPIC, index))
                 if error is not ErrorCode.NONE:
+                    if error is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                        partition_log.withdraw_verification(producer_id, guard)
                     return error
             now_ms = self._clock.now_ms()
-            return await self._runtime.execute(
+            answer = await self._runtime.execute(
                 index,
                 lambda shard: shard.offsets.commit_in_transaction(
                     group_id, committer, (producer_id, producer_epoch), offsets, guard=guard, now_ms=now_ms
@@ -409,6 +417,9 @@ class GroupService:
             )
         except CoordinatorRefusal as refusal:
             return refusal.error
+        if guard is not None:
+            partition_log.confirm_owner(producer_id, transactional_id)
+        return answer
 
     async def fetch_offsets(
         self,

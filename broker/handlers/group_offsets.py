@@ -399,6 +399,7 @@ async def handle_txn_offset_commit(
             request.group_id,
             committer,
             offsets,
+            transactional_id=request.transactional_id,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
             is_transaction_version_2=is_transaction_version_2,

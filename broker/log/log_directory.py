@@ -98,7 +98,10 @@ class LogDirectory:
         written what is found here at the start; otherwise one may have.
     shared_log: commits what is appended to all logs, in place of syncs of the disk.
     sealed_store: has the segments below what is in the directories, and the starts of all logs.
+    has_owner:  whether a producer id belongs to a transactional id, as far as this node can say; None: it cannot.
     """
+
+    has_owner: Callable[[int], bool] | None = None
 
     def __init__(
         self,
@@ -264,11 +267,15 @@ class LogDirectory:
         self._doomed.extend(self._join(name) for name in names if _DELETED_NAME.fullmatch(name))
         return partition_directories(names)
 
+    def _has_owner(self, producer_id: int) -> bool:
+        return self.has_owner is not None and self.has_owner(producer_id)
+
     def _add(self, partition_log: PartitionLog) -> None:
         if self._flusher.shared_log is not None:
             partition_log.durability.begin_sharing(partition_log.segments)
         if self._sealed_store is not None:
             partition_log.deletable_end = 0  # until it is known which segments the store has
+        partition_log.know_owners(self._has_owner)
         self._logs[partition_log.topic_partition] = partition_log
 
     # Create and delete

@@ -60,7 +60,7 @@ from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.log.time_search import Search, find_first, find_latest
 from fencepost.broker.log.transaction_index import TransactionIndexEntry
 from fencepost.broker.log.unreadable_log import is_unreadable
-from fencepost.broker.log.verification import ANSWERED_AT_ONCE, VerificationGuard
+from fencepost.broker.log.verification import VerificationGuard
 from fencepost.broker.log.waiters import ALREADY_DURABLE, Watchers
 from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError
 from fencepost.protocol.batch_run import BatchRun, BatchShape
@@ -222,7 +222,8 @@ class PartitionLog:
 
         batch:  exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
         header: of the batch, where it has been read already, and the batch is one of that size and of the v2 format.
-        guard:  from `begin_verification`, where the batch had to be verified. What is not appended stays pending.
+        guard:  from `begin_verification`, where the batch had to be verified. What is not appended stays pending; in
+                place of ANSWERED_AT_ONCE the caller then takes `keep_verification`, in this step.
         checked: the batch, where `LargeBatches.check` has checked it by `append_rules` as they were.
         Returns the offsets given; for a retry among the producer's last five batches, those given before. Durable only
         after `flushed`.
@@ -247,8 +248,6 @@ class PartitionLog:
         else:
             prepared = finish_preparation(checked.batch, checked.header, rules, now_ms)
         if isinstance(prepared, AppendResult):
-            if guard is ANSWERED_AT_ONCE:
-                self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
             self._count_refused(prepared.error, len(batch))
             return prepared
         header, rest = prepared
@@ -260,8 +259,6 @@ class PartitionLog:
                 header, origin=CLIENT, guard=guard, verification_is_enabled=rules.verifies_transactions
             )
             if verdict is not NO_ERROR:
-                if guard is ANSWERED_AT_ONCE:
-                    self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
                 self._roll_when_full(size_bytes, header.last_offset_delta, max_timestamp_ms, rules, now_ms)
                 return self._refused_result(header, verdict)
         base_offset = self.log_end_offset
@@ -274,10 +271,6 @@ class PartitionLog:
                     header, base_offset=base_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
                 )
             self._appended(rules)
-        except NoRoomError:
-            if guard is ANSWERED_AT_ONCE:
-                self.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
-            raise
         except StorageError:
             raise
         except BaseException as error:
@@ -285,18 +278,22 @@ class PartitionLog:
         append_time_ms = max_timestamp_ms if rules.uses_log_append_time else -1
         return AppendResult(NO_ERROR, base_offset, last_offset, append_time_ms, self.log_start_offset)
 
-    def append_run(self, run: BatchRun, header: BatchHeader, *, now_ms: int) -> AppendedRun | None:
+    def append_run(
+        self, run: BatchRun, header: BatchHeader, *, now_ms: int, transactional_id: str = ""
+    ) -> AppendedRun | None:
         """Append several batches of a client with one write, as `append` would one after the other, without a guard.
 
         run:    v2 batches of one size; where offset and leader epoch are in them, it is overwritten.
         header: of the first one.
+        transactional_id: of transactional batches: the one under which their transaction was opened here.
         As many from the first on are appended as need no closer look; None, and nothing is done, where there are none:
         they are for `append`, which also reports what is wrong with one. Durable only after `flushed`.
         Raises StorageError; none of them is then in the log.
         """
         rules = self.append_rules()
         is_of_producer = header.producer_id >= 0
-        if is_of_producer and not self._producers.may_append_run(header):
+        owner = transactional_id if rules.verifies_transactions else None
+        if is_of_producer and not self._producers.may_append_run(header, owner):
             return None
         form = self._form = form_for(run, header, self._form, rules, now_ms)
         if form is None:
@@ -741,14 +738,15 @@ class PartitionLog:
         base_sequence: int,
         *,
         transaction_version_2: bool,
+        transactional_id: str = "",
         in_this_step: bool = False,
     ) -> VerificationGuard | ErrorCode | None:
         """What a transactional batch needs before it may be appended: a guard, to be verified with the coordinator.
 
         in_this_step: whether the answer may be there at once. In transaction version 1 the guard is then
                       ANSWERED_AT_ONCE, unless one is pending already; without an answer, `keep_verification` is next.
-        None when its transaction is already open here, or verification is switched off. Refuses with
-        INVALID_PRODUCER_EPOCH. Source: KIP-890.
+        None when its transaction is already open here under this transactional id, or verification is switched off.
+        Refuses with INVALID_PRODUCER_EPOCH. Source: KIP-890.
         """
         if not transaction_version_2 and not self.config.transaction_partition_verification_enable:
             return None
@@ -757,14 +755,36 @@ class PartitionLog:
             producer_epoch,
             base_sequence,
             transaction_version_2=transaction_version_2,
+            transactional_id=transactional_id,
             in_this_step=in_this_step,
         )
 
-    def keep_verification(self, producer_id: int, producer_epoch: int, base_sequence: int) -> VerificationGuard:
+    def keep_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, transactional_id: str = ""
+    ) -> VerificationGuard:
         """The guard in place of ANSWERED_AT_ONCE, where the batch is not appended in this step."""
         return self._producers.verifications.begin(
-            producer_id, producer_epoch, base_sequence, transaction_version_2=False
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            transaction_version_2=False,
+            transactional_id=transactional_id,
         )
+
+    def know_owners(self, has_owner: Callable[[int], bool]) -> None:
+        """Refuse batches outside transactions of producers that are new here, if their ids have an owner.
+
+        has_owner: whether a producer id belongs to a transactional id, as far as this node can say.
+        """
+        self._producers.has_owner = has_owner
+
+    def confirm_owner(self, producer_id: int, transactional_id: str) -> None:
+        """Remember under which transactional id a producer's batch was verified, after its append."""
+        self._producers.confirm_owner(producer_id, transactional_id)
+
+    def withdraw_verification(self, producer_id: int, guard: VerificationGuard) -> None:
+        """Forget a guard: the coordinator has said that the producer id is not of its transactional id."""
+        self._producers.verifications.withdraw(producer_id, guard)
 
     def lead(self, leader_epoch: int) -> None:
         """Lead the partition in a new epoch: what was verified in an earlier one is verified again."""

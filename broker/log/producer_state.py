@@ -8,7 +8,7 @@ Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendIn
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from fencepost.broker.log.log_types import CLIENT, ActiveProducer, AppendOrigin
@@ -41,6 +41,7 @@ class ProducerEntry:
     last_timestamp_ms: greatest record timestamp of its last batch, or that of its last marker.
     last_activity_ms:  the greater of that and the time of the append, so that backdated records keep the producer.
     current_transaction_first_offset: NO_OFFSET where no transaction is open.
+    transactional_id:  that the coordinator has confirmed for the producer id since the log was opened; else None.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class ProducerEntry:
         "last_timestamp_ms",
         "producer_epoch",
         "recent_batches",
+        "transactional_id",
     )
 
     def __init__(self) -> None:
@@ -59,6 +61,7 @@ class ProducerEntry:
         self.last_activity_ms = -1
         self.current_transaction_first_offset = NO_OFFSET
         self.recent_batches: list[ProducerBatch] = []
+        self.transactional_id: str | None = None
 
     @property
     def last_sequence(self) -> int:
@@ -67,6 +70,11 @@ class ProducerEntry:
     @property
     def has_open_transaction(self) -> bool:
         return self.current_transaction_first_offset != NO_OFFSET
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the producer has written in a transaction here: its id belongs to a transactional id."""
+        return self.current_transaction_first_offset != NO_OFFSET or self.coordinator_epoch != NO_COORDINATOR_EPOCH
 
     def find_duplicate(self, header: BatchHeader) -> Duplicate | None:
         """Return the original of a batch: the same epoch, first and last sequence."""
@@ -139,12 +147,24 @@ class _UndurableTransaction(NamedTuple):
 _UNKNOWN_PRODUCER: Final = ProducerEntry()
 
 
+def _has_no_owner(_producer_id: int) -> bool:
+    return False
+
+
 class ProducerState:
     """The producers and transactions of one partition."""
 
-    __slots__ = ("_captures", "_open_transactions", "_producers", "_unreplicated_transactions", "verifications")
+    __slots__ = (
+        "_captures",
+        "_open_transactions",
+        "_producers",
+        "_unreplicated_transactions",
+        "has_owner",
+        "verifications",
+    )
 
     def __init__(self) -> None:
+        self.has_owner: Callable[[int], bool] = _has_no_owner  # whether a producer id is of a transactional id
         self.verifications = PendingVerifications()
         self._captures: list[ProducerCapture] = []
         self._producers: dict[int, ProducerEntry] = {}
@@ -170,10 +190,13 @@ class ProducerState:
         base_sequence: int,
         *,
         transaction_version_2: bool,
+        transactional_id: str = "",
         in_this_step: bool = False,
     ) -> VerificationGuard | ErrorCode | None:
         """Return the guard for the append of a transactional batch, once verified; None when its transaction is open
-        here.
+        here, and was confirmed under the same transactional id.
+
+        A batch under another one is verified too: the coordinator knows to whom the producer id belongs.
 
         in_this_step: whether the answer may come in this step: the guard is then ANSWERED_AT_ONCE, except for a
             transaction of version 2, which verification opens, and while a verification of the producer is pending.
@@ -182,13 +205,28 @@ class ProducerState:
         entry = self._producers.get(producer_id, _UNKNOWN_PRODUCER)
         if producer_epoch < entry.producer_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if entry.current_transaction_first_offset != NO_OFFSET and producer_epoch == entry.producer_epoch:
+        if (
+            entry.current_transaction_first_offset != NO_OFFSET
+            and producer_epoch == entry.producer_epoch
+            and entry.transactional_id == transactional_id
+        ):
             return None
         if in_this_step and not transaction_version_2 and producer_id not in self.verifications:
             return ANSWERED_AT_ONCE
         return self.verifications.begin(
-            producer_id, producer_epoch, base_sequence, transaction_version_2=transaction_version_2
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            transaction_version_2=transaction_version_2,
+            transactional_id=transactional_id,
         )
+
+    def confirm_owner(self, producer_id: int, transactional_id: str) -> None:
+        """Remember the transactional id under which a batch was verified and appended."""
+        entry = self._producers.get(producer_id)
+        if entry is not None:
+            entry.transactional_id = transactional_id
+            self.verifications.transactional_batch_appended(producer_id, entry.producer_epoch, is_control=False)
 
     # Data batches
 
@@ -204,7 +242,7 @@ class ProducerState:
 
         Returns ErrorCode.NONE when it may; the original's offsets when it was appended already. Refuses with
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID (the sequence of an ended transaction
-        is used again), or INVALID_TXN_STATE (not verified, or outside the producer's open transaction). Coordinators'
+        is used again), or INVALID_TXN_STATE (not verified, or not transactional though the producer is). Coordinators'
         batches carry no sequence: neither duplicates nor sequences are checked for them.
         guard: ANSWERED_AT_ONCE proves nothing while a verification of the producer is pending.
         """
@@ -224,7 +262,7 @@ class ProducerState:
         verification = self.verifications.get(producer_id)
         if follows and verification is None:  # most batches: one rule of all is left to check
             if not is_transactional:
-                return ErrorCode.INVALID_TXN_STATE if has_open_transaction else NO_ERROR
+                return ErrorCode.INVALID_TXN_STATE if entry.is_transactional else NO_ERROR
             is_confirmed = has_open_transaction or guard is ANSWERED_AT_ONCE or not verification_is_enabled
             return NO_ERROR if is_confirmed else ErrorCode.INVALID_TXN_STATE
         if is_client and not follows and recent:
@@ -233,8 +271,12 @@ class ProducerState:
                 return duplicate
         if producer_epoch < entry.producer_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
+        if verification is not None:
+            verification = self.verifications.current(producer_id, guard) if is_transactional else None
         if is_transactional:
             is_open = has_open_transaction and producer_epoch == entry.producer_epoch
+            if is_open:
+                verification = None  # one is pending under another transactional id, or since a restart
             current_guard = ANSWERED_AT_ONCE if verification is None else verification
             if not is_open and verification_is_enabled and guard is not current_guard:
                 return ErrorCode.INVALID_TXN_STATE
@@ -244,16 +286,25 @@ class ProducerState:
                 # its transaction commits. Clients answer this error by an abort and a new epoch.
                 return ErrorCode.UNKNOWN_PRODUCER_ID
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        if has_open_transaction and not is_transactional:
+        if not is_transactional and (
+            entry.is_transactional or (entry is _UNKNOWN_PRODUCER and self.has_owner(producer_id))
+        ):
             return ErrorCode.INVALID_TXN_STATE
         return NO_ERROR
 
-    def may_append_run(self, header: BatchHeader) -> bool:
+    def may_append_run(self, header: BatchHeader, transactional_id: str | None) -> bool:
         """Whether consecutive batches of a client may be appended together, without a guard.
 
         header: of the first one; the others are of the same producer, epoch and attributes.
+        transactional_id: of transactional batches that have to be verified.
         """
-        return header.producer_id not in self.verifications and self.check_data_batch(header, origin=CLIENT) is NO_ERROR
+        if header.producer_id in self.verifications:
+            return False
+        if transactional_id is not None and header.attributes & TRANSACTIONAL_BIT:
+            entry = self._producers.get(header.producer_id, _UNKNOWN_PRODUCER)
+            if entry.transactional_id != transactional_id:
+                return False
+        return self.check_data_batch(header, origin=CLIENT) is NO_ERROR
 
     def _is_in_sequence(
         self, header: BatchHeader, entry: ProducerEntry, verification: VerificationGuard | None

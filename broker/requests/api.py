@@ -83,8 +83,9 @@ class Services:
     listener: str = ""  # its name
     loggers: Loggers = field(default_factory=Loggers)
     long_polls: LongPolls = field(default_factory=LongPolls)
-    # By producer id, resolved once the last Produce that waited for its verification has appended: keeps them in order.
-    produce_verifications: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    # By transactional id, resolved once the last Produce that waited for its verification has appended: keeps them in
+    # order.
+    produce_verifications: dict[str, asyncio.Future[None]] = field(default_factory=dict)
     noted_commits: set[tuple[int, str]] = field(default_factory=set)  # see `note_set_offsets`
     large_batches: LargeBatches = field(default_factory=LargeBatches)
     acls: Acls | None = None  # None, as the gate, without an authorizer

@@ -179,10 +179,17 @@ class PartitionAppend:
         self.guard: VerificationGuard | None = None
         self.outcome: AppendResult | ProduceRefusal = _NOT_APPENDED_YET
 
-    def keep_guard(self) -> None:
+    def keep_guard(self, transactional_id: str) -> None:
         """Get a guard in place of ANSWERED_AT_ONCE: the batch is not appended in this step."""
         header = self.header
-        self.guard = self.log.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
+        self.guard = self.log.keep_verification(
+            header.producer_id, header.producer_epoch, header.base_sequence, transactional_id
+        )
+
+    def refused_by_coordinator(self, error: ErrorCode) -> None:
+        """Withdraw the guard of a transactional id that the producer id does not belong to."""
+        if self.guard is not None and error is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            self.log.withdraw_verification(self.header.producer_id, self.guard)
 
     def answer(self) -> PartitionProduceResponse:
         outcome = self.outcome
@@ -220,6 +227,7 @@ class ProduceAppend:
         self._context = context
         self._services = context.services
         self._request = request
+        self._transactional_id = request.transactional_id or ""
         self.answers: list[PartitionAppend | PartitionProduceResponse] = []
         self.writes: list[PartitionAppend] = []
         self._appended: list[PartitionAppend] = []
@@ -245,7 +253,7 @@ class ProduceAppend:
         ready: Sequence[PartitionAppend] = self.writes
         unverified: Sequence[PartitionAppend] = ()
         if transactional:
-            predecessor = self._services.produce_verifications.get(transactional[0].header.producer_id)
+            predecessor = self._services.produce_verifications.get(self._transactional_id)
             if predecessor is None or predecessor.done():
                 confirmed, unverified = self._begin_verifications(transactional, in_this_step=True)
                 ready = [*ready, *confirmed] if ready else confirmed
@@ -276,6 +284,7 @@ class ProduceAppend:
         ready = []
         unverified = []
         is_transaction_version_2 = self._context.api_version >= FIRST_VERSION_OF_TRANSACTION_VERSION_2
+        transactional_id = self._transactional_id
         for write in writes:
             header = write.header
             producer_id, producer_epoch = header.producer_id, header.producer_epoch
@@ -284,6 +293,7 @@ class ProduceAppend:
                 producer_epoch,
                 header.base_sequence,
                 transaction_version_2=is_transaction_version_2,
+                transactional_id=transactional_id,
                 in_this_step=in_this_step,
             )
             if guard is None:
@@ -293,13 +303,12 @@ class ProduceAppend:
             else:
                 write.guard = guard
                 if guard is ANSWERED_AT_ONCE:
-                    transactional_id = self._request.transactional_id or ""
                     if self._services.verifier.is_confirmed(
                         transactional_id, producer_id, producer_epoch, write.log.topic_partition
                     ):
                         ready.append(write)
                         continue
-                    write.keep_guard()
+                    write.keep_guard(transactional_id)
                 unverified.append(write)
         return ready, unverified
 
@@ -310,8 +319,7 @@ class ProduceAppend:
         refused. If the coordinator is on this node and no request is ahead, all happens in this step; else in a task,
         which goes on when the connection is gone, as an append without verification would have happened too.
         """
-        producer_id = unverified[0].header.producer_id
-        predecessor = self._services.produce_verifications.get(producer_id)
+        predecessor = self._services.produce_verifications.get(self._transactional_id)
         if predecessor is None:
             verified = self._request_verification(unverified)
             if isinstance(verified, eager.Finished):  # and so confirmed
@@ -321,7 +329,7 @@ class ProduceAppend:
             rest = self._verify_behind(predecessor, unverified)
         started = eager.start(rest, asyncio.get_running_loop())
         if not self.is_appended and isinstance(started, asyncio.Future):
-            self._leave_queue = enter_verification_queue(self._services, producer_id, started)
+            self._leave_queue = enter_verification_queue(self._services, self._transactional_id, started)
         return started
 
     def _request_verification(
@@ -331,7 +339,7 @@ class ProduceAppend:
         return verify(
             self._services,
             [write.log.topic_partition for write in unverified],
-            transactional_id=self._request.transactional_id or "",
+            transactional_id=self._transactional_id,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             version=self._context.api_version,
@@ -360,6 +368,7 @@ class ProduceAppend:
                 confirmed.append(write)
             else:
                 self.refuse(write, error, NOT_CONFIRMED_MESSAGE)
+                write.refused_by_coordinator(error)
         return await self._append_verified(confirmed)
 
     def _append_verified(self, confirmed: Sequence[PartitionAppend]) -> eager.MaybeAwaitable[ProduceAnswer]:
@@ -424,10 +433,12 @@ class ProduceAppend:
             try:
                 result = write.log.append(write.records, now_ms=now_ms, header=write.header, guard=write.guard)
             except StorageError as error:
+                if write.guard is ANSWERED_AT_ONCE:
+                    write.keep_guard(self._transactional_id)
                 self._log_failed(write, error)
             except TooLargeForOneStepError:
                 if write.guard is ANSWERED_AT_ONCE:
-                    write.keep_guard()
+                    write.keep_guard(self._transactional_id)
                 self._large.append(write)
                 self.has_large_batches = True
             else:
@@ -437,8 +448,13 @@ class ProduceAppend:
         write.outcome = result
         if result.error is NO_ERROR:
             self._appended.append(write)
-        elif self.first_error is NO_ERROR:
+            if write.guard is not None:
+                write.log.confirm_owner(write.header.producer_id, self._transactional_id)
+            return
+        if self.first_error is NO_ERROR:
             self.first_error = result.error
+        if write.guard is ANSWERED_AT_ONCE:
+            write.keep_guard(self._transactional_id)
 
     def finish(self) -> eager.MaybeAwaitable[ProduceAnswer]:
         """Answer when all appended batches are durable.

@@ -120,7 +120,7 @@ def append_run(context: RequestContext, cached: CachedRequest, frames: EqualLeng
         return None
     owner, _, following = cached.records[0]
     header = read_batch(owner.records, cached.route.version)
-    if isinstance(header, ProduceRefusal) or header.producer_id in services.produce_verifications:
+    if isinstance(header, ProduceRefusal) or request.transactional_id in services.produce_verifications:
         return None
     is_transactional = request.transactional_id is not None
     if bool(header.attributes & TRANSACTIONAL_BIT) is not is_transactional or (
@@ -132,7 +132,9 @@ def append_run(context: RequestContext, cached: CachedRequest, frames: EqualLeng
     if run is None:
         return None
     try:
-        appended = log.append_run(run.batches, header, now_ms=services.clock.now_ms())
+        appended = log.append_run(
+            run.batches, header, now_ms=services.clock.now_ms(), transactional_id=request.transactional_id or ""
+        )
     except StorageError as error:
         # The other requests find the log offline.
         return ProduceRun(cached, log, run.correlation_ids[:1], range(0), 0, error)

@@ -101,19 +101,22 @@ async def _verify_with_retries(
     return {name: produce_error(errors[name], version) for name in topic_partitions}
 
 
-def enter_verification_queue(services: Services, producer_id: int, started: asyncio.Future[Any]) -> Callable[[], None]:
-    """Make later requests of a producer wait for one that is being verified, until the returned function is called or
-    `started`, which verifies and appends, is done.
+def enter_verification_queue(
+    services: Services, transactional_id: str, started: asyncio.Future[Any]
+) -> Callable[[], None]:
+    """Make later requests of a transactional id wait for one that is being verified, until the returned function is
+    called or `started`, which verifies and appends, is done. By producer id, which anyone may name, strangers would
+    hold a producer up.
     """
     waiting = services.produce_verifications
     place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiting[producer_id] = place
+    waiting[transactional_id] = place
 
     def leave_queue(_: object = None) -> None:
         if not place.done():
             place.set_result(None)
-        if waiting.get(producer_id) is place:
-            del waiting[producer_id]
+        if waiting.get(transactional_id) is place:
+            del waiting[transactional_id]
 
     started.add_done_callback(leave_queue)
     return leave_queue

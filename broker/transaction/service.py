@@ -303,6 +303,12 @@ class TransactionService:
             transactional_id, producer_id, producer_epoch, partition
         )
 
+    def owns(self, producer_id: int) -> bool:
+        """Whether a producer id belongs to a transactional id of a partition that is loaded here."""
+        active = PartitionState.ACTIVE
+        partitions = self._runtime.partitions()
+        return any(one.state is active and producer_id in one.shard.owned_producer_ids for one in partitions)
+
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
     ) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:

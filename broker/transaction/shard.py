@@ -137,6 +137,7 @@ class TransactionShard:
             str, None
         ] = {}  # prepared, and not yet taken by the service; in log order
         self.forced_ends: dict[str, ForcedEnd] = {}  # of aborts whose markers are being written
+        self.owned_producer_ids: set[int] = set()
         self._limits = limits
         self._take_producer_id = take_producer_id
         self._deadlines: Deadlines[str] = Deadlines()  # time-outs of open transactions, expiry of the others
@@ -545,6 +546,8 @@ class TransactionShard:
         transactional_id = metadata.transactional_id
         state = metadata.state
         self.transactions[transactional_id] = metadata
+        if metadata.producer_id not in self.owned_producer_ids:
+            self.owned_producer_ids.add(metadata.producer_id)
         if state is PREPARE_COMMIT or state is PREPARE_ABORT:
             self.prepared_without_completion[transactional_id] = None
             self._deadlines.clear(transactional_id)
@@ -585,7 +588,9 @@ class TransactionShard:
         return taken
 
     def _forget(self, transactional_id: str) -> None:
-        self.transactions.pop(transactional_id, None)
+        metadata = self.transactions.pop(transactional_id, None)
+        if metadata is not None:
+            self.owned_producer_ids.discard(metadata.producer_id)
         self.prepared_without_completion.pop(transactional_id, None)
         self.forced_ends.pop(transactional_id, None)
         self._deadlines.clear(transactional_id)

@@ -432,3 +432,87 @@ async def test_a_verified_write_is_refused_when_its_partition_was_led_anew_meanw
     cluster.table.place(DATA_0, DATA)
     gate.set()
     assert await writing == ErrorCode.INVALID_TXN_STATE
+
+
+# Producer ids of others
+
+
+@pytest.mark.parametrize("version", [9, 12])
+@pytest.mark.parametrize("is_moved", [False, True])
+async def test_nobody_writes_into_the_open_transaction_of_another_transactional_id(
+    cluster: Cluster, version: int, is_moved: bool
+) -> None:
+    owner, stranger = await cluster.init(ID), await cluster.init("stranger")
+    leader = DATA
+    await cluster.add_partitions(ID, owner, DATA_0)
+    assert await cluster.produce(ID, owner, DATA_0, b"a", version=version) == 0
+    await cluster.add_partitions("stranger", stranger, DATA_0)
+    if is_moved:  # what the old leader knew of the owner is gone
+        leader = COORDINATOR
+        await cluster.move(DATA_0, DATA, COORDINATOR)
+    for epoch, sequence in ((0, 1), (0, 0), (32_000, 0)):
+        forged = Producer(owner.producer_id, epoch)
+        error = await cluster.produce(
+            "stranger", forged, DATA_0, b"forged", version=version, base_sequence=sequence, node_id=leader
+        )
+        assert error == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    for sequence, value in enumerate((b"b", b"c"), 1):
+        error = await cluster.produce(ID, owner, DATA_0, value, version=version, base_sequence=sequence, node_id=leader)
+        assert error == 0
+    assert (await cluster.end(ID, owner, committed=True, version=5 if version == 12 else 3)).error_code == 0
+    assert await cluster.values(DATA_0, 3, node_id=leader) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("version", [9, 12])
+async def test_a_stranger_that_names_a_producer_id_first_does_not_hold_its_owner_up(
+    cluster: Cluster, version: int
+) -> None:
+    owner, stranger = await cluster.init(ID), await cluster.init("stranger")
+    await cluster.add_partitions("stranger", stranger, DATA_0)
+    for epoch, sequence in ((0, 0), (32_000, 0)):
+        forged = Producer(owner.producer_id, epoch)
+        error = await cluster.produce("stranger", forged, DATA_0, b"x", version=version, base_sequence=sequence)
+        assert error == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    await cluster.add_partitions(ID, owner, DATA_0)
+    for sequence in range(3):
+        assert await cluster.produce(ID, owner, DATA_0, b"v", version=version, base_sequence=sequence) == 0
+
+
+async def test_a_batch_outside_transactions_does_not_fence_the_owner_of_its_producer_id(cluster: Cluster) -> None:
+    owner = await cluster.init(ID)
+
+    async def forge(node_id: int) -> set[int]:
+        forged = [Producer(owner.producer_id, epoch) for epoch in (owner.producer_epoch, 32_000)]
+        return {
+            await cluster.produce(None, one, DATA_0, b"forged", version=9, base_sequence=sequence, node_id=node_id)
+            for one in forged
+            for sequence in (0, 1)
+            if (one.producer_epoch, sequence) != (32_000, 1)
+        }
+
+    await cluster.move(DATA_0, DATA, COORDINATOR)  # which knows its ids before they have written
+    assert await forge(COORDINATOR) <= {ErrorCode.INVALID_TXN_STATE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+    assert await cluster.produce(ID, owner, DATA_0, b"a", version=12, node_id=COORDINATOR) == 0
+    assert (await cluster.end(ID, owner, committed=True, version=5)).error_code == 0
+    assert await cluster.values(DATA_0, 1, node_id=COORDINATOR) == [b"a"]
+    await cluster.move(DATA_0, COORDINATOR, DATA)  # which knows it from the log
+    owner = Producer(owner.producer_id, owner.producer_epoch + 1)
+    assert await forge(DATA) <= {ErrorCode.INVALID_TXN_STATE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+    assert await cluster.produce(ID, owner, DATA_0, b"b", version=12) == 0
+    assert (await cluster.end(ID, owner, committed=True, version=5)).error_code == 0
+    assert await cluster.values(DATA_0, 2) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("version", [3, 5])
+async def test_nobody_commits_offsets_in_the_open_transaction_of_another_transactional_id(
+    cluster: Cluster, version: int
+) -> None:
+    owner = await cluster.init(ID)
+    await cluster.init("stranger")
+    await cluster.add_offsets(ID, owner)
+    assert await cluster.commit_offset(ID, owner, 5, version=version) == 0
+    assert await cluster.commit_offset("stranger", owner, 77, version=version) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert await cluster.commit_offset(ID, owner, 6, version=version) == 0
+    assert (await cluster.end(ID, owner, committed=True, version=5)).error_code == 0
+    await until(lambda: cluster.state(ID) == "COMPLETE_COMMIT")
+    assert await cluster.committed_offset() == (0, 6)

@@ -211,7 +211,7 @@ class Cluster:
 
     async def produce(
         self,
-        transactional_id: str,
+        transactional_id: str | None,
         producer: Producer,
         name: TopicPartition,
         *values: bytes,
@@ -219,12 +219,13 @@ class Cluster:
         base_sequence: int = 0,
         node_id: int = DATA,
     ) -> int:
+        """Produce in a transaction, or without a transactional id outside of one; return the error code."""
         records = batch(
             *values,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             base_sequence=base_sequence,
-            is_transactional=True,
+            is_transactional=transactional_id is not None,
             timestamp_ms=SystemClock().now_ms(),
         )
         response = await self.send(

@@ -110,7 +110,10 @@ class LogWorld:
                 producer_id, producer_epoch, base_sequence, transaction_version_2=True
             )
             guard = verification if isinstance(verification, VerificationGuard) else None
-        return log.append(memoryview(batch), now_ms=self.clock.now_ms(), guard=guard)
+        result = log.append(memoryview(batch), now_ms=self.clock.now_ms(), guard=guard)
+        if is_transactional and result.error is ErrorCode.NONE:
+            log.confirm_owner(producer_id, "")
+        return result
 
     def append_records(self, *records: Record) -> AppendResult:
         """Append one plain batch of just these records to ORDERS."""

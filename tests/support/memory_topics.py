@@ -81,6 +81,7 @@ class MemoryLog:
     is_shared: bool = False
     verification: object | None = None
     guards: list[object | None] = field(default_factory=list)
+    owners: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.flush_gate.set()
@@ -101,9 +102,21 @@ class MemoryLog:
         return self._append(batch).error
 
     def begin_verification(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, *, transaction_version_2: bool
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        transaction_version_2: bool,
+        transactional_id: str,
     ) -> object | None:
         return self.verification
+
+    def confirm_owner(self, producer_id: int, transactional_id: str) -> None:
+        self.owners[producer_id] = transactional_id
+
+    def withdraw_verification(self, producer_id: int, guard: object) -> None:
+        pass
 
     def append_marker(
         self,

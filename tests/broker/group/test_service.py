@@ -61,6 +61,7 @@ async def commit_in_transaction(broker: GroupBroker, offset: int, *, error: Erro
         "g",
         Committer(),
         [OffsetToCommit(ORDERS, broker.topic_id("orders"), offset, -1, "")],
+        transactional_id="tx",
         producer_id=7,
         producer_epoch=3,
         is_transaction_version_2=True,

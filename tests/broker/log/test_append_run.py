@@ -89,6 +89,7 @@ class Logs:
             guard = log.begin_verification(*header[9:12], transaction_version_2=False)
             assert isinstance(guard, VerificationGuard)
             assert log.append(memoryview(one), now_ms=self.now_ms, guard=guard).error is ErrorCode.NONE
+            log.confirm_owner(header.producer_id, "")
 
     def end_transaction(self, *, committed: bool = True) -> None:
         for world in self.worlds:
@@ -564,15 +565,25 @@ async def test_batches_without_a_transaction_that_is_open_are_refused(logs: Logs
     logs.append(*in_sequence(3, producer=(9, 1)))
 
 
-async def test_batches_that_wait_for_one_that_is_being_verified_are_refused(logs: Logs) -> None:
+async def test_a_verification_that_a_stranger_began_does_not_hold_an_idempotent_producer_up(logs: Logs) -> None:
     logs.create()
     logs.append(*[batch()] * 3)
+    logs.append(*in_sequence(3))
     for log in logs.both:
-        log.begin_verification(9, 0, 0, transaction_version_2=True)
-    later = in_sequence(4, first=8)
-    assert {result.error for result in logs.append(*later)} == {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
-    errors = [result.error for result in logs.append(*in_sequence(3))]
-    assert errors == [ErrorCode.NONE, *[ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2]
+        log.begin_verification(9, 0, 0, transaction_version_2=True, transactional_id="stranger")
+        log.begin_verification(9, 32_000, 0, transaction_version_2=True, transactional_id="stranger")
+    assert {result.error for result in logs.append(*in_sequence(4, first=3 * RECORDS_COUNT))} == {ErrorCode.NONE}
+
+
+async def test_batches_under_another_transactional_id_are_not_appended_together(logs: Logs) -> None:
+    logs.create()
+    logs.append(*[batch()] * 3)
+    first, *others = in_sequence(4, is_transactional=True)
+    logs.open_transaction(first)
+    for log in logs.both:
+        log.confirm_owner(9, "mine")
+    logs.append(*others)
+    assert logs.together_counts == []
 
 
 async def test_unverified_batches_are_appended_where_verification_is_off(logs: Logs) -> None:

@@ -181,12 +181,14 @@ async def test_a_marker_stays_until_its_records_are_gone_and_its_time_is_over(wo
     world.append(b"v", key=b"k", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     world.end_transaction(1, 1, committed=True)
     # Another epoch, so that neither batch is where the producer's state comes from.
-    world.append(b"v", key=b"k2", producer_id=1, producer_epoch=2, base_sequence=0)
+    world.append(b"v", key=b"k2", producer_id=1, producer_epoch=2, base_sequence=0, is_transactional=True)
+    world.end_transaction(1, 3, committed=True)
     for _ in range(20):
         world.append(b"v" * 40, key=b"k")
 
     def markers() -> list[bool]:
-        return [batch.header.has_delete_horizon for batch in batches(log) if batch.header.is_control]
+        headers = [batch.header for batch in batches(log)]
+        return [header.has_delete_horizon for header in headers if header.is_control and header.producer_epoch == 1]
 
     await clean(world)
     assert markers() == [False]

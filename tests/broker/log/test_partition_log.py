@@ -374,7 +374,12 @@ class Transactions:
                     verification = log.keep_verification(*producer)
                 return type(verification)
             guard = verification
-        return log.append(batch, now_ms=NOW_MS, guard=guard)
+        result = log.append(batch, now_ms=NOW_MS, guard=guard)
+        if result.error is ErrorCode.NONE and guard is not None:
+            log.confirm_owner(header.producer_id, "")
+        elif guard is ANSWERED_AT_ONCE:
+            log.keep_verification(header.producer_id, header.producer_epoch, header.base_sequence)
+        return result
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -237,8 +237,10 @@ def test_a_fenced_producer_is_refused_as_fenced_rather_than_for_a_missing_guard(
 
 def test_the_open_transaction_of_the_same_epoch_needs_no_guard(partition: Partition) -> None:
     partition.write(batch(transactional=True))
+    partition.state.confirm_owner(PRODUCER_ID, "mine")
     assert partition.check(batch(sequence=1, transactional=True)) is ErrorCode.NONE
-    assert partition.state.begin_verification(PRODUCER_ID, 3, 1, transaction_version_2=False) is None
+    guard = partition.state.begin_verification(PRODUCER_ID, 3, 1, transaction_version_2=False, transactional_id="mine")
+    assert guard is None
 
 
 def test_the_open_transaction_of_another_epoch_is_not_this_one(partition: Partition) -> None:
@@ -334,7 +336,8 @@ def test_an_epoch_known_from_a_marker_only_starts_with_sequence_0(
     partition: Partition, sequence: int, outcome: ErrorCode
 ) -> None:
     partition.mark(epoch=3)
-    assert partition.check(batch(sequence=sequence)) is outcome
+    guard = partition.guard(sequence=sequence)
+    assert partition.check(batch(sequence=sequence, transactional=True), guard=guard) is outcome
 
 
 @pytest.mark.parametrize("sequence", [0, 1, 4_711, LAST_SEQUENCE])

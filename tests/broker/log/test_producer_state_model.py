@@ -122,6 +122,9 @@ class Model:
         ]
         return min(high_watermark, max(log_start_offset, min(undecided, default=high_watermark)))
 
+    def is_transactional(self, producer_id: int) -> bool:
+        return self.first_offset_of_open(producer_id) is not None or self.coordinator_epoch(producer_id) != -1
+
     def verdict(self, batch: Data) -> ErrorCode | tuple[int, int]:
         """What is to become of a client's batch whose verification, where it needs one, succeeded."""
         epoch = self.epoch(batch.producer_id)
@@ -144,7 +147,7 @@ class Model:
             if batch.is_transactional and batch.epoch == epoch and batch.sequence in {each.sequence for each in ended}:
                 return ErrorCode.UNKNOWN_PRODUCER_ID
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        if not batch.is_transactional and self.first_offset_of_open(batch.producer_id) is not None:
+        if not batch.is_transactional and self.is_transactional(batch.producer_id):
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
 

@@ -265,7 +265,6 @@ class _Run:
             if is_version_2
             else self.steps.version(ProduceRequest, lowest=3, highest=FIRST_PRODUCE_OF_VERSION_2 - 1)
         )
-        is_transactional = not self.steps.happens(0.06)
         topics = self.some_topics()
         partitions = self.views.some_partitions()
         if not is_version_2 and self.steps.happens(0.5):
@@ -276,33 +275,27 @@ class _Run:
         for topic in topics:
             batches = []
             for partition in partitions:
-                records, said, first, end = self.batch_of(identity, topic, partition, is_transactional=is_transactional)
+                records, said, first, end = self.batch_of(identity, topic, partition)
                 firsts[topic.topic_id, partition] = first
                 batches.append(PartitionProduceData(partition, memoryview(records)))
                 words.append(f"{said} to {topic.base}-{partition}")
                 ends[topic.topic_id, partition] = topic, end
             data.append(self.data_of(topic, batches, version))
-        transactional_id = identity.transactional_id if is_transactional else None
+        transactional_id: str | None = identity.transactional_id
         if self.steps.happens(0.03):
-            transactional_id = self.random.choice((None, self.exchange.name(self.random.choice(IDS))))
-            words.append(f"named {self.exchange.plain_text(transactional_id or 'nobody')}")
+            transactional_id = None
+            words.append("named nobody")
         request = ProduceRequest(transactional_id, self.random.choice((-1, -1, 1)), 5_000, data)
-        what = "writes" if is_transactional else "writes, outside of a transaction,"
-        reply = self.steps.ask(f"{identity.name} {what} {', '.join(words)}", request, version, retry=BUSY)
+        reply = self.steps.ask(f"{identity.name} writes {', '.join(words)}", request, version, retry=BUSY)
         for topic, index, base_offset in self.appended(reply, topics):
             place = (identity.producer_id, identity.epoch, topic.topic_id, index)
             end = ends[topic.topic_id, index][1]
             self.next_sequences[place] = max(self.next_sequences.get(place, 0), end)
             first = firsts[topic.topic_id, index]
-            if is_transactional:
-                self.open_batches.setdefault(place, {})[first] = end - first
-            else:
-                self.ended_sequences.setdefault(place, set()).add(first)
+            self.open_batches.setdefault(place, {})[first] = end - first
             topic.base_offsets.setdefault(index, []).append(base_offset)
 
-    def batch_of(
-        self, identity: Identity, topic: Topic, partition: int, *, is_transactional: bool
-    ) -> tuple[bytes, str, int, int]:
+    def batch_of(self, identity: Identity, topic: Topic, partition: int) -> tuple[bytes, str, int, int]:
         """Its bytes, what to call it, its first sequence and the one behind it."""
         place = (identity.producer_id, identity.epoch, topic.topic_id, partition)
         expected = self.next_sequences.get(place, 0)
@@ -311,7 +304,7 @@ class _Run:
             sequence = max(0, expected + self.random.choice((-3, -2, -1, 1, 2)))
         elif self.steps.happens(0.03):
             sequence = 0
-        if is_transactional and sequence in self.ended_sequences.get(place, ()):
+        if sequence in self.ended_sequences.get(place, ()):
             sequence = expected  # Kafka takes it for the batch of an ended transaction: docs/transactions.md
         count = self.random.randint(1, 3)
         if place in self.open_batches and self.steps.happens(0.15):
@@ -322,7 +315,7 @@ class _Run:
             producer_id=identity.producer_id,
             epoch=identity.epoch,
             sequence=sequence,
-            transactional=is_transactional,
+            transactional=True,
             codec=codec,
         )
         return records, f"{count} from {sequence}{f' in {codec.name}' if codec else ''}", sequence, sequence + count
