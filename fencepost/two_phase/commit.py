@@ -20,7 +20,14 @@ from fencepost.two_phase.client_calls import (
 )
 from fencepost.two_phase.coordinator import NO_RIGHT_TO_ID, AsyncCoordinator, Coordinator
 from fencepost.two_phase.logs import PreparedLog
-from fencepost.two_phase.preparing import prepare, prepare_async, require_accepted, sends_watched
+from fencepost.two_phase.preparing import (
+    hand_over,
+    prepare,
+    prepare_async,
+    require_accepted,
+    sends_watched,
+    take_back,
+)
 from fencepost.two_phase.tokens import InDoubtError, NeedsRecovery, Refused, Superseded, Token
 
 
@@ -122,11 +129,13 @@ def transaction(
         with suppress(Exception):  # its successor's session, or time, aborts it
             abort_by_client(producer, timeout_s)
         raise
+    hand_over(producer, token)
     try:
         connection.commit()
     except Exception as error:
         if not _is_rolled_back(log, connection, generation, transactional_id):
             raise _in_doubt(token) from error
+        take_back(producer)
         with suppress(Exception):  # as above
             abort_by_client(producer, timeout_s)
         raise
@@ -138,6 +147,7 @@ def transaction(
         except (TimeoutError, Superseded) as left:
             raise _left_to_recovery(token, left) from error
         raise _needs_recovery(token) from error
+    take_back(producer)
     _forget(log, connection, generation, token)
 
 
@@ -184,11 +194,13 @@ async def transaction_async(
         with suppress(Exception):
             await abort_by_client_async(producer, timeout_s)
         raise
+    hand_over(producer, token)
     try:
         connection.commit()
     except Exception as error:
         if not _is_rolled_back(log, connection, generation, transactional_id):
             raise _in_doubt(token) from error
+        take_back(producer)
         with suppress(Exception):
             await abort_by_client_async(producer, timeout_s)
         raise
@@ -200,6 +212,7 @@ async def transaction_async(
         except (TimeoutError, Superseded) as left:
             raise _left_to_recovery(token, left) from error
         raise _needs_recovery(token) from error
+    take_back(producer)
     _forget(log, connection, generation, token)
 
 

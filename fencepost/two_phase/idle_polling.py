@@ -22,6 +22,7 @@ class IdlePolling:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._producers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._failing: weakref.WeakSet[Any] = weakref.WeakSet()
         self._thread: threading.Thread | None = None
 
     def add(self, producer: Any) -> None:
@@ -52,7 +53,11 @@ class IdlePolling:
             try:
                 producer.poll_if_idle()
             except Exception:  # of a callback of the application: the next poll may succeed
-                log.exception("a callback of an idle producer failed")
+                if producer not in self._failing:  # else a callback that always fails would fill the log
+                    self._failing.add(producer)
+                    log.exception("a callback of an idle producer failed")
+            else:
+                self._failing.discard(producer)
         return True
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fencepost.two_phase.idle_polling import IDLE_POLLING
-from fencepost.two_phase.tokens import NotPrepared, Token
+from fencepost.two_phase.tokens import NeedsRecovery, NotPrepared, Token
 
 STATISTICS_INTERVAL_MS = 20
 POLL_S = 0.05
@@ -29,7 +29,8 @@ class _Seen:
 def confluent_producer(config: Mapping[str, Any]) -> Any:
     """Make a confluent_kafka.Producer that `prepare` understands: it reads the pair from librdkafka's statistics.
 
-    Between transactions a background thread polls it, and calls its callbacks.
+    Between transactions a background thread polls it, and calls its callbacks. `close`, also at the end of a `with`,
+    leaves a prepared transaction open; librdkafka's own would abort it.
     config: librdkafka's, with `transactional.id`; a `stats_cb` of yours is called, too. Raises ValueError without an
     id.
     """
@@ -43,6 +44,7 @@ def confluent_producer(config: Mapping[str, Any]) -> Any:
             self.fencepost_transactional_id: str = transactional_id
             self.fencepost_polling = threading.Lock()
             self.fencepost_is_idle = True
+            self.fencepost_is_prepared = False
             # Without a reference to the producer: a cycle would keep its threads until the garbage collector runs.
             self._seen = seen = _Seen()
             own: Callable[[str], object] | None = config.get("stats_cb")
@@ -76,23 +78,34 @@ def confluent_producer(config: Mapping[str, Any]) -> Any:
             with self.fencepost_polling:
                 self.fencepost_is_idle = False
             super().begin_transaction()
+            self.fencepost_is_prepared = False
 
         def commit_transaction(self, *timeout: float) -> None:
             try:
                 super().commit_transaction(*timeout)
+                self.fencepost_is_prepared = False
             finally:
                 self.fencepost_is_idle = True
 
         def abort_transaction(self, *timeout: float) -> None:
             try:
                 super().abort_transaction(*timeout)
+                self.fencepost_is_prepared = False
             finally:
                 self.fencepost_is_idle = True
 
         def close(self, *arguments: Any, **options: Any) -> Any:
             IDLE_POLLING.remove(self)
             with self.fencepost_polling:
+                if self.fencepost_is_prepared:
+                    # confluent-kafka's close aborts, and the database may have committed. Its threads and sockets end
+                    # with the last reference to this object, which aborts nothing.
+                    self.produce = _refuse_to_write
+                    return True
                 return super().close(*arguments, **options)
+
+        def __exit__(self, *_: object) -> None:
+            self.close()  # the inherited one is not this class's `close`
 
     return TwoPhaseProducer(config)
 
@@ -133,6 +146,38 @@ async def prepare_async(producer: Any, *, timeout_s: float = 30) -> Token:
         raise NotPrepared(f"records were not acknowledged within {timeout_s:g} s") from None
     _require(manager.state.name == "IN_TRANSACTION", manager.state.name)
     return Token(manager.producer_id, manager.producer_epoch, manager.transactional_id)
+
+
+def hand_over(producer: Any, token: Token) -> None:
+    """Have a producer refuse to abort a prepared transaction: from now on its database decides how it ends."""
+    if hasattr(producer, "_txn_manager"):
+
+        async def refuse(*_: object) -> None:
+            raise _not_ours_to_abort(token)
+
+    else:
+
+        def refuse(*_: object) -> None:  # type: ignore[misc]  # the same, for the clients without asyncio
+            raise _not_ours_to_abort(token)
+
+    producer.abort_transaction = refuse
+
+
+def take_back(producer: Any) -> None:
+    """Let a producer end its transaction again that was handed over: the database has decided."""
+    del producer.abort_transaction
+
+
+def _not_ours_to_abort(token: Token) -> NeedsRecovery:
+    return NeedsRecovery(
+        f"the database has committed {token}, or may have: its producer does not abort it; call recover and make "
+        "another producer",
+        token,
+    )
+
+
+def _refuse_to_write(*_: object, **__: object) -> None:
+    raise RuntimeError("the producer is closed, and its last transaction was prepared: make another producer")
 
 
 @contextmanager
@@ -178,6 +223,7 @@ def _prepare_confluent(producer: Any, timeout_s: float) -> Token:
             raise NotPrepared(f"librdkafka gave no statistics within {timeout_s:g} s")
     statistics = producer.fencepost_statistics
     _require(statistics["txn_state"] == IN_TRANSACTION, statistics["txn_state"])
+    producer.fencepost_is_prepared = True
     producer.fencepost_is_idle = True  # all is acknowledged; who ends it, and when, is open
     return Token(statistics["producer_id"], statistics["producer_epoch"], producer.fencepost_transactional_id)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.two_phase import confluent_producer
-from fencepost.two_phase.idle_polling import IdlePolling
+from fencepost.two_phase.idle_polling import IDLE_POLLING, IdlePolling
 from tests.support import conditions
 
 NOBODY = "127.0.0.1:1"
@@ -66,6 +66,24 @@ class Polled:
         self.count += 1
         if self.count <= self.failures:
             raise ValueError("of a callback")
+
+
+def test_a_producer_whose_with_has_ended_is_polled_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    with producer_that_counts([]) as producer:
+        pass
+    IDLE_POLLING._poll_all()
+    assert "an idle producer failed" not in caplog.text
+    assert producer not in IDLE_POLLING._producers
+
+
+def test_a_callback_that_fails_each_time_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    polling = IdlePolling()
+    failing = Polled(failures=1_000)
+    polling.add(failing)
+    until(lambda: failing.count > 2)
+    polling.remove(failing)
+    until(lambda: polling._thread is None)
+    assert caplog.text.count("an idle producer failed") == 1
 
 
 def test_the_thread_ends_with_its_last_producer_and_begins_with_the_next() -> None:
