@@ -15,6 +15,7 @@ from fencepost.two_phase.tokens import Fenced, MisuseError, NeedsRecovery, Token
 DEFAULT_TABLE = "fencepost_prepared"
 SAVEPOINT = "fencepost_begun"
 MARK = "fencepost.transaction"
+SYNCHRONOUS_EXTRA = 3
 IDLE = 0  # libpq's PQTRANS_IDLE
 UNDEFINED_TABLE = "42P01"
 CLOSED = "the connection to the database is closed: connect again, call recover and make another producer"
@@ -63,10 +64,13 @@ class _SqlLog(ABC):
     """The statements, for a DB-API connection.
 
     placeholder: of the driver's parameters. locking: what makes a SELECT lock its rows, for a database that needs it.
+    made_durable: a value that each statement that writes returns too, and that makes the commit of its transaction
+    durable, whatever the database's default is.
     """
 
     placeholder: str
     locking = ""
+    made_durable = "1"
 
     def __init__(self, table: str = DEFAULT_TABLE) -> None:
         if not _TABLE.fullmatch(table):
@@ -87,10 +91,10 @@ class _SqlLog(ABC):
             connection,
             f"INSERT INTO {self._table} AS prepared (transactional_id, generation) VALUES (?, 1) "
             "ON CONFLICT (transactional_id) DO UPDATE SET generation = prepared.generation + 1 "
-            "RETURNING generation, token",
+            f"RETURNING generation, token, {self.made_durable}",
             transactional_id,
         )
-        generation, token = cursor.fetchone()
+        generation, token, _ = cursor.fetchone()
         return generation, None if token is None else Token.parse(token)
 
     def hold(self, connection: Any, generation: int, transactional_id: str) -> None:
@@ -137,12 +141,13 @@ class _SqlLog(ABC):
     ) -> None:
         cursor = self._execute(
             connection,
-            f"UPDATE {self._table} SET token = ? WHERE transactional_id = ? AND generation = ?",
+            f"UPDATE {self._table} SET token = ? WHERE transactional_id = ? AND generation = ? "
+            f"RETURNING {self.made_durable}",
             text,
             transactional_id,
             generation,
         )
-        if cursor.rowcount != 1:
+        if not cursor.fetchall():
             row = self._execute(
                 connection, f"SELECT generation FROM {self._table} WHERE transactional_id = ?", transactional_id
             ).fetchone()
@@ -194,10 +199,17 @@ class _SqlLog(ABC):
 
 
 class PostgresLog(_SqlLog):
-    """Log in PostgreSQL 9.6 or newer, over a connection of psycopg 3 or psycopg2 without autocommit."""
+    """Log in PostgreSQL 9.6 or newer, over a connection of psycopg 3 or psycopg2 without autocommit.
+
+    Its transactions are durable once committed: it raises `synchronous_commit` to `on` for each, unless that is higher.
+    """
 
     placeholder = "%s"
     locking = " FOR UPDATE"
+    made_durable = (
+        "CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') "
+        "THEN set_config('synchronous_commit', 'on', true) END"
+    )
 
     def _open(self, connection: Any) -> None:
         if connection.closed:
@@ -219,7 +231,11 @@ class PostgresLog(_SqlLog):
 
 
 class SqliteLog(_SqlLog):
-    """Log in SQLite 3.35 or newer, over a connection of the sqlite3 module."""
+    """Log in SQLite 3.35 or newer, over a connection of the sqlite3 module.
+
+    Its transactions are durable once committed: it sets the connection's `PRAGMA synchronous` to EXTRA, and refuses a
+    journal in memory, or none.
+    """
 
     placeholder = "?"
 
@@ -231,12 +247,23 @@ class SqliteLog(_SqlLog):
         try:
             if connection.in_transaction:
                 raise MisuseError(IN_PROGRESS)
+            self._make_durable(connection)
             # At once exclusive to writers: a transaction that has read first could not be upgraded.
             connection.execute("BEGIN IMMEDIATE")
         except ProgrammingError as error:
             if "closed" in str(error):
                 raise MisuseError(CLOSED) from error
             raise
+
+    def _make_durable(self, connection: Any) -> None:
+        (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if journal in ("memory", "off"):
+            raise MisuseError(
+                f"with PRAGMA journal_mode = {journal} a crash may damage the database or lose the order: use WAL or "
+                "DELETE, in a file"
+            )
+        # FULL would do with a WAL. With another journal, only EXTRA syncs the directory from which it is deleted.
+        connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS_EXTRA}")
 
     def _mark(self, connection: Any) -> None:
         connection.execute(f"SAVEPOINT {SAVEPOINT}")

@@ -47,6 +47,21 @@ class PostgresServer:
         self._stop()
         self._start()
 
+    def kill(self) -> None:
+        """End all its processes as a failure does, which loses what they have not written; `start` begins again."""
+        family = freeze_family(self._server.get_pid())
+        for each in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        until(lambda: not any(map(_runs, family)), timeout_s=60)
+        # Else its process, which nobody may have reaped, counts as running.
+        for lock in (self._data / "postmaster.pid", *self._data.glob(".s.PGSQL.*.lock")):
+            lock.unlink()
+
+    def start(self) -> None:
+        """Start it after `kill`."""
+        self._start()
+
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Let none of its processes go on until the block ends: connections stay, and nobody answers."""
@@ -130,6 +145,14 @@ class PostgresServer:
         with psycopg.connect(self.uri, autocommit=True) as connection:
             cursor = connection.execute(statement.encode())
             return "" if cursor.description is None else str(cursor.fetchone()[0])  # type: ignore[index]
+
+
+def _runs(process_id: int) -> bool:
+    """Whether a process is there, and not only its entry, which its parent has not read."""
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def programs_of_postgres() -> Path:
