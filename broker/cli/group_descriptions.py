@@ -80,6 +80,7 @@ def describe_group(admin: Any, name: str) -> Group:
     # Only the list says what kind a group is; brokers before Kafka 4.0 know classic ones alone.
     kinds = {listed["group_id"]: listed.get("group_type") for listed in admin.list_groups()}
     if name not in kinds:
+        _described_classic(admin, name)  # the list leaves out what a coordinator cannot load
         no_such("group", name, "groups")
     kind = str(kinds[name] or "classic").lower()
     describe = _DESCRIBERS.get(kind)
@@ -88,10 +89,18 @@ def describe_group(admin: Any, name: str) -> Group:
     return describe(admin, name)
 
 
-def _describe_classic(admin: Any, name: str) -> Group:
-    described = admin.describe_groups([name])[name]
-    if described.get("error") or described.get("group_state") == "Dead":
+def _described_classic(admin: Any, name: str) -> dict[str, Any]:
+    described: dict[str, Any] = admin.describe_groups([name])[name]
+    error = str(described.get("error") or "")
+    if described.get("group_state") == "Dead" or "GROUP_ID_NOT_FOUND" in error or "GroupIdNotFound" in error:
         no_such("group", name, "groups")
+    if error:
+        raise click.ClickException(f"group {name!r} cannot be read: {error}")
+    return described
+
+
+def _describe_classic(admin: Any, name: str) -> Group:
+    described = _described_classic(admin, name)
     return Group(
         name=name,
         kind="classic",

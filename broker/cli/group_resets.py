@@ -61,7 +61,8 @@ def read_offsets(path: Path) -> dict[Place, int]:
             wrong = f"expected topic,partition,offset; got {shown(row)}"
             raise click.ClickException(f"{path}, row {number}: {wrong}") from None
         if not 0 <= found_offset <= INT64_MAX or not 0 <= place.partition <= INT32_MAX or place in found:
-            why = "is there twice" if place in found else "is out of range"
+            is_negative = found_offset < 0 or place.partition < 0
+            why = "is there twice" if place in found else "is negative" if is_negative else "is out of range"
             raise click.ClickException(f"{path}, row {number}: {place.topic}-{place.partition} {why}")
         found[place] = found_offset
     if not found:

@@ -22,10 +22,12 @@ from fencepost.broker.cli.connection import (
 from fencepost.broker.cli.console_client import ask_cluster
 from fencepost.broker.cli.group_descriptions import Group, Place, describe_group
 from fencepost.broker.cli.group_resets import Target, planned, read_offsets, reset_rows
+from fencepost.broker.cli.incomplete import print_or_fail, unserved
 from fencepost.broker.cli.output import Done, print_done, print_rows
 from fencepost.broker.cli.positions import checked_partitions
 from fencepost.broker.cli.times import TimeType
 from fencepost.broker.kernel.printable import printable
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from fencepost.console.kafka.cluster import Cluster
@@ -46,6 +48,7 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
     """List groups and their states."""
     with admin_client(bootstrap) as admin:
         listed = admin.list_groups()
+    missing = unserved(bootstrap, CONSUMER_OFFSETS_TOPIC)
     rows = [
         {
             "group": group["group_id"],
@@ -55,7 +58,7 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
         }
         for group in sorted(listed, key=lambda group: str(group["group_id"]))
     ]
-    print_rows(["group", "state", "type", "protocol_type"], rows, as_json=as_json, empty="no groups yet")
+    print_or_fail(["group", "state", "type", "protocol_type"], rows, missing, as_json=as_json, empty="no groups yet")
 
 
 @groups.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +15,9 @@ from fencepost.broker.kernel.printable import printable
 if TYPE_CHECKING:
     from fencepost.console.kafka.cluster import Cluster
     from fencepost.console.stuck import Explanation, Facts, OpenTransaction
+
+
+MOST_NAMED: Final = 5
 
 
 def show_why(bootstrap: str, topic: str, partition: int, http: tuple[str | None, str | None], *, as_json: bool) -> None:
@@ -78,14 +81,17 @@ def _print_json(facts: Facts, explanation: Explanation, remedies: list[dict[str,
     click.echo(json.dumps(document, indent=2))
 
 
-def hanging_transactions(bootstrap: str) -> list[dict[str, Any]]:
-    """A row for each open transaction of a partition that no coordinator knows. Raises ClickException."""
+def hanging_transactions(bootstrap: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row for each open transaction of a partition that no coordinator knows, and what could not be looked at, as
+    sentences. Raises ClickException.
+    """
     return ask_cluster(bootstrap, _hanging)
 
 
-async def _hanging(cluster: Cluster) -> list[dict[str, Any]]:
+async def _hanging(cluster: Cluster) -> tuple[list[dict[str, Any]], list[str]]:
     from fencepost.console.reading.topics import read_topics
     from fencepost.console.reading.transactions import open_transactions, read_producers
+    from fencepost.console.reading.unserved import TRANSACTION_STATE, unserved
 
     topics = await read_topics(cluster, await cluster.view(), with_sizes=False)
     held = [partition for topic in topics for partition in topic.partitions if partition.behind]
@@ -94,7 +100,13 @@ async def _hanging(cluster: Cluster) -> list[dict[str, Any]]:
         by_leader.setdefault(partition.leader, []).append((partition.topic, partition.index))
     found = await read_producers(cluster, by_leader.items())
     now_ms = int(time.time() * 1000)
-    return [
+    away = [f"{one.name}: {one.error}" for topic in topics for one in topic.offline]
+    away += [f"{topic}-{index}: {error}" for (topic, index), error in found.errors.items()]
+    missing = [f"{len(away)} partitions could not be looked at: {', '.join(away[:MOST_NAMED])}"] if away else []
+    of_coordinators = await unserved(cluster, TRANSACTION_STATE)
+    if of_coordinators is not None:
+        missing.append(of_coordinators)
+    rows = [
         {
             "topic": producer.topic,
             "partition": producer.partition,
@@ -107,6 +119,7 @@ async def _hanging(cluster: Cluster) -> list[dict[str, Any]]:
         for opened in open_transactions([producer])
         if await _is_hanging(cluster, producer.topic, producer.partition, opened)
     ]
+    return rows, missing
 
 
 async def _is_hanging(cluster: Cluster, topic: str, partition: int, opened: OpenTransaction) -> bool:

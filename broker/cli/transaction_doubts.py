@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fencepost.broker.cli.connection import client_options, refusal
+from fencepost.broker.cli.incomplete import unserved
 from fencepost.broker.cli.output import format_time
+from fencepost.broker.kernel.printable import printable
 
 if TYPE_CHECKING:
     from fencepost.check_back.records import Entry, Journal
@@ -20,28 +22,47 @@ COLUMNS: Final = ("resolver", "checks", "last_answer", "next_question", "parked"
 WAIT_S: Final = 10.0
 PAUSE_S: Final = 0.2
 SEND_TIMEOUT_S: Final = 20.0
+READ_TIMEOUT_S: Final = 30.0
+"""Without a record."""
 
 
-def read_journal(bootstrap: str) -> Journal | None:
-    """What `__fencepost_check_back` says; None if no check-back has ever run on this cluster."""
+def read_journal(bootstrap: str) -> tuple[Journal | None, list[str]]:
+    """What `__fencepost_check_back` says; None if no check-back has ever run on this cluster, or it cannot be read.
+    With it what could not be read, as sentences. Raises ClickException.
+    """
     from kafka import KafkaConsumer, TopicPartition
+    from kafka.errors import KafkaError
 
     from fencepost.check_back import records
 
+    away = unserved(bootstrap, records.STATE_TOPIC)
+    if away:  # the client would ask for it until its time-out
+        return None, away
     options = client_options(bootstrap)
     consumer = KafkaConsumer(group_id=None, isolation_level="read_committed", allow_auto_create_topics=False, **options)
     with closing(consumer):
         if not consumer.partitions_for_topic(records.STATE_TOPIC):
-            return None
+            return None, []
         place = TopicPartition(records.STATE_TOPIC, 0)
-        consumer.assign([place])
-        consumer.seek_to_beginning(place)
-        end = consumer.end_offsets([place])[place]
         latest: dict[str, bytes | None] = {}
-        while consumer.position(place) < end:
-            for found in consumer.poll(timeout_ms=200).values():
-                latest.update((one.key.decode("utf-8", "replace"), one.value) for one in found if one.key)
-    return records.read_journal(latest)
+        try:
+            consumer.assign([place])
+            consumer.seek_to_beginning(place)
+            end = consumer.end_offsets([place])[place]
+            give_up_at_s = time.monotonic() + READ_TIMEOUT_S
+            while consumer.position(place) < end:
+                if time.monotonic() > give_up_at_s:
+                    return None, [f"{records.STATE_TOPIC} was not read to its end within {READ_TIMEOUT_S:g} s"]
+                for found in consumer.poll(timeout_ms=200).values():
+                    give_up_at_s = time.monotonic() + READ_TIMEOUT_S
+                    latest.update((one.key.decode("utf-8", "replace"), one.value) for one in found if one.key)
+        except KafkaError as error:
+            return None, [f"{records.STATE_TOPIC} cannot be read: {refusal(error, None)}"]
+    journal = records.read_journal(latest)
+    words = records.left_out_words(journal)
+    if words is not None:  # they are about no transaction, so nothing is missing
+        click.echo(f"Warning: {printable(words)}", err=True)
+    return journal, []
 
 
 def columns_of(journal: Journal | None, token: Token, started_ms: int) -> dict[str, Any]:
@@ -72,7 +93,9 @@ def ask_again(bootstrap: str, transactional_id: str) -> str:
     """Have the source of an open transaction asked now; returns what was done, in words. Raises ClickException."""
     from fencepost.check_back.records import ASK_AGAIN, Command, command_entry, resolver_of
 
-    journal = read_journal(bootstrap)
+    journal, missing = read_journal(bootstrap)
+    if missing:
+        raise click.ClickException("; ".join(missing))
     resolver = None if journal is None else resolver_of(journal, transactional_id)
     if resolver is None:
         raise click.ClickException(
@@ -83,7 +106,7 @@ def ask_again(bootstrap: str, transactional_id: str) -> str:
     write(bootstrap, [command_entry(command)])
     give_up_at_s = time.monotonic() + WAIT_S
     while time.monotonic() < give_up_at_s:
-        now = read_journal(bootstrap)
+        now, _ = read_journal(bootstrap)
         if now is not None and not any(one.transactional_id == transactional_id for one in now.commands):
             return f"the source {resolver} is asked about {transactional_id} now"
         time.sleep(PAUSE_S)

@@ -11,9 +11,11 @@ import click
 from fencepost.broker.cli import transaction_doubts
 from fencepost.broker.cli.completion import topic_names, transactional_ids
 from fencepost.broker.cli.connection import admin_client, bootstrap_option, client_options, json_option, no_such
+from fencepost.broker.cli.incomplete import print_or_fail, unserved
 from fencepost.broker.cli.output import Done, format_time, print_done, print_rows
 from fencepost.broker.cli.times import DurationType
 from fencepost.broker.cli.transaction_ends import PairType, end_transaction
+from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from fencepost.check_back.records import Journal
@@ -67,9 +69,13 @@ def list_transactions(
             for listing in listings
         ]
         columns = ["transactional_id", "producer_id", "state", "coordinator"]
+        missing = unserved(bootstrap, TRANSACTION_STATE_TOPIC)
         if in_doubt or age_ms is not None:
             columns += ["producer_epoch", "age_ms", "timeout_ms", "partitions"]
-            journal = transaction_doubts.read_journal(bootstrap) if in_doubt else None
+            journal = None
+            if in_doubt:
+                journal, unread = transaction_doubts.read_journal(bootstrap)
+                missing += unread
             rows = _open_rows(admin, rows, journal, in_doubt=in_doubt, age_ms=age_ms or 0)
         if in_doubt:
             columns += transaction_doubts.COLUMNS
@@ -77,15 +83,16 @@ def list_transactions(
     if in_doubt or age_ms is not None:
         empty = "no such transaction is open"
     rows.sort(key=lambda row: str(row["transactional_id"]))
-    print_rows(columns, rows, as_json=as_json, empty=empty)
+    print_or_fail(columns, rows, missing, as_json=as_json, empty=empty)
 
 
 def _list_hanging(bootstrap: str, age_ms: int, *, as_json: bool) -> None:
     from fencepost.broker.cli.stuck_partition import hanging_transactions
 
-    rows = [row for row in hanging_transactions(bootstrap) if row["age_ms"] >= age_ms]
+    found, missing = hanging_transactions(bootstrap)
+    rows = [row for row in found if row["age_ms"] >= age_ms]
     columns = ["topic", "partition", "producer_id", "producer_epoch", "start_offset", "age_ms"]
-    print_rows(columns, rows, as_json=as_json, empty="no transaction hangs")
+    print_or_fail(columns, rows, missing, as_json=as_json, empty="no transaction hangs")
 
 
 def _open_rows(
@@ -377,6 +384,12 @@ def abort_hanging(
                 f"{missing}; `fencepost transactions producers {topic} {partition}` shows which there are"
             )
         if not force:
+            away = unserved(bootstrap, TRANSACTION_STATE_TOPIC)
+            if away:
+                raise click.ClickException(
+                    f"nobody can say whether the transaction hangs: {'; '.join(away)}. Its coordinator may know it and "
+                    "commit it once it is back; --force aborts it on this partition all the same"
+                )
             _refuse_known(admin, producer.producer_id, place)
         # A producer whose partition has no marker yet has coordinator epoch -1; every coordinator's is 0 or more.
         admin.abort_transaction(

@@ -316,6 +316,7 @@ async def transactions(view: NodeView, request: HttpRequest) -> HttpResponse:
         return {
             "now_ms": scrape.now_ms,
             "is_loading": view.services.transactions.is_loading,
+            "offline_partitions": view.services.transactions.offline_partitions,
             "transactions_count": len(found),
             "transactions": shown,
         }

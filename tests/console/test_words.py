@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.console import words
+from fencepost.console.kafka.coordinator_partitions import java_hash, name_of_each, partition_of
 from fencepost.console.options import OptionError, parse_address
-from fencepost.console.reading.transaction_history import java_hash, partition_of
 from fencepost.console.web.listing import ROWS_PER_PAGE, Listing
 
 
@@ -53,6 +53,7 @@ def test_the_partition_of_a_transactional_id_is_javas() -> None:
     assert java_hash("") == 0
     assert java_hash("Zoë 😀") == -1607028339
     assert java_hash("polygenelubricants") == -(2**31)
+    assert [partition_of(name, 50) for name in name_of_each(50)] == list(range(50))
     assert [partition_of(name, 50) for name in ("stuck-1", "shop-0", "polygenelubricants")] == [32, 21, 0]
 
 

@@ -12,6 +12,7 @@ from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.errors import ClusterError, check, error_name
 from fencepost.console.lag import Lag, lag_of, total
 from fencepost.console.reading.topics import PartitionState, Place
+from fencepost.console.reading.unserved import CONSUMER_OFFSETS, not_asked, unserved
 from fencepost.protocol.consumer_protocol import decode_assignment
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from fencepost.protocol.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
@@ -40,10 +41,10 @@ class ListedGroup:
 
 @dataclass
 class GroupList:
-    """The groups that this user may see. errors: by node id, why it could not be asked."""
+    """The groups that this user may see. missing: why there may be more of them, as sentences."""
 
     listed: list[ListedGroup] = field(default_factory=list)
-    errors: dict[int, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,13 @@ class GroupState:
 
 async def list_groups(cluster: Cluster) -> GroupList:
     """Ask all brokers."""
-    found = GroupList()
-    for node_id, reply in (await cluster.send_to_all(ListGroupsRequest())).items():
+    replies, away = await asyncio.gather(cluster.send_to_all(ListGroupsRequest()), unserved(cluster, CONSUMER_OFFSETS))
+    found = GroupList(missing=[] if away is None else [f"{away}."])
+    for node_id, reply in replies.items():
         if isinstance(reply, ClusterError):
-            found.errors[node_id] = str(reply)
+            found.missing.append(not_asked(node_id, str(reply)))
         elif reply.error_code:
-            found.errors[node_id] = error_name(reply.error_code)
+            found.missing.append(not_asked(node_id, error_name(reply.error_code)))
         else:
             found.listed.extend(
                 # Brokers before KIP-848 have classic groups only, and do not say so.

@@ -45,8 +45,10 @@ async def read_in_doubt(cluster: Cluster) -> InDoubt:
     journal, listed = await asyncio.gather(
         read_check_back_journal(cluster, found), list_transactions(cluster, states=["Ongoing"])
     )
-    found.missing += [f"Broker {node} could not be asked: {error}." for node, error in listed.errors.items()]
     views = await describe_transactions(cluster, listed.listed)
+    found.missing += listed.missing
+    if len(views) < len(listed.listed):
+        found.missing.append(f"{len(listed.listed) - len(views)} open transactions could not be described.")
     found.doubts = doubts(views.values(), journal, int(time.time() * 1000))
     found.held = await _held(cluster, [views[one.transactional_id] for one in found.doubts])
     return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fencepost.console.kafka.cluster import Cluster
+from fencepost.console.kafka.coordinator_partitions import partition_of
 from fencepost.console.kafka.errors import ClusterError
 from fencepost.console.reading.records import MOST_BYTES, read_range
 from fencepost.console.reading.topics import read_partition
@@ -51,21 +52,6 @@ class LifeLine:
 
     moments: list[Moment] = field(default_factory=list)
     missing: str = ""
-
-
-def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 units, with the overflow of 32 bits."""
-    units = text.encode("utf-16-be", errors="surrogatepass")
-    value = 0
-    for position in range(0, len(units), 2):
-        value = (31 * value + int.from_bytes(units[position : position + 2], "big")) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-def partition_of(transactional_id: str, partitions: int) -> int:
-    """The partition of `__transaction_state` that has an id. Source: Kafka's Utils.abs."""
-    value = java_hash(transactional_id)
-    return (0 if value == LEAST_INT32 else abs(value)) % partitions
 
 
 async def read_history(cluster: Cluster, transactional_id: str) -> LifeLine:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from fencepost.console.kafka.cluster import Cluster, CoordinatorKind
 from fencepost.console.kafka.errors import ClusterError, RefusedError, check, error_name
+from fencepost.console.reading.unserved import TRANSACTION_STATE, not_asked, unserved
 from fencepost.console.stuck import OPEN_STATES, CoordinatorView, OpenTransaction
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
@@ -33,10 +34,10 @@ class ListedTransaction:
 
 @dataclass
 class TransactionList:
-    """The transactional ids that this user may see. errors: by node id, why it could not be asked."""
+    """The transactional ids that this user may see. missing: why there may be more of them, as sentences."""
 
     listed: list[ListedTransaction] = field(default_factory=list)
-    errors: dict[int, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
 
 
 async def list_transactions(
@@ -44,12 +45,13 @@ async def list_transactions(
 ) -> TransactionList:
     """Ask all brokers."""
     request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
-    found = TransactionList()
-    for node_id, reply in (await cluster.send_to_all(request)).items():
+    replies, away = await asyncio.gather(cluster.send_to_all(request), unserved(cluster, TRANSACTION_STATE))
+    found = TransactionList(missing=[] if away is None else [f"{away}."])
+    for node_id, reply in replies.items():
         if isinstance(reply, ClusterError):
-            found.errors[node_id] = str(reply)
+            found.missing.append(not_asked(node_id, str(reply)))
         elif reply.error_code:
-            found.errors[node_id] = error_name(reply.error_code)
+            found.missing.append(not_asked(node_id, error_name(reply.error_code)))
         else:
             found.listed.extend(
                 ListedTransaction(one.transactional_id, one.producer_id, one.transaction_state, node_id)
@@ -113,7 +115,7 @@ async def coordinator_view_of(cluster: Cluster, producer_id: int) -> tuple[Coord
     chosen = sorted(views.values(), key=lambda view: view.state not in OPEN_STATES)
     if chosen:
         return chosen[0], None
-    errors = [f"broker {node_id}: {error}" for node_id, error in found.errors.items()]
+    errors = [sentence.removesuffix(".") for sentence in found.missing]
     return None, "; ".join(errors) or None
 
 

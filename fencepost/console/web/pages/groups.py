@@ -72,7 +72,7 @@ async def groups(visit: Visit) -> Page:
         },
         first_order="id",
     )
-    return Page("groups.html", "Groups", {"listing": listing, "errors": found.errors}, menu="groups", refreshes=True)
+    return Page("groups.html", "Groups", {"listing": listing, "missing": found.missing}, menu="groups", refreshes=True)
 
 
 async def _find(visit: Visit, group_id: str) -> ListedGroup:

@@ -80,7 +80,7 @@ async def overview(visit: Visit) -> Page:
     )
     blocked = sorted((row for row in rows if row.lag.blocked), key=lambda row: -(row.lag.blocked or 0))
     overdue = [row for row in transactions if row.is_overdue]
-    errors = [f"Broker {node_id} could not list its groups: {error}." for node_id, error in groups.errors.items()]
+    errors = list(groups.missing)
     data = {
         "cluster_id": view.cluster_id,
         "brokers": list(view.nodes.values()),

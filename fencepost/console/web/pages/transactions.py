@@ -87,7 +87,7 @@ async def transactions(visit: Visit) -> Page:
         },
         first_order="-age",
     )
-    data = {"listing": listing, "state": state, "states": STATES, "errors": found.errors}
+    data = {"listing": listing, "state": state, "states": STATES, "missing": found.missing}
     return Page("transactions.html", "Transactions", data, menu="transactions", refreshes=True)
 
 
