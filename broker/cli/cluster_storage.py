@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
-Work = Callable[["Connection", "ObjectStore", str], Awaitable[T]]
+Work = Callable[["Connection", "ObjectStore", str, "PostgresAddress"], Awaitable[T]]
 DatabaseWork = Callable[["Connection", "PostgresAddress"], Awaitable[T]]
 
 LONGEST_STATEMENT_S: Final = 600.0
@@ -65,31 +65,35 @@ def check(cluster_url: str, objects_url: str, *, is_deep: bool, as_json: bool) -
     is_deep: read all objects, too.
     """
 
-    async def work(connection: Connection, store: ObjectStore, cluster_id: str) -> CheckReport:
+    async def work(
+        connection: Connection, store: ObjectStore, cluster_id: str, address: PostgresAddress
+    ) -> CheckReport:
         from fencepost.broker.cluster.objects.checking import check_cluster
 
-        return await check_cluster(connection, store, cluster_id, is_deep=is_deep)
+        return await check_cluster(connection, store, cluster_id, is_deep=is_deep, shown=address.shown)
 
     report = _with_stores(cluster_url, objects_url, work)
     document = dataclasses.asdict(report)
     if as_json:
         click.echo(json.dumps(document, indent=2))
     else:
-        counts = {name: value for name, value in document.items() if name != "problems"}
+        counts = {name: value for name, value in document.items() if name not in ("problems", "warnings")}
         print_rows(list(counts), [counts], as_json=False)
-        for problem in report.problems:
-            click.echo(problem)
+        for found in (*report.warnings, *report.problems):
+            click.echo(found)
     if report.problems:
         raise click.ClickException(
-            f"{len(report.problems)} problems: acknowledged records cannot be read. Restore the database and the "
-            "bucket to one moment"
+            f"{len(report.problems)} problems: acknowledged records may not be read. Do what they say, or restore the "
+            "database and the bucket to one moment"
         )
 
 
 def export(cluster_url: str, objects_url: str, topics: tuple[str, ...], directory: str, *, as_json: bool) -> None:
     """Export topics into a directory, and print their partitions."""
 
-    async def work(connection: Connection, store: ObjectStore, cluster_id: str) -> list[ExportedPartition]:
+    async def work(
+        connection: Connection, store: ObjectStore, cluster_id: str, _: PostgresAddress
+    ) -> list[ExportedPartition]:
         from fencepost.broker.cluster.exporting import ExportError, export_topics
 
         try:
@@ -142,7 +146,7 @@ def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
                 f"{FORMAT}; use the command of the version that the brokers have"
             )
         try:
-            return await work(connection, S3Objects(location), row["cluster_id"])
+            return await work(connection, S3Objects(location), row["cluster_id"], address)
         except ObjectStoreError as error:
             raise click.ClickException(f"{error}. {remedy(error, 's3:ListBucket and s3:GetObject')}") from error
 

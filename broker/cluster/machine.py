@@ -22,7 +22,12 @@ from fencepost.broker.cluster.objects.location import ObjectLocation, UnusableLo
 from fencepost.broker.cluster.objects.s3 import S3Objects
 from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError
 from fencepost.broker.cluster.objects.sweep import ObjectSweep
-from fencepost.broker.cluster.postgres.connections import PostgresAddress, parse_address
+from fencepost.broker.cluster.postgres.connections import (
+    CONNECTIONS_COUNT,
+    PostgresAddress,
+    UnavailableError,
+    parse_address,
+)
 from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore
 from fencepost.broker.cluster.postgres.member import PostgresMember
 from fencepost.broker.cluster.postgres.sealed import PostgresGarbage, PostgresSealed
@@ -36,6 +41,7 @@ from fencepost.broker.cluster.tail_log import TailLog
 from fencepost.broker.cluster.tail_store import TailStore
 from fencepost.broker.config import Settings, parse_listeners
 from fencepost.broker.config.password import Password
+from fencepost.broker.kernel.addresses import is_loopback
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -63,12 +69,18 @@ class ClusterObjects:
 
 
 class LogRows(NamedTuple):
-    """The rows of logs in the database, as one broker reaches them. close: its connections, after all logs."""
+    """The rows of logs in the database, as one broker reaches them.
+
+    connect: opens all connections that it needs. close: closes them, after all logs.
+    unconnected_since_s: of the loop's clock, since when one of them could not be opened; None if all are there.
+    """
 
     tail: TailStore
     sealed: SealedTable
     garbage: GarbageTable
+    connect: Callable[[], Awaitable[None]]
     close: Callable[[], Awaitable[None]]
+    unconnected_since_s: Callable[[], float | None] = lambda: None
 
 
 async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
@@ -78,6 +90,7 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     user.
     """
     address, location = _locations(settings)
+    _warn_of_loopback(settings, address)
     await _check_objects(location)
     lease_s = settings.fencepost_cluster_lease_ms / 1000
     founding = PostgresLeaseStore(address, lease_s=lease_s)
@@ -133,6 +146,22 @@ async def _check_objects(location: ObjectLocation) -> None:
         raise StorageError(str(error)) from None
 
 
+def _warn_of_loopback(settings: Settings, address: PostgresAddress) -> None:
+    """Warn of an advertised address that on another machine is that machine, where PostgreSQL is not on this one."""
+    if all(is_loopback(host) for host in address.hosts):
+        return
+    for listener in parse_listeners(settings):
+        advertised = listener.advertised or listener
+        if is_loopback(advertised.host):
+            log.warning(
+                "loopback_address_advertised",
+                listener=listener.name,
+                address=f"{advertised.host}:{advertised.port}",
+                reason="on another machine it is that machine: clients and brokers there do not reach this broker",
+                remedy="set advertised.listeners (FENCEPOST_ADVERTISED_LISTENERS) to an address of this machine",
+            )
+
+
 def _known_endpoints(settings: Settings) -> Endpoints:
     """Return the addresses that the listeners advertise; none where the system chooses a port, which is known only
     when it is bound. The store gives a broker that starts again the node id that it had, by its addresses."""
@@ -150,11 +179,24 @@ def _rows(store: PostgresLeaseStore, cluster_id: str) -> LogRows:
     sealed = PostgresSealed(store.address, cluster_id, lambda: store.session_name("sealed"))
     garbage = PostgresGarbage(store.address, cluster_id, lambda: store.session_name("sweep"))
 
+    async def connect() -> None:
+        try:
+            for part in (store.connect, tail.open, sealed.open, garbage.open):
+                await part()
+        except UnavailableError as error:
+            raise StorageError(
+                f"this broker needs {CONNECTIONS_COUNT} connections to PostgreSQL, and cannot open all of them: {error}"
+            ) from error
+
     async def close() -> None:
         for rows in (tail, sealed, garbage):
             await rows.close()
 
-    return LogRows(tail, sealed, garbage, close)
+    def unconnected_since_s() -> float | None:
+        attempts = (*tail.attempts, sealed.attempts, garbage.attempts)
+        return min((one.failing_since_s for one in attempts if one.failing_since_s is not None), default=None)
+
+    return LogRows(tail, sealed, garbage, connect, close, unconnected_since_s)
 
 
 def _open_scratch() -> contextlib.AbstractContextManager[Disk]:
@@ -244,6 +286,12 @@ class MachineEngine:
                 )
             empty_scratch(disk, self._directory, self._objects.cluster_id)
             disk.unlock(lock)
+
+    async def connect(self) -> None:
+        await self._rows.connect()
+
+    def unconnected_since_s(self) -> float | None:
+        return self._rows.unconnected_since_s()
 
     def figures(self) -> EngineFigures:
         """The figures of this broker, as of now."""

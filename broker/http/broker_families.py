@@ -6,8 +6,6 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from fencepost.broker.http.family import (
@@ -22,6 +20,7 @@ from fencepost.broker.http.family import (
 from fencepost.broker.http.histogram import QUANTILES, RecentHistogram
 from fencepost.broker.http.request_metrics import RequestCounts
 from fencepost.broker.http.scrape import STEP, Scrape
+from fencepost.broker.kernel.version import build_version
 from fencepost.broker.network.authentication_counts import AuthenticationCounts
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
@@ -141,15 +140,6 @@ def _disk(part: str) -> Callable[[Scrape], Samples]:
 
 def _build_info(_: Scrape) -> Samples:
     yield Sample(label_text(("version",), (build_version(),)), 1)
-
-
-@cache
-def build_version() -> str:
-    """The version of the installed package."""
-    try:
-        return version("fencepost")
-    except PackageNotFoundError:  # a checkout on the path
-        return "unknown"
 
 
 # Process

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.broker.config.setting import SettingType
 from fencepost.broker.config.settings import SETTINGS
 from fencepost.broker.coordination.runtime import CoordinatorRefusal, partition_for_key
-from fencepost.broker.http.broker_families import build_version
 from fencepost.broker.http.exchange import (
     BadRequestError,
     HttpRequest,
@@ -33,6 +32,7 @@ from fencepost.broker.http.open_transactions import (
 from fencepost.broker.http.scrape import STEP, Scrape
 from fencepost.broker.http.transaction_history import history_steps
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.kernel.version import build_version
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.log.unreadable_log import is_unreadable

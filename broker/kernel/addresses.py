@@ -1,4 +1,4 @@
-"""Addresses of clients: the form that is compared with rules, quotas and limits, and those that share one bound."""
+"""Addresses: the form that is compared with rules, quotas and limits, those that share one bound, and this machine's."""
 
 from __future__ import annotations
 
@@ -37,3 +37,13 @@ def network_of(host: str) -> str:
         return str(ipaddress.IPv6Address(int(ipaddress.IPv6Address(host)) >> 64 << 64))
     except ValueError:
         return host
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name, an address, or a directory of sockets is that of this machine on every machine."""
+    if host.startswith("/") or host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

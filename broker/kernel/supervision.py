@@ -67,14 +67,10 @@ class Supervisor:
         count = self._counts[failure] = self._counts.get(failure, 0) + 1
         return count
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, remedy: str = "start it again; what was acknowledged is recovered") -> None:
         if not self._is_stopped:
             self._is_stopped = True
-            log.critical(
-                "broker_stopped_unexpectedly",
-                reason=reason,
-                remedy="start it again; what was acknowledged is recovered",
-            )
+            log.critical("broker_stopped_unexpectedly", reason=reason, remedy=remedy)
             self._stop(reason)
 
 
@@ -233,6 +229,15 @@ class Place:
             failures=count,
             exc_info=error if count == 1 else None,
         )
+
+
+def stop_broker(reason: str, *, remedy: str) -> None:
+    """Stop the broker that runs this task, for a reason that is no failure of its code."""
+    supervisor = CURRENT.get(None)
+    if supervisor is None:
+        log.critical("broker_stopped_unexpectedly", reason=reason, remedy=remedy)
+    else:
+        supervisor.stop(reason, remedy)
 
 
 async def end_tasks(*tasks: asyncio.Future[Any] | None) -> None:

@@ -134,6 +134,9 @@ class PointInTime:
     def lose_and_restore(self, location: ObjectLocation) -> None:
         self._database.archive_rest()
         self._database.restore_to("before the loss")
+        checked = self._operator.run("fencepost cluster check")
+        assert checked.returncode == 1
+        assert "was restored to an earlier moment (recovery_target_name" in checked.stdout
         self._operator.do("\n".join(RESTORE.strip().splitlines()[-2:]))
 
 
@@ -315,4 +318,5 @@ def test_brokers_that_run_while_their_database_goes_back_begin_again_from_what_i
         assert "database_went_back" in machines.output
         assert "partition_went_offline" not in machines.output
         assert all(machine.is_running for machine in machines.machines.values())
-    assert operator.check()["problems"] == []
+        (problem,) = json.loads(operator.run("fencepost cluster check --json").stdout)["problems"]
+        assert "run `fencepost cluster restored`" in problem

@@ -16,7 +16,7 @@ from fencepost.broker.cli.cluster import cluster as cluster_command
 from fencepost.broker.cluster.objects.location import ObjectLocation
 from fencepost.broker.cluster.objects.s3 import S3Objects
 from fencepost.broker.cluster.postgres.connections import connect, parse_address
-from fencepost.broker.cluster.postgres.schema import prepare
+from fencepost.broker.cluster.postgres.schema import FORMAT, prepare
 from tests.broker.cluster.sealed_world import SealedCluster, SealedWorld
 from tests.broker.conftest import cluster_url, durable_postgres  # noqa: F401
 from tests.compat.harness import NotHereError
@@ -86,7 +86,7 @@ async def test_the_check_passes_and_names_an_object_that_is_gone(
     code, output = run("check", *stores)
     assert code == 1
     assert f"there is no object {gone.removeprefix('backups/a-cluster/')}" in output
-    assert "Restore the database" in output
+    assert "restore the database and the bucket to one moment" in output
 
 
 async def test_tables_of_another_version_are_not_read(stores: list[str], cluster_url: str) -> None:  # noqa: F811
@@ -97,7 +97,7 @@ async def test_tables_of_another_version_are_not_read(stores: list[str], cluster
     await connection.close()
     code, output = run("check", *stores)
     assert code == 1
-    assert "have format 99, this command reads format 2; use the command of the version" in output
+    assert f"have format 99, this command reads format {FORMAT}; use the command of the version" in output
 
 
 async def test_what_to_do_about_a_bucket_that_does_not_answer_is_said(cluster_url: str) -> None:  # noqa: F811

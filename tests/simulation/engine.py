@@ -398,13 +398,13 @@ class EngineLeaseStore(PostgresLeaseStore):
     async def load_leases(self) -> StoredLeases:
         return await self.session.run(lambda rows: rows.leases(self.engine.now_s(), START_MS))
 
-    async def start(self, node_id: NodeId, endpoints: Endpoints, *, takes_own_lease: bool) -> int:
+    async def start(self, node_id: NodeId, endpoints: Endpoints, *, own_lease_after_s: float | None) -> int:
         return await self.session.transaction(
             lambda rows: rows.start(
                 node_id,
                 self.incarnation,
                 dict(endpoints),
-                takes_own_lease=takes_own_lease,
+                own_lease_after_s=own_lease_after_s,
                 lease_s=self.lease_s,
                 now_s=self.engine.now_s(),
             )

@@ -119,6 +119,9 @@ class EngineCluster:
         sealed = EngineSealed(engine, host, disk)
         garbage = EngineGarbage(engine, host, disk)
 
+        async def connect() -> None:
+            """Sessions connect when they are used."""
+
         async def close() -> None:
             for rows in (tail, sealed, garbage):
                 await rows.close()
@@ -132,7 +135,7 @@ class EngineCluster:
             make_engine=lambda member: MachineEngine(
                 settings,
                 member,
-                LogRows(tail, sealed, garbage, close),
+                LogRows(tail, sealed, garbage, connect, close),
                 ClusterObjects(CLUSTER_ID, of_flushes=objects, in_background=objects),
                 open_scratch=lambda: contextlib.nullcontext(disk),
                 monotonic_s=monotonic_s,

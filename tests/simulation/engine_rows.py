@@ -122,7 +122,7 @@ class EngineRows:
         incarnation: UUID,
         endpoints: Endpoints,
         *,
-        takes_own_lease: bool,
+        own_lease_after_s: float | None,
         lease_s: float,
         now_s: float,
     ) -> int:
@@ -130,8 +130,16 @@ class EngineRows:
         row = self.nodes.get(node_id)
         if row is not None and row.incarnation != incarnation:
             is_held = row.state is not NodeState.GONE and row.lease_until_s > now_s
-            if is_held and not (takes_own_lease and row.endpoints == endpoints):
+            silent_s = lease_s - (row.lease_until_s - now_s)
+            is_own = row.endpoints == endpoints and own_lease_after_s is not None and silent_s >= own_lease_after_s
+            if is_held and not is_own:
                 raise NodeIdInUseError(f"node.id {node_id} is in use")
+        for other, each in self.nodes.items():
+            left_s = each.lease_until_s - now_s
+            is_there = each.state is not NodeState.GONE and left_s > 0
+            is_silent = lease_s - left_s >= (lease_s if own_lease_after_s is None else own_lease_after_s)
+            if other != node_id and is_there and not is_silent and {*each.endpoints.values()} & {*endpoints.values()}:
+                raise NodeIdInUseError(f"node {other} has the address of node {node_id}")
         fence = self.raise_fence(node_id)
         table = self._table()
         change = decide_event(table, node_id, NodeEvent.STARTED)

@@ -22,6 +22,7 @@ from fencepost.broker.cluster.objects.names import SegmentName, cluster_prefix, 
 from fencepost.broker.cluster.objects.segments import check_object
 from fencepost.broker.cluster.objects.store import ObjectMissingError, ObjectStore
 from fencepost.broker.cluster.postgres.connections import Connection
+from fencepost.broker.cluster.postgres.history import find_difference
 from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.storage.local_disk import LocalDisk
@@ -70,6 +71,7 @@ class CheckReport:
     """What a check has found.
 
     problems: in words, of which each may cost records.
+    warnings: in words, of what only an operator knows.
     unnamed:  objects without a row: those that are about to get one, or that the sweep will remove.
     replaced: objects that were removed during the check, as others had taken their place.
     read_bytes: of objects, by a deep check.
@@ -85,17 +87,22 @@ class CheckReport:
     replaced: int = 0
     read_bytes: int = 0
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 async def check_cluster(
-    connection: Connection, store: ObjectStore, cluster_id: str, *, is_deep: bool = False
+    connection: Connection, store: ObjectStore, cluster_id: str, *, is_deep: bool = False, shown: str = "its address"
 ) -> CheckReport:
     """Check all partitions. Raises ObjectStoreError, StorageError, and what the connection raises.
 
     is_deep: read all objects that rows name, and compare their bytes with the checksums in the rows.
+    shown:   the address of the database, for messages.
     """
     report = CheckReport()
     async with connection.transaction(isolation="repeatable_read", readonly=True):
+        difference = await find_difference(connection, shown)
+        if difference is not None:
+            (report.problems if difference.is_certain else report.warnings).append(difference.reason)
         topics = {row["topic_id"]: row["name"] for row in await connection.fetch("SELECT topic_id, name FROM topics")}
         report.partitions = await connection.fetchval("SELECT count(*) FROM partitions")
         for row in await connection.fetch(_COVER):

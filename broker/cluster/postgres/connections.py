@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
@@ -71,12 +71,14 @@ class LeaseLostError(StorageError):
 class PostgresAddress:
     """Where a cluster's PostgreSQL is. url: with its password, so it is shown nowhere; shown: host and database.
 
-    schema: holds the tables of one cluster; `search_path` in the URL, else `fencepost`.
+    schema: holds the tables of one cluster; `search_path` in the URL, else `fencepost`. hosts: names and addresses, and
+    directories of sockets.
     """
 
     url: str = field(repr=False)
     shown: str
     schema: str = DEFAULT_SCHEMA
+    hosts: tuple[str, ...] = ("localhost",)
 
     @property
     def channel(self) -> str:
@@ -107,7 +109,13 @@ def parse_address(url: str) -> PostgresAddress:
     database = parts.path.removeprefix("/") or options.get("dbname", options.get("database", ""))
     shown = f"{shown_hosts}/{database}" if schema == DEFAULT_SCHEMA else f"{shown_hosts}/{database}, schema {schema}"
     rest = urlunsplit((*parts[:3], urlencode(options, quote_via=quote), ""))
-    return PostgresAddress(rest, shown, schema)
+    return PostgresAddress(rest, shown, schema, tuple(_host(one) for one in shown_hosts.split(",")))
+
+
+def _host(shown: str) -> str:
+    """The host of a host and a port, which may be left out."""
+    host = shown if shown.startswith("/") else urlsplit(f"//{shown}").hostname
+    return unquote(host or "localhost")
 
 
 async def connect(

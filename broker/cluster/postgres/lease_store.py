@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -41,6 +41,7 @@ from fencepost.broker.cluster.postgres.session import Session
 from fencepost.broker.config.cluster_settings import LONGEST_LEASE_MS
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.kernel.version import build_version
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.storage.disk import StorageError
 
@@ -50,12 +51,19 @@ FENCE_LOCK_TIMEOUT: Final = "1s"
 """How long a start or a take-over waits for a flush of the node before its sessions are ended: a statement that was
 sent in half would hold the lock until PostgreSQL notices."""
 FENCE_ATTEMPTS: Final = 5
+COMPATIBILITY: Final = 1
+"""What brokers that work on one cluster have in common, beside Kafka's protocol: a version that changes it raises this,
+and does not work beside those before it."""
 RESERVED_FOR_S: Final = 60.0
 """How long a node id is kept for a process that is starting."""
 
 
 class NodeIdInUseError(StorageError):
-    """Another process has the lease of this node id."""
+    """Another process has the lease of this node id, or is at one of this node's addresses."""
+
+
+class IncompatibleVersionError(StorageError):
+    """Brokers of a version work on the cluster with which this one cannot."""
 
 
 class Renewal(NamedTuple):
@@ -88,6 +96,11 @@ class PostgresLeaseStore(PostgresMetadataStore):
     async def close(self) -> None:
         await self._renewals.close()
         await super().close()
+
+    async def connect(self) -> None:
+        """Connect, for the metadata and for renewals. Raises StorageError."""
+        await self.session.open()
+        await self._renewals.open()
 
     async def begin_incarnation(self, incarnation: UUID) -> None:
         """From now on, this node is another incarnation, whose sessions a take-over from the last one leaves alone."""
@@ -140,48 +153,97 @@ class PostgresLeaseStore(PostgresMetadataStore):
 
         return await self.session.transaction(reserve)
 
-    async def start(self, node_id: NodeId, endpoints: Endpoints, *, takes_own_lease: bool) -> int:
+    async def start(self, node_id: NodeId, endpoints: Endpoints, *, own_lease_after_s: float | None) -> int:
         """Take the lease of a node id, fence what an earlier process may still flush, and lead on in higher epochs.
 
-        takes_own_lease: whether a lease that is held by a process with the same endpoints is taken at once: that was
-                         this node before it was killed.
-        Returns the fence under which this incarnation flushes. Raises NodeIdInUseError, StorageError.
+        own_lease_after_s: for how long a process with the same endpoints has to have renewed nothing until its lease
+                           is taken: that was this node before it was killed. None: it is not, before it is over.
+        Returns the fence under which this incarnation flushes. Raises NodeIdInUseError where the node id or an address
+        is another process's; IncompatibleVersionError, StorageError.
         """
+        versions: dict[NodeId, str] = {}
 
         async def start(connection: Connection) -> int:
             await lock(connection, PLACING)
             row = await connection.fetchrow(
-                "SELECT incarnation, listeners, state <> 'gone' AND lease_until > clock_timestamp() AS is_held "
-                "FROM nodes WHERE node_id = $1 FOR UPDATE",
+                "SELECT incarnation, listeners, state <> 'gone' AND lease_until > clock_timestamp() AS is_held, "
+                f"{_SILENT_S} AS silent_s FROM nodes WHERE node_id = $1 FOR UPDATE",
                 node_id,
+                self.lease_s,
             )
             if row is not None and row["is_held"] and row["incarnation"] != self.incarnation:
                 other = decode_endpoints(row["listeners"])
-                if not (takes_own_lease and other == endpoints):
-                    where = ", ".join(f"{host}:{port}" for host, port in other.values())
+                if other != endpoints:
                     raise NodeIdInUseError(
-                        f"node.id {node_id} is in use by the broker at {where}; give each broker a node.id of its own, "
-                        "or none: then the cluster gives it one"
+                        f"node.id {node_id} is in use by the broker at {_shown(other.values())}; give each broker a "
+                        "node.id of its own, or none: then the cluster gives it one"
                     )
+                if own_lease_after_s is None or row["silent_s"] < own_lease_after_s:
+                    raise _address_in_use(node_id, other.values())
+            versions.clear()
+            versions.update(await self._require_peers(connection, node_id, endpoints, own_lease_after_s))
             fence = await _raise_fence(connection, node_id, None if row is None else row["incarnation"])
             table = (await read_leases(connection)).table
             change = decide_event(table, node_id, NodeEvent.STARTED)
             assert change is not None, "a node may always start"
             await connection.execute(
-                "INSERT INTO nodes (node_id, incarnation, state, listeners, lease_until, since) "
-                "VALUES ($1, $2, $3, $4, clock_timestamp() + $5 * interval '1 s', clock_timestamp()) "
+                "INSERT INTO nodes "
+                "(node_id, incarnation, state, listeners, lease_until, since, version, compatibility) "
+                "VALUES ($1, $2, $3, $4, clock_timestamp() + $5 * interval '1 s', clock_timestamp(), $6, $7) "
                 "ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation, state = excluded.state, "
-                "listeners = excluded.listeners, lease_until = excluded.lease_until, since = excluded.since",
+                "listeners = excluded.listeners, lease_until = excluded.lease_until, since = excluded.since, "
+                "version = excluded.version, compatibility = excluded.compatibility",
                 node_id,
                 self.incarnation,
                 change.state.value,
                 encode_endpoints(endpoints),
                 self.lease_s,
+                build_version(),
+                COMPATIBILITY,
             )
             await write_placed(connection, table, change.placed)
             return fence
 
-        return await self.session.transaction(start)
+        fence = await self.session.transaction(start)
+        if any(version != build_version() for version in versions.values()):
+            log.warning(
+                "versions_differ",
+                node=node_id,
+                version=build_version(),
+                others={str(other): version for other, version in sorted(versions.items())},
+                reason="brokers of several versions work on the cluster, as in an update",
+                remedy="update all brokers, one after another",
+            )
+        return fence
+
+    async def _require_peers(
+        self, connection: Connection, node_id: NodeId, endpoints: Endpoints, own_lease_after_s: float | None
+    ) -> dict[NodeId, str]:
+        """Require that this node may work beside those that are alive; returns their versions.
+
+        Raises NodeIdInUseError, IncompatibleVersionError.
+        """
+        rows = await connection.fetch(
+            "SELECT node_id, listeners, version, compatibility FROM nodes WHERE node_id <> $1 AND state <> 'gone' "
+            f"AND lease_until > clock_timestamp() AND {_SILENT_S} < $3 ORDER BY node_id",
+            node_id,
+            self.lease_s,
+            self.lease_s if own_lease_after_s is None else own_lease_after_s,
+        )
+        versions: dict[NodeId, str] = {}
+        for row in rows:
+            other = decode_endpoints(row["listeners"])
+            shared = set(other.values()) & set(endpoints.values())
+            if shared:
+                raise _address_in_use(row["node_id"], sorted(shared))
+            version = versions[row["node_id"]] = row["version"] or "unknown"
+            if (row["compatibility"] or COMPATIBILITY) != COMPATIBILITY:
+                raise IncompatibleVersionError(
+                    f"this broker has version {build_version()}, and node {row['node_id']} at "
+                    f"{_shown(other.values())} has version {version}, beside which it cannot work: stop all brokers, "
+                    "then start all with one version"
+                )
+        return versions
 
     async def renew(self, node_id: NodeId) -> Renewal:
         """Renew the lease of this incarnation, in one round trip. Raises LeaseLostError; StorageError.
@@ -335,6 +397,20 @@ def _is_placed(lease: PartitionLease | None, placed: Placed) -> bool:
     return lease is not None and (lease.leader, lease.epoch) == (placed.leader, placed.epoch)
 
 
+def _shown(addresses: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{host}:{port}" for host, port in addresses)
+
+
+def _address_in_use(node_id: NodeId, addresses: Iterable[tuple[str, int]]) -> NodeIdInUseError:
+    return NodeIdInUseError(
+        f"another broker runs with the address {_shown(addresses)} (node.id {node_id}): give each broker an address of "
+        "its own, at which clients and the other brokers reach it, in advertised.listeners "
+        "(FENCEPOST_ADVERTISED_LISTENERS)"
+    )
+
+
+_SILENT_S: Final = "$2::float8 - extract(epoch FROM lease_until - clock_timestamp())"
+"""How long ago a node has renewed its lease, which is as long as that of this node."""
 _RENEWAL: Final = """
 WITH renewed AS (
     UPDATE nodes SET lease_until = clock_timestamp() + $3 * interval '1 s'

@@ -21,13 +21,17 @@ from fencepost.broker.cluster.lease_store import Endpoints
 from fencepost.broker.cluster.leases import NodeId
 from fencepost.broker.cluster.local_lease import LocalLease
 from fencepost.broker.cluster.postgres.connections import LeaseLostError
-from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore
+from fencepost.broker.cluster.postgres.lease_store import (
+    IncompatibleVersionError,
+    NodeIdInUseError,
+    PostgresLeaseStore,
+)
 from fencepost.broker.cluster.tail_store import PartitionKey
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks, stop_broker
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk, StorageError
@@ -36,13 +40,15 @@ log = get_logger(__name__)
 
 RENEWING = Place("renewal of the node's lease", Policy.RETRY)
 KEEPING = Place("take-overs and moves of partitions in the cluster", Policy.RETRY)
-IDENTITY = Place("the node's identity in the cluster", Policy.STOP_BROKER)
 
 MOVES_INTERVAL_S: Final = 0.2
 """How often a node looks, in memory, for moves that are due."""
 AFTER_END_S: Final = 0.02
 """How long after the end of another node's lease this one looks whether it has been renewed."""
 RETRY_PAUSE_S: Final = 0.5
+OWN_LEASE_RENEWALS: Final = 2
+"""How many renewals a process with this node's addresses has to have left out until it counts as this node before it
+was killed, whose lease is taken at once."""
 START_PAUSE_S: Final = 0.2
 """Between attempts to start while another process has the node id: its lease may be running out."""
 
@@ -65,6 +71,14 @@ class Engine(Protocol):
 
     async def begin(self) -> None:
         """Forget what an earlier process has left here, before anything is led. Raises StorageError."""
+        ...
+
+    async def connect(self) -> None:
+        """Open all connections that leading takes, where they are not open. Raises StorageError."""
+        ...
+
+    def unconnected_since_s(self) -> float | None:
+        """Since when, by the loop's clock, one of them could not be opened; None if all are there."""
         ...
 
     def keep(self) -> None:
@@ -167,21 +181,23 @@ class PostgresMember:
         self.drain.is_drained = is_drained
         self._endpoints = endpoints
         await self._engine.begin()
+        await self._engine.connect()
         self.placement.between_nodes = between_nodes
-        await self._start(takes_own_lease=True)
+        await self._start(own_lease_after_s=OWN_LEASE_RENEWALS * self._renew_interval_s)
         self.placement.follow()
         # Beside all that follows: opening what is led may take longer than a lease.
         self._renewing = RENEWING.start_retrying(self._renew_regularly)
         await self.placement.refresh()
 
-    async def _start(self, *, takes_own_lease: bool) -> None:
-        """Raises StorageError. Waits while another process has the node id, as long as its lease may last."""
+    async def _start(self, *, own_lease_after_s: float | None) -> None:
+        """See `PostgresLeaseStore.start`. Waits while another process has the node id or an address, as long as its
+        lease may last. Raises StorageError."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + 2 * self._store.lease_s
         while True:
             sent_at_s = self.lease.now_s()
             try:
-                self.fence = await self._store.start(self.node_id, self._endpoints, takes_own_lease=takes_own_lease)
+                self.fence = await self._store.start(self.node_id, self._endpoints, own_lease_after_s=own_lease_after_s)
             except NodeIdInUseError:
                 if loop.time() >= deadline_s:
                     raise
@@ -283,10 +299,11 @@ class PostgresMember:
         while True:
             try:
                 await self._store.begin_incarnation(uuid4())
-                await self._start(takes_own_lease=False)
+                await self._engine.connect()
+                await self._start(own_lease_after_s=None)
                 await self.placement.refresh(takes_up=True)
-            except NodeIdInUseError as error:
-                IDENTITY.failed(error)
+            except (NodeIdInUseError, IncompatibleVersionError) as error:
+                stop_broker(str(error), remedy="do what the reason says, then start this broker again")
                 await asyncio.Event().wait()  # the broker stops
             except StorageError as error:
                 log.error("node_not_started_again", node=self.node_id, reason=str(error))  # noqa: TRY400
@@ -313,6 +330,7 @@ class PostgresMember:
             if self._has_resigned.is_set():
                 continue
             try:
+                await self._require_connections()
                 lost, self._lost = self._lost, ()
                 for node_id in lost:
                     await self._take_over(node_id)
@@ -324,6 +342,19 @@ class PostgresMember:
             except StorageError as error:
                 log.error("leases_not_changed", reason=str(error))  # noqa: TRY400  # the reason says it all
                 await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _require_connections(self) -> None:
+        """Resign, if PostgreSQL renews the lease of this node and has long not given it the connections without which
+        it cannot serve what it leads."""
+        since_s = self._engine.unconnected_since_s()
+        is_long = since_s is not None and asyncio.get_running_loop().time() - since_s > self._store.lease_s
+        if not is_long or not self.lease.is_held() or self.lease.now_s() < self._takes_over_from_s:
+            return
+        try:
+            await self._engine.connect()
+        except StorageError as error:
+            if self.lease.is_held():
+                self.resign(str(error))
 
     async def _take_over(self, node_id: NodeId) -> None:
         """Raises StorageError."""

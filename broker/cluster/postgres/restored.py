@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, translated
+from fencepost.broker.cluster.postgres.history import record_history
 from fencepost.broker.cluster.postgres.schema import PLACING, lock, prepare, require_durability
 from fencepost.broker.storage.disk import StorageError
 
@@ -51,7 +52,7 @@ async def after_restore(
         await require_durability(connection, address)
         if await connection.fetchval("SELECT to_regclass('cluster')") is None:
             raise StorageError(f"there are no tables of a cluster in PostgreSQL at {address.shown}; restore them first")
-        await prepare(connection, address)
+        await prepare(connection, address, is_restored=True)
         await _let_leases_end(connection)
         async with connection.transaction():
             await lock(connection, PLACING)
@@ -65,6 +66,7 @@ async def after_restore(
             await connection.execute(
                 "UPDATE nodes SET incarnation = gen_random_uuid(), state = 'gone', lease_until = clock_timestamp()"
             )
+            await record_history(connection)
             await connection.execute("UPDATE fences SET fence = fence + $1", SKIPPED_FENCES)
             await connection.execute("UPDATE partitions SET leader_epoch = leader_epoch + $1", SKIPPED_EPOCHS)
             found = {

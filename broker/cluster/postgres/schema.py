@@ -15,13 +15,16 @@ from __future__ import annotations
 from typing import Final
 
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, translated
+from fencepost.broker.cluster.postgres.history import record_history, require_history
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.store import new_cluster_id
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
 
-FORMAT: Final = 2
+FORMAT: Final = 3
+FIRST_WITH_HISTORY: Final = 3
+"""The first format that knows where its tables are."""
 
 TOPICS, DOCUMENTS, PLACEMENT = "topics", "documents", "placement"
 """Kinds of changes: the rows of `changes`."""
@@ -36,7 +39,9 @@ _TABLES: Final = """
 CREATE TABLE cluster (
     one int PRIMARY KEY CHECK (one = 1),
     cluster_id text NOT NULL,
-    format int NOT NULL
+    format int NOT NULL,
+    place text,
+    timeline int
 );
 
 -- Each node that was ever seen. Its lease is renewed every second: an update that touches no index.
@@ -47,7 +52,9 @@ CREATE TABLE nodes (
     listeners jsonb NOT NULL,
     rack text,
     lease_until timestamptz NOT NULL,
-    since timestamptz NOT NULL
+    since timestamptz NOT NULL,
+    version text,
+    compatibility int
 ) WITH (fillfactor = 50);
 
 -- A flush locks the row of its node FOR SHARE; a start or a take-over raises it, and refuses all older flushes. Apart
@@ -188,6 +195,12 @@ _UPGRADES: Final[dict[int, str]] = {
     ALTER TABLE segments ADD COLUMN checksums bytea;
     ALTER TABLE tail ADD COLUMN checksum bytea;
     """,
+    2: """
+    ALTER TABLE cluster ADD COLUMN place text;
+    ALTER TABLE cluster ADD COLUMN timeline int;
+    ALTER TABLE nodes ADD COLUMN version text;
+    ALTER TABLE nodes ADD COLUMN compatibility int;
+    """,
 }
 """What turns the tables of a format into those of the next, while brokers of the version before it work on them."""
 
@@ -201,10 +214,11 @@ def _creation() -> str:
     return f"{_TABLES}{_COUNTING}{triggers}"
 
 
-async def prepare(connection: Connection, address: PostgresAddress) -> None:
-    """Create the tables where there are none, or upgrade them, and refuse those of a later version.
+async def prepare(connection: Connection, address: PostgresAddress, *, is_restored: bool = False) -> None:
+    """Create the tables where there are none, or upgrade them; refuse those of a later version, and those that were
+    restored and not made safe.
 
-    Several nodes may do this at the same time. Raises StorageError.
+    Several nodes may do this at the same time. is_restored: the caller makes them safe. Raises StorageError.
     """
     with translated(address):
         async with connection.transaction():
@@ -214,6 +228,8 @@ async def prepare(connection: Connection, address: PostgresAddress) -> None:
                 await _create(connection, address)
             else:
                 await _upgrade(connection, address)
+                if not is_restored:
+                    await require_history(connection, address)
 
 
 async def lock(connection: Connection, which: int) -> None:
@@ -227,7 +243,8 @@ async def _create(connection: Connection, address: PostgresAddress) -> None:
         await connection.execute(f"CREATE SCHEMA {address.schema}")
     await connection.execute(_creation())
     cluster_id = new_cluster_id()
-    await connection.execute("INSERT INTO cluster VALUES (1, $1, $2)", cluster_id, FORMAT)
+    await connection.execute("INSERT INTO cluster (one, cluster_id, format) VALUES (1, $1, $2)", cluster_id, FORMAT)
+    await record_history(connection)
     log.info("cluster_founded", at=address.shown, cluster_id=cluster_id)
 
 
@@ -248,6 +265,8 @@ async def _upgrade(connection: Connection, address: PostgresAddress) -> None:
         log.info("cluster_tables_upgraded", at=address.shown, format=version + 1)
     if found < FORMAT:
         await connection.execute("UPDATE cluster SET format = $1", FORMAT)
+    if found < FIRST_WITH_HISTORY:
+        await record_history(connection)
 
 
 async def require_durability(connection: Connection, address: PostgresAddress) -> None:

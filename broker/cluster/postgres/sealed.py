@@ -61,6 +61,11 @@ class PostgresSealed:
     def __init__(self, address: PostgresAddress, cluster_id: str, application_name: Callable[[], str]) -> None:
         self._cluster_id = cluster_id
         self._session = Session(address, application_name)
+        self.attempts = self._session.attempts
+
+    async def open(self) -> None:
+        """Connect. Raises StorageError."""
+        await self._session.open()
 
     async def close(self) -> None:
         """Close the connection."""
@@ -173,6 +178,11 @@ class PostgresGarbage:
         self._cluster_id = cluster_id
         self._emptied: set[UUID] = set()  # deleted topics of which the last pass found no rows
         self._session = Session(address, application_name)
+        self.attempts = self._session.attempts
+
+    async def open(self) -> None:
+        """Connect. Raises StorageError."""
+        await self._session.open()
 
     async def close(self) -> None:
         """Close the connection."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, TypeVar
 
 import asyncpg
@@ -32,10 +32,29 @@ LONGEST_PAUSE_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 1.0
 
 
+class Attempts:
+    """Attempts to connect. failing_since_s: of the loop's clock, since when all have failed; None after a success."""
+
+    def __init__(self) -> None:
+        self.failing_since_s: float | None = None
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Note how the attempt in the block ends."""
+        try:
+            yield
+        except StorageError:
+            if self.failing_since_s is None:
+                self.failing_since_s = asyncio.get_running_loop().time()
+            raise
+        self.failing_since_s = None
+
+
 class Session:
     """A connection that one piece of work uses at a time.
 
     application_name: asked for with each connection. on_connected: prepares each connection.
+    attempts:         to connect.
     """
 
     def __init__(
@@ -47,6 +66,7 @@ class Session:
         on_connected: Work[None] | None = None,
     ) -> None:
         self.address = address
+        self.attempts = Attempts()
         self._application_name = application_name
         self._statement_timeout_s = statement_timeout_s
         self._on_connected = on_connected
@@ -111,11 +131,12 @@ class Session:
         """Return the connection, or a new one. Raises StorageError."""
         if self._connection is not None and not self._connection.is_closed():
             return self._connection
-        connection = await connect(
-            self.address,
-            application_name=self._application_name(),
-            statement_timeout_s=self._statement_timeout_s,
-        )
+        with self.attempts.one():
+            connection = await connect(
+                self.address,
+                application_name=self._application_name(),
+                statement_timeout_s=self._statement_timeout_s,
+            )
         self._connection = connection
         if self._on_connected is not None:
             try:

@@ -15,6 +15,7 @@ from uuid import UUID
 import asyncpg
 
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect, translated
+from fencepost.broker.cluster.postgres.session import Attempts
 from fencepost.broker.cluster.tail_store import (
     NO_OBJECTS,
     ConflictError,
@@ -88,6 +89,7 @@ class PostgresTail:
 
     application_name: names the sessions of the node's present incarnation; the commit connection is opened anew when it
                       changes, as another node ends the sessions of an incarnation by their name.
+    attempts:         to connect, for flushes and for restores.
     """
 
     def __init__(self, address: PostgresAddress, application_name: Callable[[], str]) -> None:
@@ -102,6 +104,16 @@ class PostgresTail:
         self._reader: Connection | None = None  # of the last restore, while no restore has it
         self._reader_name = ""
         self._is_closed = False
+        self.attempts = Attempts(), Attempts()
+
+    async def open(self) -> None:
+        """Connect, for flushes and for restores. Raises StorageError."""
+        await self._connection()
+        if self._reader is None or self._reader.is_closed():
+            reader, name = await self._connect_reader(), self._application_name()
+            if self._reader is not None and not self._reader.is_closed():  # a restore has ended meanwhile
+                self._reader.terminate()
+            self._reader, self._reader_name = reader, name
 
     async def close(self) -> None:
         """Close the connections."""
@@ -231,7 +243,10 @@ class PostgresTail:
         if self._committing is not None and (self._committing.is_closed() or name != self._committing_as):
             self._drop()
         if self._committing is None:
-            self._committing = await connect(self._address, application_name=name, statement_timeout_s=FLUSH_TIMEOUT_S)
+            with self.attempts[0].one():
+                self._committing = await connect(
+                    self._address, application_name=name, statement_timeout_s=FLUSH_TIMEOUT_S
+                )
             self._committing_as = name
         return self._committing
 
@@ -239,9 +254,7 @@ class PostgresTail:
     async def _reading(self) -> AsyncIterator[Connection]:
         """A connection for one restore: flushes of other partitions go on meanwhile. It is kept for the next one, as to
         connect takes longer than to read a short tail."""
-        connection = await self._kept_reader() or await connect(
-            self._address, application_name=self._application_name()
-        )
+        connection = await self._kept_reader() or await self._connect_reader()
         try:
             yield connection
         except BaseException:
@@ -251,6 +264,10 @@ class PostgresTail:
             self._reader, self._reader_name = connection, self._application_name()
         else:  # another restore has ended meanwhile
             connection.terminate()
+
+    async def _connect_reader(self) -> Connection:
+        with self.attempts[1].one():
+            return await connect(self._address, application_name=self._application_name())
 
     async def _kept_reader(self) -> Connection | None:
         """The connection of the last restore, if it still answers; the caller has it alone."""

@@ -193,10 +193,11 @@ class Calls:
         node_id = self.chance.choice(NODE_IDS)
         if self.chance.random() < 0.6:
             self.become_another(node_id)
-        takes_own_lease = self.chance.random() < 0.5
-        endpoints = {"PLAINTEXT": (f"host-{node_id}", self.chance.choice((9092, 9092, 9093)))}
+        own_lease_after_s = self.chance.choice((0.0, LEASE_S / 2, None))
+        host = "shared" if self.chance.random() < 0.2 else f"host-{node_id}"
+        endpoints = {"PLAINTEXT": (host, self.chance.choice((9092, 9092, 9093)))}
         fence = await self.on_both(
-            "start", lambda side: side.stores[node_id].start(node_id, endpoints, takes_own_lease=takes_own_lease)
+            "start", lambda side: side.stores[node_id].start(node_id, endpoints, own_lease_after_s=own_lease_after_s)
         )
         if isinstance(fence, int):
             self.fences[node_id] = fence

@@ -14,10 +14,16 @@ import pytest
 from fencepost.broker.cluster.leases import Move, NodeEvent, NodeState
 from fencepost.broker.cluster.postgres import lease_store
 from fencepost.broker.cluster.postgres.connections import LeaseLostError, UnavailableError, connect, parse_address
-from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore
+from fencepost.broker.cluster.postgres.lease_store import (
+    IncompatibleVersionError,
+    NodeIdInUseError,
+    PostgresLeaseStore,
+)
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.kernel.version import build_version
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.metadata.image import TopicMetadata
+from tests.support.captured_events import capture_logs
 
 ORDERS = TopicMetadata("orders", b"o" * 16, 8)
 NAMES = ORDERS.partitions()
@@ -45,8 +51,8 @@ class Node:
         self.store = PostgresLeaseStore(parse_address(url), lease_s=LEASE_S)
         self.fence = 0
 
-    async def start(self, *, takes_own_lease: bool = True) -> None:
-        self.fence = await self.store.start(self.node_id, at(9000 + self.node_id), takes_own_lease=takes_own_lease)
+    async def start(self, *, own_lease_after_s: float | None = 0.0) -> None:
+        self.fence = await self.store.start(self.node_id, at(9000 + self.node_id), own_lease_after_s=own_lease_after_s)
 
     async def execute(self, statement: str, *parameters: object) -> Any:
         return await self.store.session.run(lambda connection: connection.fetch(statement, *parameters))
@@ -249,7 +255,7 @@ async def test_no_flush_commits_after_a_take_over_has_read_the_tail(three: list[
             await two.let_lease_end()
             assert await one.store.take_over(2)
         else:
-            fence = await two.store.start(2, at(9002), takes_own_lease=True)
+            fence = await two.store.start(2, at(9002), own_lease_after_s=0.0)
         seen = (await one.execute(count, fences[-1]))[0][0]
         await asyncio.sleep(0.01)
         late += (await one.execute(count, fences[-1]))[0][0] - seen
@@ -341,13 +347,66 @@ async def test_a_second_broker_with_a_node_id_is_refused_unless_its_address_is_t
 ) -> None:
     other = await make(2)
     with pytest.raises(NodeIdInUseError, match=r"node\.id 2 is in use by the broker at 10\.0\.0\.1:9002"):
-        await other.store.start(2, at(9999), takes_own_lease=True)
+        await other.store.start(2, at(9999), own_lease_after_s=0.0)
     with pytest.raises(NodeIdInUseError):
-        await other.start(takes_own_lease=False)
+        await other.start(own_lease_after_s=None)
     await three[1].let_lease_end()
-    await other.store.start(2, at(9999), takes_own_lease=True)
+    await other.store.start(2, at(9999), own_lease_after_s=0.0)
     with pytest.raises(LeaseLostError):
         await three[1].store.renew(2)
+
+
+async def test_a_second_broker_at_the_address_of_one_that_runs_is_refused_and_the_first_goes_on(
+    three: list[Node], make: Make
+) -> None:
+    same_id, other_id = await make(2), await make(7)
+    in_use = r"another broker runs with the address 10\.0\.0\.1:9002 \(node\.id 2\): .* in advertised\.listeners"
+    for other in (same_id, other_id):
+        with pytest.raises(NodeIdInUseError, match=in_use):
+            await other.store.start(other.node_id, at(9002), own_lease_after_s=LEASE_S / 2)
+    more = {**at(9007), "OTHERS": ("10.0.0.1", 9002)}
+    with pytest.raises(NodeIdInUseError, match=in_use):
+        await other_id.store.start(7, more, own_lease_after_s=LEASE_S / 2)
+    await three[1].store.renew(2)
+    await three[1].let_lease_end()
+    await other_id.store.start(7, at(9002), own_lease_after_s=LEASE_S / 2)
+
+
+async def test_a_node_that_has_renewed_nothing_for_long_is_the_one_that_starts_again(
+    three: list[Node], make: Make
+) -> None:
+    await three[1].execute(
+        "UPDATE nodes SET lease_until = clock_timestamp() + $1 * interval '1 s' WHERE node_id = 2", LEASE_S / 2
+    )
+    again = await make(2)
+    with pytest.raises(NodeIdInUseError):
+        await again.start(own_lease_after_s=LEASE_S * 0.9)
+    await again.start(own_lease_after_s=LEASE_S / 2)
+    assert again.fence == three[1].fence + 1
+
+
+async def test_a_broker_of_another_version_is_named_in_the_log_and_one_that_cannot_work_here_is_refused(
+    three: list[Node], make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fourth = await make(4)
+    monkeypatch.setattr(lease_store, "build_version", lambda: "9.9")
+    with capture_logs() as lines:
+        await fourth.start(own_lease_after_s=LEASE_S / 2)
+    (line,) = [line for line in lines if line["event"] == "versions_differ"]
+    assert (line["log_level"], line["version"], line["others"]) == (
+        "warning",
+        "9.9",
+        dict.fromkeys("123", build_version()),
+    )
+    fifth = await make(5)
+    monkeypatch.setattr(lease_store, "COMPATIBILITY", 2)
+    refusal = r"this broker has version 9\.9, and node 1 at 10\.0\.0\.1:9001 has version .*stop all brokers"
+    with pytest.raises(IncompatibleVersionError, match=refusal):
+        await fifth.start(own_lease_after_s=LEASE_S / 2)
+    assert await fourth.state(5) is NodeState.GONE
+    for node in (*three, fourth):
+        await node.let_lease_end()
+    await fifth.start()
 
 
 async def test_brokers_without_a_node_id_get_the_lowest_that_are_free(make: Make) -> None:

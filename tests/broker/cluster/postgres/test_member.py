@@ -20,7 +20,7 @@ from fencepost.broker.cluster.local_lease import MARGIN_S
 from fencepost.broker.cluster.postgres import member as member_module
 from fencepost.broker.cluster.postgres.connections import UnavailableError, parse_address
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore, Renewal
-from fencepost.broker.cluster.postgres.member import IDENTITY, KEEPING, RENEWING, PostgresMember
+from fencepost.broker.cluster.postgres.member import KEEPING, RENEWING, PostgresMember
 from fencepost.broker.cluster.postgres.session import Session, Work
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
@@ -32,7 +32,7 @@ from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.shared_log import SharedLog
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.storage.disk import Disk
+from fencepost.broker.storage.disk import Disk, StorageError
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.captured_events import capture_logs
 from tests.support.postgres import PostgresServer
@@ -54,7 +54,18 @@ class NoEngine:
     def arrivals(self, disk: Disk) -> Arrivals:
         raise AssertionError("there are no logs")
 
+    def __init__(self) -> None:
+        self.unconnected_s: float | None = None
+        self.refusal: StorageError | None = None
+
     async def begin(self) -> None: ...
+
+    async def connect(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    def unconnected_since_s(self) -> float | None:
+        return self.unconnected_s
 
     def keep(self) -> None: ...
 
@@ -88,11 +99,12 @@ class Machine:
     def __init__(self, url: str, node_id: int, *, lease_s: float = LEASE_S) -> None:
         self.store = PostgresLeaseStore(parse_address(url), lease_s=lease_s)
         self.ahead_s = 0.0
+        self.engine = NoEngine()
         self.member = PostgresMember(
             self.store,
             node_id,
             renew_interval_s=RENEW_S,
-            make_engine=lambda _member: NoEngine(),
+            make_engine=lambda _member: self.engine,
             monotonic_s=lambda: time.monotonic() + self.ahead_s,
         )
         self.node_id = node_id
@@ -505,8 +517,9 @@ async def test_take_overs_go_on_after_a_failure(
         await until(lambda: led([one, last]) == NAMES)
 
 
-@plants(IDENTITY)
-async def test_a_broker_whose_id_another_one_has_taken_stops(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_whose_id_another_one_has_taken_stops_and_says_what_to_do(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(member_module, "START_PAUSE_S", 0.01)
     stopped: list[str] = []
     token = CURRENT.set(Supervisor(stopped.append))
@@ -516,8 +529,54 @@ async def test_a_broker_whose_id_another_one_has_taken_stops(cluster_url: str, m
     in_use = NodeIdInUseError("node.id 1 is in use by the broker at 10.0.0.2:9092")
     monkeypatch.setattr(machine.store, "start", raising(in_use))
     monkeypatch.setattr(machine.store, "lease_s", 0.05)
-    with logged(IDENTITY):
+    with capture_logs() as lines:
         machine.member.resign("another node has taken over")
         await until(lambda: stopped)
-    assert "10.0.0.2:9092" in stopped[0]
+    assert stopped == [str(in_use)]
+    (line,) = [line for line in lines if line["event"] == "broker_stopped_unexpectedly"]
+    assert line["remedy"] == "do what the reason says, then start this broker again"
+    assert not any(line.get("exc_info") for line in lines), "it is no failure of the code"
     await machine.kill()
+
+
+async def test_a_second_broker_with_the_same_address_does_not_depose_the_first(
+    three: list[Machine], cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = list(three[1].fences)
+    second = Machine(cluster_url, 2)
+    monkeypatch.setattr(second.store, "lease_s", 1.0)  # how long it tries
+    with pytest.raises(NodeIdInUseError, match=r"another broker runs with the address 10\.0\.0\.1:9002"):
+        await second.start()
+    await second.store.close()
+    await three[1].renews()
+    assert three[1].fences == before
+    assert three[1].led()
+
+
+async def test_a_node_without_the_connections_that_leading_takes_resigns_and_waits_for_them(
+    three: list[Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = three[1]
+    engine = node.engine
+    monkeypatch.setattr(node.store, "lease_s", 0.2)
+    monkeypatch.setattr(member_module, "RETRY_PAUSE_S", 0.01)
+    node.member._takes_over_from_s = 0.0
+    with capture_logs() as lines:
+        engine.refusal = StorageError("this broker needs 6 connections")
+        engine.unconnected_s = asyncio.get_running_loop().time() - 1
+        await until(lambda: "node_not_started_again" in [line["event"] for line in lines])
+    (resigned,) = [line for line in lines if line["event"] == "node_resigned"]
+    assert resigned["reason"] == "this broker needs 6 connections"
+    assert not node.led()
+    await three[0].end_leases(2)
+    await until(lambda: led([three[0], three[2]]) == NAMES)
+    engine.refusal = engine.unconnected_s = None
+    await until(lambda: len(node.fences) == 2)
+
+
+async def test_a_node_that_has_all_connections_again_goes_on(three: list[Machine]) -> None:
+    node = three[1]
+    node.engine.unconnected_s = asyncio.get_running_loop().time() - 10 * LEASE_S
+    await node.renews(2)
+    assert len(node.fences) == 1
+    assert node.led()

@@ -71,17 +71,21 @@ async def test_tables_of_an_earlier_version_are_upgraded_once(
         assert await connection.fetchval("SELECT note FROM cluster") is None
 
 
-async def test_tables_without_checksums_get_them_and_keep_their_rows(cluster_url: str) -> None:
+async def test_tables_of_the_first_format_are_upgraded_and_keep_their_rows(cluster_url: str) -> None:
     async with session(cluster_url) as (connection, address):
         await prepare(connection, address)
-        await connection.execute("ALTER TABLE segments DROP COLUMN checksums; ALTER TABLE tail DROP COLUMN checksum")
-        await connection.execute("UPDATE cluster SET format = 1")
+        await connection.execute(
+            "ALTER TABLE segments DROP COLUMN checksums; ALTER TABLE tail DROP COLUMN checksum; "
+            "ALTER TABLE cluster DROP COLUMN place, DROP COLUMN timeline; "
+            "ALTER TABLE nodes DROP COLUMN version, DROP COLUMN compatibility; UPDATE cluster SET format = 1"
+        )
         await connection.execute(
             "INSERT INTO segments VALUES (gen_random_uuid(), 0, 0, 5, gen_random_uuid(), 100, 0, false, 0)"
         )
         await prepare(connection, address)
         assert await connection.fetchval("SELECT format FROM cluster") == FORMAT
         assert await connection.fetch("SELECT end_offset, checksums FROM segments") == [(5, None)]
+        assert await connection.fetchval("SELECT place IS NOT NULL FROM cluster")
 
 
 async def test_an_upgrade_that_fails_changes_nothing(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
