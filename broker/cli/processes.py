@@ -323,7 +323,9 @@ class Processes:
                 self._stopping.set()
                 self.send(STOP_WITH_ALL)
                 return
-            log.error("process_ended", node=process.settings.node_id, exit_code=exit_code, remedy="it is started again")
+            # Somebody has stopped it by its id; it has handed over, and ended as it was asked to.
+            report = log.error if exit_code else log.info
+            report("process_ended", node=process.settings.node_id, exit_code=exit_code, remedy="it is started again")
             if loop.time() - started_s >= SHORT_LIFE_S:
                 pause_s = FIRST_PAUSE_S
                 if len(self.all) == 1:

@@ -60,6 +60,10 @@ atexit.register(time.sleep, THREADS_END_S)
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_SENT_TO = re.compile(r"Error performing [A-Z]+ (\w+://[^/\s]+)")
+_CAUSE = re.compile(r'(?:message|error): "([^"\\]*)"')
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
+"""Of the cause of an error without an answer, which obstore tells in the lines for debugging alone."""
 _TEMPORARY_CODES = frozenset(
     {"ExpiredToken", "RequestTimeTooSkewed", "RequestTimeout", "SlowDown", "TokenRefreshRequired"}
 )
@@ -237,7 +241,7 @@ class S3Objects:
         status, code, message = (_found(pattern, text) for pattern in (_STATUS, _CODE, _MESSAGE))
         if code == "NoSuchKey" or (not code and isinstance(error, FileNotFoundError)):
             return ObjectMissingError(f"there is no object {self._at(name)}")
-        reason = (f"{code}: {message}" if code and message else _first_line(error)).rstrip(".")
+        reason = (f"{code}: {message}" if code and message else _without_answer(text)).rstrip(".")
         said = f"cannot {action} {self._at(name)}: {reason}"
         number = int(status) if status else 0
         if code in _NOT_SERVED:
@@ -271,6 +275,14 @@ def _write_all(descriptor: int, content: memoryview) -> int:
 def _found(pattern: re.Pattern[str], text: str) -> str:
     match = pattern.search(text)
     return "" if match is None else match[1]
+
+
+def _without_answer(text: str) -> str:
+    """Why there is no answer, by the text of an error."""
+    first_line, _, details = text.partition("\n")
+    certificates = [f"the certificate is refused: {found}" for found in _CERTIFICATE.findall(details)]
+    cause = next(iter(certificates or reversed(_CAUSE.findall(details))), "")
+    return f"no answer from {_found(_SENT_TO, first_line)}: {cause}" if cause else first_line.strip()
 
 
 def _first_line(error: Exception) -> str:

@@ -181,6 +181,11 @@ def storage_error(error: BaseException, address: PostgresAddress) -> StorageErro
         if state.startswith(_PASSING):
             return UnavailableError(f"PostgreSQL at {address.shown} does not answer: {reason}")
         return StorageError(f"PostgreSQL at {address.shown} refuses: {reason}")
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return UnavailableError(
+            f"PostgreSQL at {address.shown} takes no writes: it is a standby, or default_transaction_read_only is on "
+            "for the server, the database or the role. Name the primary, or switch that off"
+        )
     if isinstance(error, _LOST) and not isinstance(error, asyncpg.DataError):
         return UnavailableError(f"PostgreSQL at {address.shown} cannot be reached: {reason}")
     return StorageError(f"PostgreSQL at {address.shown}: {reason}")

@@ -19,6 +19,7 @@ from fencepost.broker.kernel import supervision
 from fencepost.broker.network.server import SocketListener, StartError
 from fencepost.soak.free_port import free_port
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+from tests.support.captured_events import capture_logs
 
 SETTINGS = Settings(
     listeners=("PLAINTEXT://127.0.0.1:9092", "OTHER://[::1]:0"),
@@ -122,6 +123,20 @@ async def test_a_process_that_could_not_be_started_is_started_again(
         await until(lambda: started)
         processes.stop()
         await running
+
+
+@pytest.mark.parametrize(("exit_code", "level"), [(0, "info"), (3, "error"), (-9, "error")])
+async def test_a_process_that_was_asked_to_end_is_no_error_when_it_has(exit_code: int, level: str) -> None:
+    process = OfNode(lambda: exit_code)
+    process.is_ready.set()
+    processes = Processes([process])
+    with capture_logs() as lines:
+        running = asyncio.create_task(processes.run())
+        await until(lambda: any(line["event"] == "process_ended" for line in lines))
+        processes.stop()
+        await running
+    ended = next(line for line in lines if line["event"] == "process_ended")
+    assert (ended["log_level"], ended["exit_code"]) == (level, exit_code)
 
 
 @plants(MESSAGE)

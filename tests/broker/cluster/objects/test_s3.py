@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import socket
 import ssl
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from fencepost.broker.cluster.objects import s3
 from fencepost.broker.cluster.objects.bucket_check import UnusableBucketError, check_bucket
-from fencepost.broker.cluster.objects.location import ObjectLocation
+from fencepost.broker.cluster.objects.location import ObjectLocation, read_location
 from fencepost.broker.cluster.objects.s3 import S3Objects
 from fencepost.broker.cluster.objects.store import (
     ObjectMissingError,
@@ -182,6 +183,19 @@ async def test_a_server_that_does_not_listen_is_trouble(objects: ObjectServer) -
         store = S3Objects(ObjectLocation("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b"))
         with pytest.raises(ObjectStoreTroubleError, match="cannot put s3://bucket/x"):
             await store.put("x", b"1")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "cause"),
+    [
+        ("http://127.0.0.1:1", "no answer from http://127.0.0.1:1: Connection refused"),
+        ("http://nowhere.invalid", "no answer from http://nowhere.invalid: failed to lookup address information"),
+    ],
+)
+async def test_why_a_server_does_not_answer_is_said(endpoint: str, cause: str) -> None:
+    store = S3Objects(read_location(f"s3://bucket?endpoint={endpoint}&access_key_id=a&secret_access_key=b"))
+    with pytest.raises(ObjectStoreTroubleError, match=re.escape(cause)):
+        await store.put("name", b"content")
 
 
 async def test_a_server_that_does_not_answer_is_trouble_after_the_time_limit(

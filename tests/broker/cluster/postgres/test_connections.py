@@ -84,6 +84,12 @@ def test_what_an_operator_has_to_do_is_said(error: Exception, remedy: str) -> No
     assert remedy in str(storage_error(error, HERE))
 
 
+async def test_a_server_that_takes_no_writes_is_named_with_what_makes_it_so(cluster_url: str) -> None:
+    address = parse_address(f"{cluster_url}&default_transaction_read_only=on")
+    with pytest.raises(UnavailableError, match=r"takes no writes: it is a standby, or default_transaction_read_only"):
+        await connect(address, application_name="test")
+
+
 async def test_an_old_postgresql_is_refused(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "OLDEST_MAJOR_VERSION", 99)
     with pytest.raises(StorageError, match=r"is version [0-9]+\.[0-9]+; a cluster needs 99 or later"):
