@@ -1,4 +1,4 @@
-"""Addresses: the form that is compared with rules, quotas and limits, those that share one bound, and this machine's."""
+"""Addresses: the form that is compared with rules, quotas and limits, those that share one bound, this machine's."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def is_loopback(host: str) -> bool:
     if host.startswith("/") or host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(canonical_host(host)).is_loopback
     except ValueError:
         return False

@@ -72,6 +72,7 @@ async def test_a_broker_opens_as_many_connections_as_it_says_and_refuses_fewer(
         ("localhost:5432", "localhost", False),
         ("%2Ftmp%2Fsockets", "localhost", False),
         ("[::1]", "127.0.0.2", False),
+        ("db.example", "[::ffff:127.0.0.1]", True),
     ],
 )
 def test_a_loopback_address_is_named_where_the_database_is_on_another_machine(
