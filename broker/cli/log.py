@@ -107,8 +107,9 @@ def repair(
 ) -> None:
     """Repair what `fencepost log verify` finds.
 
-    Without --accept-loss, only repairs without loss are made: indexes, snapshots and checksums are rebuilt, and fields
-    of a batch's header that no checksum covers get the values that the surrounding batches prove.
+    Without --accept-loss, only repairs without loss are made: indexes, snapshots and checksums are rebuilt, fields
+    of a batch's header that no checksum covers get the values that the surrounding batches prove, logs that were
+    exchanged go back to their places, and metadata get the state of their copy if it is newer.
 
     With it, records that cannot be saved are dropped as well. Their offsets stay unused: consumers skip them, and
     later records keep their offsets.
@@ -342,10 +343,15 @@ def _count(count: int, noun: str) -> str:
 def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_dry_run: bool) -> bool:
     """Print what was done; returns whether no damage is left."""
     from fencepost.broker.inspection.findings import Severity
+    from fencepost.broker.inspection.problems import Kind
     from fencepost.broker.inspection.repair_plan import LOSING
 
     did = "would be repaired" if is_dry_run else "repaired"
     is_right = True
+    for move in report.moves:
+        where, place = (os.path.relpath(path, report.data_directory) for path in (move.source, move.target))
+        click.echo(f"{did}: {place}")
+        _print_field("what", f"it was in the place of {where}: put back, nothing is lost")
     for found in report.of_metadata:
         click.echo(f"{did}: {os.path.relpath(found.path, report.data_directory)}")
         _print_field("what", found.what)
@@ -365,7 +371,9 @@ def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_
         if done:
             lost = one.plan.lost_offsets
             outcome = f"{_count(lost, 'offset')} given up" if lost else "nothing is lost"
-            if not lost and any(problem.kind in LOSING for problem in one.plan.repaired):
+            if not lost and any(
+                problem.kind in LOSING and problem.kind is not Kind.FOREIGN for problem in one.plan.repaired
+            ):
                 outcome = "the files are taken as they are"
             click.echo(f"{one.name}: {outcome}")
             for path in one.kept:
@@ -379,7 +387,7 @@ def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_
             _print_field("what", found.what)
             _print_field("next start", found.at_next_start)
             is_right &= found.severity is Severity.REBUILT
-    if not repaired and not report.of_metadata and is_right:
+    if not repaired and not report.of_metadata and not report.moves and is_right:
         click.echo("nothing is wrong: nothing was done")
     return is_right
 

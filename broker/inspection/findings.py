@@ -68,6 +68,7 @@ _SEVERITIES = {
     Kind.DAMAGE: Severity.DAMAGE,
     Kind.MISSING: Severity.DAMAGE,
     Kind.NOT_RECORDED: Severity.DAMAGE,
+    Kind.FOREIGN: Severity.DAMAGE,
     Kind.UNREADABLE: Severity.DAMAGE,
     Kind.REFUSED: Severity.DAMAGE,
     Kind.SUPERFLUOUS: Severity.DAMAGE,
@@ -133,6 +134,9 @@ def _choices(data_directory: str, name: TopicPartition, problem: DirectoryProble
         return choices
     if kind is Kind.MISSING:
         return [restore, Choice(accept, f"{offsets_text(problem)} given up; all other records stay")]
+    if kind is Kind.FOREIGN:
+        there = "nothing is lost: both logs go back to their places, if the other one is in this data directory, too"
+        return [Choice(repair, there), restore, Choice(accept, f"{offsets_text(problem)} given up; the file is kept")]
     if kind is Kind.NOT_RECORDED and problem.path.endswith(METADATA_FILE):
         return [
             Choice("where directories were mixed up, give each its own name again", "nothing is lost"),

@@ -133,6 +133,7 @@ class PartitionScan:
         self._epoch_judge = _EpochJudge()
         self._latest_time_ms = -1
         self._unreadable: set[str] = set()  # small files
+        self._is_of_another = False
 
     def run(self) -> Iterator[int]:
         """Read everything; yields the numbers of bytes read."""
@@ -143,6 +144,11 @@ class PartitionScan:
         self.base_offsets = numbered.get(".log", [])
         self._snapshots = numbered.get(".snapshot", [])
         self._look_at_small_files()
+        if self._is_of_another:
+            # What else there is concerns the log of the other partition.
+            self.problems[:] = [problem for problem in self.problems if problem.kind is Kind.FOREIGN]
+            self.end_offset = max(self._known.recovery_point or 0, self._known.log_start_offset)
+            return
         self._name_other_files()
         first = self.base_offsets[0] if self.base_offsets else self._known.log_start_offset
         noted = self._checksums.log_start_offset
@@ -173,6 +179,13 @@ class PartitionScan:
         reason = self._epochs_reason()
         if reason is not None:
             self._add(Kind.STALE, self._files.path(LEADER_EPOCH_FILE), reason)
+
+    @property
+    def side_paths(self) -> list[str]:
+        """The paths of all files that were made from a log, its list of checksums included."""
+        names = self._disk.list(self._files.directory)
+        known = KNOWN_FILES - {METADATA_FILE}
+        return [self._files.path(name) for name in names if name in known or name.endswith((".snapshot", "index"))]
 
     @property
     def log_start_offset(self) -> int:
@@ -244,13 +257,17 @@ class PartitionScan:
             else:
                 if self._checksums.is_of_another_directory:
                     what = f"{self._files.directory} is the directory of another partition, according to this list"
-                    self._add(Kind.NOT_RECORDED, path, what, first_offset=self._known.log_start_offset)
+                    first = self._known.log_start_offset
+                    end_offset = max(self._known.recovery_point or 0, first)
+                    self._add(Kind.FOREIGN, path, what, first_offset=first, end_offset=end_offset)
+                    self._is_of_another = True
             if self._read_small(path) != content:  # a damaged list is begun anew
                 self._add(Kind.STALE, path, "it does not begin or end as it should: its content is ignored")
 
     def _epochs_reason(self) -> str | None:
         """Return how the leader epochs' file differs from the batches; after a crash it may lack the latest."""
-        if any(problem.kind in (Kind.DAMAGE, Kind.MISSING, Kind.UNREADABLE) for problem in self.problems):
+        unknown = (Kind.DAMAGE, Kind.MISSING, Kind.FOREIGN, Kind.UNREADABLE)
+        if any(problem.kind in unknown for problem in self.problems):
             return None
         written = LeaderEpochs(self._written_epochs)
         if not self._has_readable_epochs:
@@ -347,8 +364,16 @@ class PartitionScan:
         self.file_sizes[path] = file.size_bytes
         segment = _Segment(base_offset)
         if has_other_start(file, self._checksums.get(file_name(base_offset, START_SUFFIX))):
+            file.close()
             what = "it begins with another batch than was written there: it is another partition's file"
-            self._add(Kind.NOT_RECORDED, path, what, first_offset=base_offset, end_offset=following)
+            recorded = self._checksums.get(file_name(base_offset, ".log"))
+            known_end = max(self._known.recovery_point or 0, recorded.check if recorded is not None else 0)
+            end_offset = max(known_end, base_offset) if following is None else following
+            self._add(Kind.FOREIGN, path, what, first_offset=base_offset, end_offset=end_offset)
+            self._is_replayed_wholly = False
+            self.end_offset = max(self.end_offset, end_offset)
+            yield file.size_bytes
+            return
         reported = position = 0
         try:
             for found in scan_segment(file, base_offset, following, end_offset=known_end):

@@ -13,6 +13,13 @@ from fencepost.broker.inspection.findings import Severity
 from fencepost.broker.inspection.metadata_copy import repair_metadata
 from fencepost.broker.inspection.overlay_disk import OverlayDisk
 from fencepost.broker.inspection.problems import Kind
+from fencepost.broker.inspection.putting_back import (
+    Move,
+    finish_moves,
+    misplaced_directories,
+    misplaced_files,
+    put_back,
+)
 from fencepost.broker.inspection.repair_apply import apply_plan
 from fencepost.broker.inspection.repair_plan import Plan, make_plan
 from fencepost.broker.inspection.trial_start import collected_events
@@ -74,7 +81,13 @@ class Repair:
         The metadata are repaired where no partitions are named; the report then has the findings that are mended in
         `of_metadata`, no longer among the others.
         """
+        if not self._is_dry_run:
+            await finish_moves(self._path, self._disk)
         report = await self._verification.run(wanted)
+        moves = await self._put_back(report, wanted)
+        if moves and not self._is_dry_run:
+            report = await self._verification.run(wanted)
+        report.moves = moves
         if wanted or (any(one.severity is Severity.DAMAGE for one in report.of_metadata) and not self._accept_loss):
             report.of_metadata.clear()
         if report.of_metadata:
@@ -84,12 +97,26 @@ class Repair:
         repaired = []
         with collected_events():
             for partition in report.partitions:
+                if self._is_dry_run and any(_concerns(move, self._path, partition.name) for move in moves):
+                    continue  # once all is in its place, there may be nothing to do
                 plan = make_plan(
                     partition.scan, accept_loss=self._accept_loss, cut=self._cut, topic_id=partition.topic_id
                 )
                 if not plan.is_empty or plan.left:
                     repaired.append(await self._repair(partition, plan))
         return report, repaired
+
+    async def _put_back(self, report: Report, wanted: Sequence[TopicPartition]) -> list[Move]:
+        """Put directories and log files that were exchanged back; nothing if only some partitions are repaired."""
+        if wanted:
+            return []
+        moves = misplaced_directories(self._path, report.known)
+        if not self._is_dry_run:
+            await put_back(self._path, self._disk, moves)
+        of_files = misplaced_files(self._path)
+        if not self._is_dry_run:
+            await put_back(self._path, self._disk, of_files)
+        return [*moves, *of_files]
 
     async def _repair(self, partition: ScannedPartition, plan: Plan) -> RepairedPartition:
         done = RepairedPartition(partition.name, plan)
@@ -118,3 +145,8 @@ class Repair:
             topic_id=partition.topic_id,
             now_ms=self._clock.now_ms(),
         )
+
+
+def _concerns(move: Move, data_directory: str, name: TopicPartition) -> bool:
+    directory = f"{data_directory}/{name}"
+    return any(path == directory or path.startswith(f"{directory}/") for path in (move.source, move.target))

@@ -121,6 +121,9 @@ def _note_offset(path: str, name: TopicPartition, offset: int, disk: Disk) -> No
 def _forget_checksums(disk: Disk, files: PartitionFiles, plan: Plan) -> None:
     """Remove the checksums of changed and deleted files, which would contradict the new ones."""
     checksums = files.checksums
+    if files.path(CHECKSUMS_FILE) in plan.deletes:
+        checksums.drop()
+        return
     names = set(disk.list(files.directory))
     changed = {path.rpartition("/")[2] for path in (*plan.edits, *plan.set_aside, *plan.deletes)}
     changed |= {problem.path.rpartition("/")[2] for problem in plan.repaired}

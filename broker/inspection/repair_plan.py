@@ -16,7 +16,7 @@ from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FIL
 from fencepost.protocol.record_batch import BatchHeader, sealed_header
 
 LARGEST_OFFSET_DELTA = 2**31 - 2
-LOSING = frozenset({Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.REFUSED})
+LOSING = frozenset({Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.FOREIGN, Kind.REFUSED})
 """Problems that cannot be repaired without giving something up."""
 
 
@@ -127,6 +127,9 @@ def _plan_one(
         plan.repaired.append(problem)
         return
     plan.repaired.append(problem)
+    if kind is Kind.FOREIGN:
+        _set_aside_foreign(plan, scan, problem)
+        return
     if problem.path.endswith(LOG_START_FILE) and kind is Kind.STALE:
         plan.writes_log_start = True
         return
@@ -177,6 +180,24 @@ def _give_up(plan: Plan, scan: PartitionScan, problem: DirectoryProblem) -> None
     _edit(plan, problem.path, _edit_of(problem, empty_batches(problem, problem.first_offset, end_offset)))
     # A log whose end is lost may have had more than is known: the next records get a new epoch.
     plan.raises_epoch |= end_offset >= scan.end_offset and not problem.follows_valid
+
+
+def _set_aside_foreign(plan: Plan, scan: PartitionScan, problem: DirectoryProblem) -> None:
+    """Keep another log's file, or all of its directory's, beside this log, and give up the offsets in its place."""
+    assert problem.first_offset is not None
+    end_offset = problem.first_offset if problem.end_offset is None else problem.end_offset
+    plan.lost_offsets += end_offset - problem.first_offset
+    plan.raises_epoch |= end_offset >= scan.end_offset
+    if not problem.path.endswith(".log"):
+        plan.set_aside += scan.log_paths
+        plan.deletes += scan.side_paths
+        plan.restarts_at = end_offset
+        plan.writes_topic_id = True
+        return
+    plan.set_aside.append(problem.path)
+    filler = empty_batches(problem, problem.first_offset, end_offset)
+    _edit(plan, problem.path, Edit(0, 0, filler, False))
+    _reread(plan, scan, problem)
 
 
 def _cut(plan: Plan, scan: PartitionScan, problem: DirectoryProblem) -> None:

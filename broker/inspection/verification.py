@@ -16,6 +16,7 @@ from fencepost.broker.inspection.metadata_copy import CopiedMetadata, metadata_p
 from fencepost.broker.inspection.overlay_disk import OverlayDisk
 from fencepost.broker.inspection.partition_scan import CheckRecords, Expectations, PartitionScan
 from fencepost.broker.inspection.problems import DirectoryProblem, Kind
+from fencepost.broker.inspection.putting_back import MOVED_SUFFIX, Move
 from fencepost.broker.inspection.trial_start import (
     TriedPartition,
     TriedStart,
@@ -52,7 +53,10 @@ _DIRECTORY_FILES = frozenset(
     }
 )
 OFFLINE = "the partition is offline"
-_LOSING = (Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.UNREADABLE, Kind.HEADER, Kind.SUPERFLUOUS)
+_LOSING = (
+    *(Kind.DAMAGE, Kind.MISSING, Kind.NOT_RECORDED, Kind.FOREIGN),
+    *(Kind.UNREADABLE, Kind.HEADER, Kind.SUPERFLUOUS),
+)
 
 
 @dataclass
@@ -81,6 +85,8 @@ class Report:
     """All results of a verification.
 
     of_metadata: the findings that `repair_metadata` mends; those of damage with a loss.
+    moves:       what a repair has put back in its place.
+    known:       all partitions that any file mentions, with their topic ids, None where the metadata do not have them.
     """
 
     data_directory: str
@@ -88,6 +94,8 @@ class Report:
     partitions: list[ScannedPartition] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     of_metadata: list[Finding] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    known: dict[TopicPartition, bytes | None] = field(default_factory=dict)
 
     @property
     def is_healthy(self) -> bool:
@@ -163,9 +171,10 @@ class Verification:
         found = self.partitions()
         tried = await self._try_start(report, as_after_crash=False)
         after_crash = await self._try_start(report, as_after_crash=True) if report.was_clean else tried
-        known = set(found) | set(tried.partitions) | set(self._recovery_points or {})
+        report.known = dict.fromkeys([*found, *(self._recovery_points or {})])
+        report.known |= {name: one.topic_id for name, one in tried.partitions.items()}
         for name in wanted:
-            if name not in known:
+            if name not in report.known:
                 raise UnknownPartitionError(f"there is no partition {name} in {self._path}")
         lost = [name for name, one in tried.partitions.items() if name not in found and one.offline_reason is not None]
         with collected_events():
@@ -321,6 +330,13 @@ class Verification:
             if name.endswith(".tmp"):
                 what = "left behind by a write that a crash interrupted"
             path = os.path.join(self._path, name)
+            if name.endswith(MOVED_SUFFIX) and partition_directories([name.removesuffix(MOVED_SUFFIX)]):
+                what = "an interrupted repair has left the directory of a partition here"
+                choice = Choice(shlex.join(["fencepost", "log", "repair", "--data-dir", self._path]), "nothing is lost")
+                report.findings.append(
+                    Finding(Severity.DAMAGE, None, path, what, "the partition is offline, or begins anew", (choice,))
+                )
+                continue
             report.findings.append(Finding(Severity.NOTE, None, path, what, "nothing changes"))
 
 
@@ -373,6 +389,12 @@ def _add_refusal(one: ScannedPartition) -> None:
         problems.append(DirectoryProblem(Kind.REFUSED, path, reason))
         return
     first_offset, end_offset = refusal.expected_offset, refusal.end_offset
+    if refusal.is_of_another:
+        foreign = DirectoryProblem(
+            Kind.FOREIGN, refusal.path, refusal.what, first_offset=first_offset, end_offset=end_offset
+        )
+        problems[:] = [foreign]  # what else there is concerns the other log
+        return
     if refusal.is_missing and base_offsets and first_offset > base_offsets[0]:
         # Between other segments, or after them: its offsets can be kept.
         problems.append(

@@ -555,7 +555,7 @@ class LogRecovery:
             f"{path} does not have the batch that ended before offset {mark.offset} at position "
             f"{mark.last_batch_position}, as {self._files.path(RECOVERY_MARK_FILE)} says: it is another log's file"
         )
-        end_offset = max(self._durable_end, segment.next_offset)
+        end_offset = max(self._durable_end, segment.base_offset)
         self._refuse(
             RecoveryRefusal(
                 path, what, 0, segment.base_offset, None, end_offset, segment.size_bytes, is_of_another=True

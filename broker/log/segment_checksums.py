@@ -60,7 +60,7 @@ class SegmentChecksums:
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
-        self._directory = _directory_record(directory)
+        self._directory = directory_record(directory)
         self._path = f"{directory}/{CHECKSUMS_FILE}"
         self._records: dict[str, FileRecord] = {}
         self._line_count = 0
@@ -212,7 +212,8 @@ class SegmentChecksums:
             self._disk.write_file(self._path, _HEADER, durable=False)
 
 
-def _directory_record(directory: str) -> FileRecord:
+def directory_record(directory: str) -> FileRecord:
+    """Return the line by which a list names the partition whose directory it is in."""
     topic, _, partition = directory.rpartition("/")[2].rpartition("-")
     return FileRecord(int(partition) if partition.isdecimal() else 0, crc32c(topic.encode()))
 

@@ -137,6 +137,13 @@ def has_other_start(file: LogFile, noted: FileRecord | None) -> bool:
     return _start_check(file, noted.size_bytes) != noted.check and valid_batch_at(file, 0) is not None
 
 
+def has_start(file: LogFile, noted: FileRecord | None) -> bool:
+    """Whether a log file begins with the noted batch. Raises StorageError."""
+    if noted is None or not noted.size_bytes or file.size_bytes < noted.size_bytes:
+        return False
+    return _start_check(file, noted.size_bytes) == noted.check and valid_batch_at(file, 0) is not None
+
+
 def _start_check(file: LogFile, size_bytes: int) -> int:
     """The CRC-32C of the start of a log file, without what the first batch's own checksum does not cover."""
     check: int = crc32c(file.read(CRC_POSITION, size_bytes - CRC_POSITION))

@@ -351,7 +351,7 @@ def test_a_data_directory_is_made_with_its_parents(tmp_path: Path) -> None:
     assert broker.terminate() == 0
 
 
-@pytest.mark.parametrize("replaced", ["recovery-point-offset-checkpoint", "metadata.sqlite", ".lock"])
+@pytest.mark.parametrize("replaced", ["metadata.sqlite", ".lock"])
 def test_a_directory_in_the_place_of_a_file_stops_the_start_with_its_name(tmp_path: Path, replaced: str) -> None:
     broker = BrokerProcess(tmp_path / "data", settings=ONE_PARTITION_EACH)
     broker.start()
@@ -368,6 +368,32 @@ def test_a_directory_in_the_place_of_a_file_stops_the_start_with_its_name(tmp_pa
     broker.start()
     assert read(broker, "events") == [b"0", b"1", b"2"]
     broker.kill()
+
+
+@pytest.mark.parametrize(
+    "replaced", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint"]
+)
+def test_a_checkpoint_that_cannot_be_read_stops_nothing_and_is_named_with_its_remedy(
+    tmp_path: Path, replaced: str
+) -> None:
+    broker = BrokerProcess(tmp_path / "data", settings=ONE_PARTITION_EACH)
+    broker.start()
+    create(broker, "events")
+    write(broker, "events", b"0", b"1", b"2")
+    assert broker.terminate() == 0
+    path = broker.data_directory / replaced
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    broker.start()
+    assert read(broker, "events") == [b"0", b"1", b"2"]
+    [line] = [line for line in broker.output.splitlines() if "checkpoint_corrupt" in line]
+    assert str(path) in line
+    assert "move it away" in line
+    broker.terminate()
+    path.rmdir()
+    broker.start()
+    assert read(broker, "events") == [b"0", b"1", b"2"]
+    assert broker.terminate() == 0
 
 
 @pytest.mark.parametrize(

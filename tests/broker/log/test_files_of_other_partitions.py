@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
@@ -11,10 +12,12 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE
+from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.captured_events import capture_logs
 from tests.support.data_directory import problems_of, records_of, repair
-from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of, overwrite
+from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of, overwrite, replace
 
 NEXT = TopicPartition("orders", 1)
 """Another partition of the same topic, whose id it has."""
@@ -140,26 +143,113 @@ async def test_an_active_segment_that_is_gone_is_noticed_above_the_recovery_poin
     assert [entry["path"] for entry in logs if entry["event"] == "log_damaged"] == [path]
 
 
-async def test_verify_names_the_file_of_another_partition_and_repair_takes_it_as_it_is(world: LogWorld) -> None:
+async def repaired(world: LogWorld, *, accept_loss: bool = False) -> None:
+    await repair(world.path, accept_loss=accept_loss)
+    assert await foreign(world) == [], "verify has nothing left to say of what repair has put right"
+
+
+async def foreign(world: LogWorld) -> list[str]:
+    return [problem.path for problem in await problems_of(world.path) if problem.kind is Kind.FOREIGN]
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["after a clean stop", "after a crash"])
+@pytest.mark.parametrize("segment", [0, 4, 8], ids=["the first segment", "the middle one", "the last one"])
+@pytest.mark.parametrize("other", [NEXT, OTHERS], ids=["of one topic", "of two topics"])
+async def test_repair_puts_log_files_that_were_exchanged_back(
+    world: LogWorld, other: TopicPartition, segment: int, crash: bool
+) -> None:
+    await with_three_logs(world)
+    await ended(world, crash=crash)
+    paths = [f"{world.path}/{name}/{segment:020d}.log" for name in (ORDERS, other)]
+    exchange(*paths)
+    assert sorted(await foreign(world)) == sorted(paths)
+    await repaired(world)
+    await world.restart(crash=True)
+    assert all(has_its_own(log) for log in world.logs.logs())
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["after a clean stop", "after a crash"])
+@pytest.mark.parametrize("accept_loss", [False, True])
+async def test_repair_puts_directories_that_were_exchanged_back(
+    world: LogWorld, crash: bool, accept_loss: bool
+) -> None:
+    await with_three_logs(world)
+    await ended(world, crash=crash)
+    directories = [f"{world.path}/{name}" for name in (ORDERS, NEXT, OTHERS)]
+    exchange(*directories[:2])
+    exchange(*directories[1:])
+    assert sorted(await foreign(world)) == [f"{each}/{CHECKSUMS_FILE}" for each in directories]
+    await repaired(world, accept_loss=accept_loss)
+    await world.restart(crash=True)
+    assert all(has_its_own(log) for log in world.logs.logs())
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["after a clean stop", "after a crash"])
+async def test_repair_sets_aside_a_log_file_that_belongs_nowhere_and_serves_nothing_of_it(
+    world: LogWorld, crash: bool
+) -> None:
+    await with_three_logs(world)
+    await ended(world, crash=crash)
+    path = f"{world.path}/{ORDERS}/{8:020d}.log"
+    stranger = content_of(f"{world.path}/{OTHERS}/{8:020d}.log")
+    replace(path, stranger)
+    await repair(world.path)
+    assert await foreign(world) == [path], "a loss has to be accepted"
+    await repaired(world, accept_loss=True)
+    assert content_of(f"{path}.lost-0") == stranger
+    log = await world.restart(crash=True)
+    assert records_of(log) == {number: value(ORDERS, number) for number in range(8)}
+    assert log.log_end_offset == BATCHES, "no offset is given out twice"
+    others = world.logs.get(OTHERS)
+    assert others is not None
+    assert has_its_own(others)
+
+
+async def test_repair_sets_aside_the_copy_of_a_directory_and_serves_nothing_of_it(world: LogWorld) -> None:
     await with_three_logs(world)
     await world.stop()
-    exchange(*[f"{world.path}/{name}/{4:020d}.log" for name in (ORDERS, OTHERS)])
-    found = {problem.path: problem.kind for problem in await problems_of(world.path)}
-    assert found[f"{world.path}/{ORDERS}/{4:020d}.log"] is Kind.NOT_RECORDED
-    await repair(world.path)
-    assert (await world.restart(crash=True)).is_offline, "no file of another partition is used silently"
-    await world.stop()
-    await repair(world.path, accept_loss=True)
+    directory = f"{world.path}/{ORDERS}"
+    shutil.rmtree(directory)
+    shutil.copytree(f"{world.path}/{NEXT}", directory)
+    await repaired(world, accept_loss=True)
+    assert content_of(f"{directory}/{4:020d}.log.lost-0") == content_of(f"{world.path}/{NEXT}/{4:020d}.log")
     log = await world.restart(crash=True)
-    assert not log.is_offline
-    assert records_of(log)[5] == value(OTHERS, 5)
+    assert (records_of(log), log.log_start_offset, log.log_end_offset) == ({}, BATCHES, BATCHES)
+    following = world.logs.get(NEXT)
+    assert following is not None
+    assert has_its_own(following)
 
 
-async def test_verify_names_directories_that_were_exchanged_and_repair_takes_them_as_they_are(world: LogWorld) -> None:
+@pytest.mark.parametrize("at", range(6))
+async def test_an_interrupted_exchange_is_finished_by_the_next_repair(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
     await with_three_logs(world)
     await world.stop()
     exchange(f"{world.path}/{ORDERS}", f"{world.path}/{NEXT}")
-    assert f"{world.path}/{ORDERS}/{CHECKSUMS_FILE}" in [problem.path for problem in await problems_of(world.path)]
-    await repair(world.path, accept_loss=True)
-    log = await world.restart(crash=True)
-    assert records_of(log)[5] == value(NEXT, 5)
+    exchange(*[f"{world.path}/{name}/{8:020d}.log" for name in (ORDERS, OTHERS)])
+    rename, count = LocalDisk.rename, 0
+
+    def until_killed(disk: LocalDisk, source: str, target: str) -> None:
+        nonlocal count
+        count += 1
+        if count > at:
+            raise StorageError("the end")
+        rename(disk, source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalDisk, "rename", until_killed)
+        with pytest.raises(StorageError, match="the end"):
+            await repair(world.path)
+    await repaired(world)
+    await world.restart(crash=True)
+    assert all(has_its_own(log) for log in world.logs.logs())
+    assert len(list(world.logs.logs())) == 3
+
+
+async def ended(world: LogWorld, *, crash: bool) -> None:
+    if crash:
+        await world.checkpointed()
+        world.disk.unlock(f"{world.path}/.lock")
+    else:
+        await world.stop()
