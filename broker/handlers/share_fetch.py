@@ -90,6 +90,8 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
         if shares.sessions.get(group_id, member_id) is not session:
             # The session was reopened or closed during the wait: a later request holds the records acquired now.
             return ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        if not _may_read(context, AclResource.GROUP, group_id):
+            return ShareFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)  # it was taken away meanwhile
         for partition, result in found.items():
             if result.is_exhausted:
                 continue
@@ -223,7 +225,7 @@ class _Acquisition:
         topic = topics.metadata.get_by_id(partition.topic_id)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        if not _may_read(self._context, topic.name):
+        if not _may_read(self._context, AclResource.TOPIC, topic.name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return find_log(topics, topic.name, partition.partition)
 
@@ -259,14 +261,17 @@ class _Acquisition:
         session = self._session
         if self._services.shares.sessions.get(session.group_id, session.member_id) is not session:
             return True  # the member has a new session; this request's client may be gone
+        if not _may_read(self._context, AclResource.GROUP, session.group_id):
+            return True
         is_gone = any(share_partition.is_dropped for share_partition in self._share_partitions.values())
         if not is_over and not is_gone and not self._is_enough():
             return False
         has_answer = False
         acquired_bytes = acquired_count = 0
         for partition, share_partition in self._share_partitions.items():
-            if share_partition.is_dropped:
-                self._answers[partition] = AcquireResult(error=_error_of_lost_leadership(self._log(partition)))
+            log = self._log(partition)  # looked up at each attempt: rights may have been taken away during the wait
+            if share_partition.is_dropped or isinstance(log, ErrorCode):
+                self._answers[partition] = AcquireResult(error=_error_of_lost_leadership(log))
                 has_answer = True
                 continue
             result = share_partition.acquire(
@@ -401,7 +406,7 @@ def _wrong_partition(
     topic = context.services.topics.metadata.get_by_id(partition.topic_id)
     if topic is None:
         return AcknowledgementRefusal(ErrorCode.UNKNOWN_TOPIC_ID, "")
-    if not _may_read(context, topic.name):
+    if not _may_read(context, AclResource.TOPIC, topic.name):
         return AcknowledgementRefusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
     if not is_understood:
         return AcknowledgementRefusal(ErrorCode.INVALID_REQUEST, "")
@@ -410,9 +415,9 @@ def _wrong_partition(
     return None
 
 
-def _may_read(context: RequestContext, topic: str) -> bool:
+def _may_read(context: RequestContext, resource: AclResource, name: str) -> bool:
     gate = context.services.gate
-    return gate is None or gate.may(context, "ShareFetch", AclOperation.READ, AclResource.TOPIC, topic)
+    return gate is None or gate.may(context, "ShareFetch", AclOperation.READ, resource, name)
 
 
 Answer = TypeVar("Answer")

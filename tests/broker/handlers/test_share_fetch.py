@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.verification import VerificationGuard
+from fencepost.broker.requests.api import RequestGate
+from fencepost.broker.security.acls import AclResource
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_fetch import (
     AcknowledgementBatch,
@@ -123,6 +126,43 @@ async def test_a_waiting_fetch_is_answered_when_records_are_written(broker: Shar
     await asyncio.sleep(0.01)
     await broker.produce("orders", 2)
     assert lent(await waiting) == [(10, 11, 1)]
+
+
+class Gate:
+    """Lets a client read all but what was taken away from it."""
+
+    def __init__(self) -> None:
+        self.taken: set[AclResource] = set()
+
+    def may(self, _context: Any, _api: str, _operation: Any, resource: AclResource, _name: str) -> bool:
+        return resource not in self.taken
+
+
+@pytest.mark.parametrize("taken", [AclResource.TOPIC, AclResource.GROUP])
+@pytest.mark.parametrize("ends_by_time", [False, True])
+async def test_a_waiting_fetch_gets_nothing_of_what_its_client_may_not_read_any_more(
+    broker: ShareBroker, member: str, taken: AclResource, *, ends_by_time: bool
+) -> None:
+    gate = Gate()
+    broker.node.services.gate = cast("RequestGate", gate)
+    await broker.fetch(member, 0)
+    waiting = asyncio.ensure_future(broker.fetch(member, 1, max_wait_ms=20 if ends_by_time else 30_000))
+    await asyncio.sleep(0.01)
+    gate.taken = {taken}
+    if not ends_by_time:
+        await broker.produce("orders", 2)
+    response = await waiting
+    if taken is AclResource.GROUP:
+        assert response.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    else:
+        answer = only_partition(response)
+        assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert not answer.records
+    # What was not given to this client is there for others.
+    gate.taken = set()
+    await broker.produce("orders", 2)
+    await broker.join("b", ["orders"])
+    assert lent(await broker.fetch("b", 0)) == ([(10, 11, 1)] if ends_by_time else [(10, 13, 1)])
 
 
 async def test_a_fetch_waits_for_its_minimum_bytes(broker: ShareBroker, member: str) -> None:
