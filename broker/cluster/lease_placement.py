@@ -42,6 +42,10 @@ class Leases(Protocol):
         """Record the nodes that should lead partitions; None: the one by its share. Raises StorageError."""
         ...
 
+    async def release(self, node_id: NodeId, topic_ids: Collection[bytes]) -> None:
+        """Record that a node has no logs open of topics that are deleted. Raises StorageError."""
+        ...
+
 
 class LeasePlacement:
     """The leases as of the last `refresh`, for `Placement` and `LeaderChoices`.
@@ -245,6 +249,9 @@ class LeasePlacement:
             self._not_led = {name: topic_id for name, topic_id in self._not_led.items() if name not in changed}
             for name in sorted(changed, key=self.is_local):
                 self._notify(name)
+            # Their logs are closed by now: the last one may have been in this step.
+            if held := after.held.get(self.node_id):
+                await self._store.release(self.node_id, held)
 
     def _notify(self, topic_partition: TopicPartition) -> None:
         for callback in list(self.on_changed):

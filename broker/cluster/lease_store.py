@@ -6,10 +6,12 @@ state.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from fencepost.broker.cluster.leases import (
     LeaseTable,
@@ -26,8 +28,15 @@ from fencepost.broker.cluster.leases import (
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
-from fencepost.broker.metadata.shared_sqlite import SharedSqliteMetadataStore
+from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metadata.shared_sqlite import NO_VERSION, SharedSqliteMetadataStore
+from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.checked_json import JsonError, parse_object, shown, text_of, whole_of
+
+LONGEST_HOLD_S: Final = 15.0
+"""How long the creation of a topic waits until the processes that led a deleted one with its name have closed its logs:
+longer than a hung process is left alive."""
+HOLD_PAUSE_S: Final = 0.02
 
 Endpoints = Mapping[str, tuple[str, int]]
 """Host and port that a node advertises, by the name of the listener."""
@@ -36,13 +45,15 @@ Endpoints = Mapping[str, tuple[str, int]]
 @dataclass(frozen=True)
 class StoredLeases:
     """The rows, read at one moment, read_ms. endpoints: of each node; since_ms: when the state of each node began, by
-    the same clock as read_ms; left_off: of each partition, by its last leader."""
+    the same clock as read_ms; left_off: of each partition, by its last leader; held: the ids of deleted topics of which
+    a node may still have logs open."""
 
     table: LeaseTable = field(default_factory=LeaseTable)
     endpoints: Mapping[NodeId, Endpoints] = field(default_factory=dict)
     since_ms: Mapping[NodeId, int] = field(default_factory=dict)
     left_off: Mapping[TopicPartition, LeftOff] = field(default_factory=dict)
     read_ms: int = 0
+    held: Mapping[NodeId, Collection[bytes]] = field(default_factory=dict)
 
     def gone_for_s(self, node_id: NodeId) -> float | None:
         """The seconds since a node has gone; None of one that is there. 0 if the clock was set back meanwhile."""
@@ -51,15 +62,56 @@ class StoredLeases:
         return max(0, self.read_ms - self.since_ms[node_id]) / 1000
 
 
+class _HeldError(Exception):
+    """A process may still have logs open of a deleted topic with the name."""
+
+
 class LeaseStore(SharedSqliteMetadataStore):
-    """A shared metadata store that places partitions: new ones with their topic, others as nodes come and go."""
+    """A shared metadata store that places partitions: new ones with their topic, others as nodes come and go.
+
+    A deleted topic's partitions keep their rows until their leaders have closed the logs. Till then no topic is created
+    under its name: a process that has not heard of the deletion would take what is sent to the new one.
+    """
 
     def __init__(self, path: str, clock: Clock | None = None) -> None:
         super().__init__(path)
         self._clock = clock or SystemClock()
-        self.in_creation.append(_place_missing)
+        self.in_creation += [_require_released, _place_missing]
         self.in_growth.append(_place_missing)
         self.in_deletion.append(_remove)
+
+    async def create_topic(self, topic: TopicMetadata) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + LONGEST_HOLD_S
+        while True:
+            try:
+                return await super().create_topic(topic)
+            except _HeldError:
+                if loop.time() > deadline_s:
+                    raise StorageError(
+                        f"a process has not closed the logs of the deleted topic {topic.name!r} within "
+                        f"{LONGEST_HOLD_S:.0f} s"
+                    ) from None
+                await asyncio.sleep(HOLD_PAUSE_S)
+
+    async def delete_topic(self, name: str, topic_id: bytes) -> bool:
+        try:
+            is_deleted = await super().delete_topic(name, topic_id)
+        except StorageError:
+            self._known_version = NO_VERSION  # it may be deleted all the same: the next poll looks
+            raise
+        if is_deleted:
+            await self._placement_changed()
+        return is_deleted
+
+    async def release(self, node_id: NodeId, topic_ids: Collection[bytes]) -> None:
+        """Record that a node has no logs open of topics that are deleted. Raises StorageError."""
+        await self.transaction(
+            lambda database: database.executemany(
+                "DELETE FROM partitions WHERE topic_id = ? AND leader = ?",
+                [(topic_id, node_id) for topic_id in topic_ids],
+            )
+        )
 
     async def load_leases(self) -> StoredLeases:
         """Raises StorageError."""
@@ -173,7 +225,12 @@ def read_leases(database: sqlite3.Connection, read_ms: int = 0) -> StoredLeases:
         topic_partition = TopicPartition(name, partition)
         table.partitions[topic_partition] = PartitionLease(bytes(topic_id), leader, epoch, bool(is_created), wanted)
         left_off[topic_partition] = LeftOff(recovery_point, log_start, bool(was_closed))
-    return StoredLeases(table, endpoints, since_ms, left_off, read_ms)
+    held: dict[NodeId, set[bytes]] = {}
+    for node_id, topic_id in database.execute(
+        "SELECT DISTINCT leader, topic_id FROM partitions WHERE topic_id NOT IN (SELECT topic_id FROM topics)"
+    ):
+        held.setdefault(node_id, set()).add(bytes(topic_id))
+    return StoredLeases(table, endpoints, since_ms, left_off, read_ms, held)
 
 
 def store_event(
@@ -210,7 +267,16 @@ def store_event(
             database, table, {name: left_off.get(name, LeftOff())._replace(was_closed=False) for name in led}
         )
     _write_placed(database, table, change.placed)
+    if event in (NodeEvent.STARTED, NodeEvent.STOPPED, NodeEvent.LOST):
+        _forget_held(database, node_id)
     return True
+
+
+def _forget_held(database: sqlite3.Connection, node_id: NodeId) -> None:
+    """A process has ended: it has no logs open."""
+    database.execute(
+        "DELETE FROM partitions WHERE leader = ? AND topic_id NOT IN (SELECT topic_id FROM topics)", (node_id,)
+    )
 
 
 def _write_placed(database: sqlite3.Connection, table: LeaseTable, placed: Iterable[Placed]) -> None:
@@ -255,10 +321,24 @@ def _place_missing(database: sqlite3.Connection, name: str) -> None:
 
 
 def _remove(database: sqlite3.Connection, name: str) -> None:
-    database.execute("DELETE FROM partitions WHERE topic_id = (SELECT topic_id FROM topics WHERE name = ?)", (name,))
+    """Remove the rows of a topic that is deleted, but for those whose leaders may have logs open."""
+    database.execute(
+        "DELETE FROM partitions WHERE topic_id = (SELECT topic_id FROM topics WHERE name = ?) "
+        "AND coalesce((SELECT state FROM nodes WHERE node_id = leader), 'gone') = 'gone'",
+        (name,),
+    )
+
+
+def _require_released(database: sqlite3.Connection, name: str) -> None:
+    """Raises _HeldError, which undoes the creation."""
+    if database.execute(
+        "SELECT 1 FROM partitions JOIN deletions USING (topic_id) WHERE deletions.name = ? LIMIT 1", (name,)
+    ).fetchone():
+        raise _HeldError
 
 
 def place_all(database: sqlite3.Connection) -> None:
-    """Give every partition of every topic a row: of a file that one process has used so far."""
+    """Give every partition of every topic a row, and no other one: while no process runs."""
+    database.execute("DELETE FROM partitions WHERE topic_id NOT IN (SELECT topic_id FROM topics)")
     for (name,) in database.execute("SELECT name FROM topics").fetchall():
         _place_missing(database, name)

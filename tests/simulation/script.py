@@ -23,6 +23,7 @@ from tests.simulation.clients.applications import (
     transformer,
 )
 from tests.simulation.clients.libraries import VERSION_1_LIBRARIES, VERSION_2_LIBRARIES, Library
+from tests.simulation.clients.recreator import AGAIN, recreator
 from tests.simulation.clients.tenant import tenant
 from tests.simulation.clients.two_phase import resolver, two_phase_writer
 from tests.simulation.engine_cluster import EngineSettings
@@ -153,6 +154,10 @@ def write_script(chance: random.Random) -> Script:
         _share_a_machine(script, chance)
     if node_count > 1 and not script.is_of_processes and chance.random() < ON_ENGINE_SHARE:
         _share_an_engine(script, chance)
+    # Brokers without an engine hear of topics as late as a world likes.
+    if (node_count == 1 or script.is_of_processes or script.engine is not None) and chance.random() < 0.4:
+        script.topics.append(Topic(AGAIN, 1, is_recorded=False))
+        script.roles[AGAIN] = recreator(asks_strictly=node_count == 1)
     return script
 
 

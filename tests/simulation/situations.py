@@ -47,4 +47,6 @@ A_COORDINATOR_MOVES_IN_A_TRANSACTION: Final = "a transaction coordinator moves w
 A_COORDINATOR_MOVES_AFTER_PREPARE: Final = "a transaction coordinator moves between Prepare and Complete"
 A_LEADER_MOVES_IN_A_TRANSACTION: Final = "a partition moves while a transaction is open in it"
 A_GROUP_MOVES_IN_A_TRANSACTION: Final = "a group's partition moves while it has offsets in a transaction"
+A_TOPIC_IS_CREATED_AGAIN: Final = "a topic is deleted, and created again under its name"
+SOMETHING_IS_ACKNOWLEDGED_BY_A_TOPIC_CREATED_AGAIN: Final = "a topic that was created again acknowledges records"
 A_FLUSH_IS_REFUSED: Final = "a flush of a broker that was deposed is refused by its fence"

@@ -33,6 +33,7 @@ from tests.simulation.clients.actor import Actor, Stage
 from tests.simulation.clients.cluster import EARLIEST, LATEST, Cluster
 from tests.simulation.clients.consumer import READ_COMMITTED, Consumer
 from tests.simulation.clients.group import GroupMember
+from tests.simulation.clients.recreator import AGAIN, look_back
 from tests.simulation.clients.tenant import ACLS_VERSION, allow_everything, officer
 from tests.simulation.cluster_faults import ClusterFaults
 from tests.simulation.crossing import Crossings
@@ -199,6 +200,8 @@ class _Teller:
         stage.is_over = True
         await self._farewell([*actors, *changing])
         recovering = [actor for actor in actors if actor.name in script.two_phase]
+        if AGAIN in script.roles:
+            recovering.append(Actor(stage, f"{AGAIN}-at-last", look_back()))
         for actor in recovering:
             actor.start()
         await self._farewell(recovering)
@@ -413,7 +416,7 @@ def witness_time() -> int:
 
 async def _set_rules(witness: Cluster, script: Script) -> None:
     """All roles but the tenant may do everything. Raises Violation."""
-    request = allow_everything([name for name in script.roles if name != TENANT])
+    request = allow_everything([name for name in (*script.roles, f"{AGAIN}-at-last") if name != TENANT])
     response = await witness.send(witness.any_node(), request, ACLS_VERSION)
     if any(result.error_code for result in response.results):
         raise Violation(f"rules could not be created: {response.results}")

@@ -14,6 +14,7 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.client import SimulatedClient
 from tests.simulation.clients.ledger import Ledger
+from tests.simulation.clients.recreator import Recreations
 from tests.simulation.disk import Operation
 from tests.simulation.loop import SimulatedClock, VirtualTimeLoop
 from tests.simulation.network import SimulatedNetwork
@@ -34,6 +35,7 @@ class World:
     secured: the clients whose rights change.
     processes: the machine that all brokers share as processes; None where each has its own.
     engine:   what brokers on several machines share; None where they share none.
+    recreations: what was sent to a topic that is deleted and created again.
     ledgers: the databases of applications that commit in two phases, by name.
     placement_observers: called with a partition and the nodes that it went from and to, once its files are there.
     leader_observers: called with a partition that gets a leader or a leader epoch in an engine, with that leader, and
@@ -56,6 +58,7 @@ class World:
         self.aged: dict[str, int] = {}
         self.secured: set[str] = set()
         self.ledgers: dict[str, Ledger] = {}
+        self.recreations = Recreations()
         self.processes: ProcessCluster | None = None
         self.engine: EngineCluster | None = None
         self.placement_observers: list[Callable[[TopicPartition, int, int], None]] = []

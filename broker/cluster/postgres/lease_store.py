@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -374,6 +374,9 @@ class PostgresLeaseStore(PostgresMetadataStore):
             return done
 
         return await self.session.transaction(store) if closed else []
+
+    async def release(self, node_id: NodeId, topic_ids: Collection[bytes]) -> None:
+        """Do nothing: a flush leaves out the partitions of deleted topics, whatever logs are open."""
 
     async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
         """Record the nodes that should lead partitions; their leaders move them. None: the one by its share.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.cluster import lease_placement
+from fencepost.broker.cluster import lease_placement, lease_store
 from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import LeaseStore, place_all
 from fencepost.broker.cluster.leases import Move, NodeEvent, NodeState
@@ -20,6 +20,7 @@ from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
+from fencepost.broker.storage.disk import StorageError
 from tests.broker.supervision.planting import until
 
 ORDERS = TopicMetadata("orders", b"o" * 16, 8)
@@ -111,10 +112,59 @@ async def test_a_topic_that_grows_keeps_what_is_placed_and_one_that_is_deleted_l
     assert len(one.placement.known.table.partitions) == 8
     one.notices.clear()
     await one.store.delete_topic("orders", ORDERS.topic_id)
-    assert await one.store.read(lambda database: database.execute("SELECT * FROM partitions").fetchall()) == []
-    await one.placement.refresh()
     assert sorted(one.notices) == NAMES
     assert one.placement.leader(NAMES[0]) is None
+    async with asyncio.timeout(60):
+        # Nothing announces it to this node.
+        while await one.store.read(  # noqa: ASYNC110
+            lambda database: database.execute("SELECT * FROM partitions").fetchall()
+        ):
+            await asyncio.sleep(0.01)  # until the other node has heard of it
+
+
+AGAIN = dataclasses.replace(ORDERS, topic_id=b"a" * 16)
+
+
+async def test_a_topic_gets_the_name_of_a_deleted_one_when_its_leaders_have_let_go(two: tuple[Member, Member]) -> None:
+    one, other = two
+    await one.store.create_topic(ORDERS)
+    await other.placement.refresh()
+    other.placement.stop_following()
+    other.notices.clear()
+    assert await one.store.delete_topic("orders", ORDERS.topic_id)
+    creating = asyncio.ensure_future(one.store.create_topic(AGAIN))
+    await asyncio.wait([creating], timeout=0.2)
+    assert not creating.done(), "the other one may still append to the logs that it led"
+    assert await one.store.create_topic(dataclasses.replace(AGAIN, name="payments", topic_id=b"p" * 16))
+    await other.placement.refresh()
+    assert set(other.notices) >= {name for name in NAMES if other.placement.topic_id(name) is None}
+    assert await creating
+    await other.placement.refresh()
+    assert {other.placement.topic_id(name) for name in NAMES} == {AGAIN.topic_id}
+
+
+@pytest.mark.parametrize("event", [NodeEvent.LOST, NodeEvent.STARTED, NodeEvent.STOPPED])
+async def test_a_node_whose_process_has_ended_holds_no_name(two: tuple[Member, Member], event: NodeEvent) -> None:
+    one, other = two
+    await one.store.create_topic(ORDERS)
+    await other.placement.refresh()
+    other.placement.stop_following()
+    assert await one.store.delete_topic("orders", ORDERS.topic_id)
+    assert await one.store.node_event(2, event)
+    assert await one.store.create_topic(AGAIN)
+
+
+async def test_a_name_that_is_held_for_too_long_is_refused(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_store, "LONGEST_HOLD_S", 0.05)
+    one, other = two
+    await one.store.create_topic(ORDERS)
+    await other.placement.refresh()
+    other.placement.stop_following()
+    assert await one.store.delete_topic("orders", ORDERS.topic_id)
+    with pytest.raises(StorageError, match="has not closed the logs of the deleted topic 'orders'"):
+        await one.store.create_topic(AGAIN)
 
 
 async def test_what_a_lost_node_led_is_led_by_the_other_from_where_it_was_left(two: tuple[Member, Member]) -> None:

@@ -10,8 +10,9 @@ from inspect import isawaitable
 from typing import Any
 from unittest.mock import patch
 
-from fencepost.broker.coordination.runtime import CoordinatorRuntime
+from fencepost.broker.coordination.runtime import CoordinatorRuntime, Decision
 from fencepost.broker.group.offsets.committed import OffsetStore
+from fencepost.broker.group.offsets.decisions import OffsetDecisions
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import partition_files, producer_replay, producer_snapshot
@@ -459,3 +460,18 @@ def a_load_ends_in_silence() -> AbstractContextManager[Any]:
 def syncs_end_in_silence() -> AbstractContextManager[Any]:
     """Those of what nobody waits for; it is never durable."""
     return patch.object(Flusher, "_end_pause", lambda self: None)
+
+
+# Topics that are created again
+
+
+def offsets_of_a_deleted_topic_stay() -> AbstractContextManager[Any]:
+    """They are neither removed nor told from those of the next topic with the name."""
+
+    def keep(self: OffsetDecisions, is_deleted: object, search: object) -> Decision[None]:
+        return Decision(None)
+
+    return _together(
+        patch.object(OffsetDecisions, "drop", keep),
+        patch.object(OffsetDecisions, "_is_of_earlier_topic", lambda *_: False),
+    )

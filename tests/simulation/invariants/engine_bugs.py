@@ -161,3 +161,10 @@ def a_topic_lacks_the_row_of_a_partition() -> AbstractContextManager[Any]:
         return original(table, topic_id, names)[:2]
 
     return patch.object(engine_rows, "decide_creation", decide_creation)
+
+
+# Topics that are created again
+
+
+def a_flush_takes_rows_of_deleted_topics() -> AbstractContextManager[Any]:
+    return patch.object(EngineRows, "led_rows", lambda rows, flush, sent: list(sent))

@@ -191,3 +191,7 @@ def the_end_of_a_moved_log_counts_as_durable() -> AbstractContextManager[Any]:
 
 def nobody_hears_of_changed_documents() -> AbstractContextManager[Any]:
     return patch.object(FollowedDocuments, "_changed", lambda self: None)
+
+
+def a_name_is_free_while_a_process_has_logs_of_the_deleted_topic_open() -> AbstractContextManager[Any]:
+    return patch.object(lease_store, "_require_released", lambda database, name: None)

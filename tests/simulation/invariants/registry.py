@@ -40,6 +40,7 @@ from tests.simulation.invariants.producers import FencedProducers, UniqueIdentit
 from tests.simulation.invariants.reads import AbortedLists, CommittedReads
 from tests.simulation.invariants.records import AcknowledgedRecords, ContiguousSequences, RisingEpochs
 from tests.simulation.invariants.recovery import CompactionChangesNothing, ReplayedProducers, TransactionIndexes
+from tests.simulation.invariants.recreations import AnotherTopicOfTheName
 from tests.simulation.invariants.replies import AllowedReplies
 from tests.simulation.invariants.rights import RefusedRequests
 from tests.simulation.invariants.silence import NothingStopsInSilence
@@ -103,4 +104,5 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     AnswersNeedTheLease,
     OneRowPerPartition,
     BoundedTails,
+    AnotherTopicOfTheName,
 )
