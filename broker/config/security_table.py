@@ -17,6 +17,7 @@ from fencepost.broker.config.setting import (
     declare,
     each_of,
     one_of,
+    one_of_in_any_case,
 )
 
 BOOLEAN, STRING, INT, LONG, LIST, PASSWORD = (
@@ -45,7 +46,7 @@ class EncryptionSettings:
         "PEM",
         "The format of the broker's key and certificate. Kafka's default is JKS, which is not read: a line of "
         "`keytool` makes PKCS12 of it.",
-        one_of(*STORE_TYPES),
+        one_of_in_any_case(*STORE_TYPES),
         scope=LISTENER,
     )
     ssl_keystore_location: str = declare(
@@ -71,7 +72,7 @@ class EncryptionSettings:
         STRING,
         "PEM",
         "The format of the trusted certificates.",
-        one_of(*STORE_TYPES),
+        one_of_in_any_case(*STORE_TYPES),
         scope=LISTENER,
     )
     ssl_truststore_location: str = declare(
@@ -97,7 +98,7 @@ class EncryptionSettings:
         STRING,
         "TLSv1.3",
         "The newest version of TLS that is spoken, if `ssl.enabled.protocols` has it.",
-        one_of("TLS", *TLS_VERSIONS),
+        one_of_in_any_case("TLS", *TLS_VERSIONS),
         scope=LISTENER,
     )
     ssl_cipher_suites: tuple[str, ...] = declare(
@@ -118,7 +119,7 @@ class EncryptionSettings:
         STRING,
         "https",
         "As a client of another node: `https` compares its name with its certificate; empty does not.",
-        one_of("https", ""),
+        one_of_in_any_case("https", ""),
         scope=LISTENER,
     )
     principal_builder_class: str = declare(

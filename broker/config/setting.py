@@ -68,10 +68,11 @@ _INTEGER_BOUNDS = {
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The values of its type that a setting accepts; `described` is for users."""
+    """The values of its type that a setting accepts; `described` is for users. normal: makes one of equal values."""
 
     described: str
     contains: Callable[[Any], bool]
+    normal: Callable[[Any], Any] | None = None
 
 
 def between(lowest: float, highest: float) -> Bounds:
@@ -84,6 +85,13 @@ def at_least(lowest: float) -> Bounds:
 
 def one_of(*choices: str) -> Bounds:
     return Bounds(f"one of {', '.join(choices)}", lambda value: value in choices)
+
+
+def one_of_in_any_case(*choices: str) -> Bounds:
+    """For a text of which Kafka, or Java, does not distinguish upper and lower case; the value is the choice."""
+    known = {choice.lower(): choice for choice in choices}
+    described = f"one of {', '.join(choices)}, in any case"
+    return Bounds(described, lambda value: value.lower() in known, lambda value: known[value.lower()])
 
 
 def any_of(*choices: str) -> Bounds:
@@ -175,7 +183,7 @@ class Setting:
             raise ValueError(f"expected {self.expected}, within {lowest} to {highest}; got {text!r}")
         if self.bounds is not None and not self.bounds.contains(value):
             raise ValueError(f"expected {self.expected}; got {text!r}")
-        return value
+        return value if self.bounds is None or self.bounds.normal is None else self.bounds.normal(value)
 
     def format(self, value: Any) -> str | None:
         """A value as Kafka shows it; None if it is unset or a secret."""

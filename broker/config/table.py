@@ -31,6 +31,7 @@ from fencepost.broker.config.setting import (
     not_zero,
     one_copy,
     one_of,
+    one_of_in_any_case,
 )
 
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
@@ -561,7 +562,7 @@ class GroupSettings:
         "bidirectional",
         "Whether groups with members change between the classic and the consumer protocol: `upgrade` when the first "
         "member of the consumer protocol joins, `downgrade` when the last one leaves, both, or neither.",
-        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+        one_of_in_any_case("bidirectional", "upgrade", "downgrade", "disabled"),
     )
     group_consumer_assignment_interval_ms: int = declare(
         INT, 1_000, "The least time between two assignments of a group of the consumer protocol.", between(0, 15_000)

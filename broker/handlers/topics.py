@@ -140,7 +140,7 @@ async def _create(context: RequestContext, wanted: CreatableTopic, *, validate_o
     if error is not ErrorCode.NONE:
         return _not_created(wanted.name, error, message)
     created = None if validate_only else topics.metadata.get(wanted.name)
-    given = {name: text for name, text in configs.items() if text is not None}
+    given = {name: text for name, text in configs.items() if text is not None} if created is None else created.configs
     return CreatableTopicResult(
         name=wanted.name,
         topic_id=created.topic_id if created is not None else ZERO_UUID,

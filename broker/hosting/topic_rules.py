@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fencepost.broker.config import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES, Settings, effective_values
 from fencepost.broker.kernel.topic_partition import (
     CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
@@ -95,6 +96,21 @@ def internal_topic(name: str, settings: Settings) -> InternalTopicSettings:
             },
         )
     raise ValueError(f"{name} is not an internal topic")
+
+
+def refused_internal_configs(name: str, configs: Mapping[str, str | None], settings: Settings) -> str | None:
+    """The reason to refuse a topic with these configs if it is an internal one, or None.
+
+    Kafka takes any, and its coordinators then lose what retention deletes.
+    """
+    if name not in INTERNAL_TOPICS:
+        return None
+    needed = internal_topic(name, settings).configs
+    for config in ("cleanup.policy", "retention.ms"):
+        value = configs.get(config)
+        if value is not None and config in needed and value.strip() != needed[config]:
+            return f"The coordinator that keeps its state in {name} needs {config}={needed[config]}; got {value!r}"
+    return None
 
 
 def _segment_bytes(segment_bytes: int) -> dict[str, str]:

@@ -26,7 +26,12 @@ from fencepost.broker.hosting.catching_up import CatchingUp
 from fencepost.broker.hosting.hand_overs import HandOvers
 from fencepost.broker.hosting.hosted_logs import HostedLogs, report_not_admitted
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
-from fencepost.broker.hosting.topic_rules import check_topic_name, internal_topic, refused_factor
+from fencepost.broker.hosting.topic_rules import (
+    check_topic_name,
+    internal_topic,
+    refused_factor,
+    refused_internal_configs,
+)
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.random_ids import random_uuid
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
@@ -221,7 +226,7 @@ class Topics:
 
     # Creating
 
-    def check_new(self, name: str, configs: Mapping[str, str | None], *, is_own: bool = False) -> ErrorWithMessage:
+    def check_new(self, name: str, configs: Mapping[str, str | None]) -> ErrorWithMessage:
         """Check the name and the configs of a new topic, which `check_create` does first.
 
         INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_CONFIG.
@@ -232,14 +237,9 @@ class Topics:
         other = self._collisions.get(collision_key(name))
         if self.metadata.get(name) is not None or other == name:  # that another node has created is here at once
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
-        if name in INTERNAL_TOPICS and not is_own:
-            return (
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic {name!r} is created by the broker itself when it is needed",
-            )
         if other is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, _collides(name, other)
-        reason = check_topic_configs(configs, self._settings)
+        reason = check_topic_configs(configs, self._settings) or refused_internal_configs(name, configs, self._settings)
         if reason is not None:
             return ErrorCode.INVALID_CONFIG, reason
         return NO_PROBLEM
@@ -248,15 +248,13 @@ class Topics:
         """The reason to refuse a topic with this replication factor, or None."""
         return refused_factor(factor, 1 + len(self.placement.other_nodes()), self._settings)
 
-    def check_create(
-        self, name: str, partition_count: int, configs: Mapping[str, str | None], *, is_own: bool = False
-    ) -> ErrorWithMessage:
+    def check_create(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> ErrorWithMessage:
         """Check whether `create` would accept this, for validate_only. Messages are for people.
 
         As `check_new`; INVALID_PARTITIONS, POLICY_VIOLATION (too many partitions).
         Source: Kafka's ReplicationControlManager.createTopics.
         """
-        outcome = self.check_new(name, configs, is_own=is_own)
+        outcome = self.check_new(name, configs)
         if outcome[0] is not ErrorCode.NONE:
             return outcome
         if partition_count != DEFAULT_PARTITION_COUNT and partition_count <= 0:
@@ -283,6 +281,8 @@ class Topics:
             if outcome[0] is not ErrorCode.NONE:
                 return outcome
             given = {config: text for config, text in configs.items() if text is not None}
+            if name in INTERNAL_TOPICS:  # as a coordinator would create it; clients may, too, as in Kafka
+                given = {**internal_topic(name, self._settings).configs, **given}
             return await self._create(name, self._partition_count(partition_count), given)
 
     async def ensure_internal(self, name: str) -> TopicMetadata:

@@ -333,10 +333,11 @@ def split(items: Items, rights: Rights, api: Api, context: RequestContext, reque
 
 
 def _reason(rights: Rights, lacking: Needed) -> str:
-    """What a client reads. Of the cluster, whose operations are many, the one that is lacking is named."""
+    """What a client reads: Kafka's words. Of the cluster, the operation that is lacking follows."""
+    words = MESSAGES[lacking.error]
     if lacking.resource is not AclResource.CLUSTER:
-        return MESSAGES[lacking.error]
-    return f"{rights.principal.partition(':')[2]} needs {lacking.operation.name} on the cluster"
+        return words
+    return f"{words} {rights.principal.partition(':')[2]} needs {lacking.operation.name} on the cluster"
 
 
 def _with(request: Any, name: str, items: list[Any]) -> Any:

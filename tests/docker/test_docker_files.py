@@ -216,6 +216,13 @@ def test_the_pipeline_image_has_what_starting_spark_imports(tmp_path: Path) -> N
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("path", sorted(DOCKER.glob("*Dockerfile")), ids=lambda path: path.name)
+def test_an_image_is_built_by_what_knows_only_the_first_options_of_health_checks(path: Path) -> None:
+    known = {"--interval", "--timeout", "--start-period", "--retries"}  # of Buildah 1.28, and Docker before 25
+    for line in re.findall(r"^HEALTHCHECK ((?:--\S+ )*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+        assert {option.partition("=")[0] for option in line.split()} <= known
+
+
 def test_the_health_check_finds_the_broker_and_notices_its_end(tmp_path: Path) -> None:
     free = {"0.0.0.0:9092": "0.0.0.0:0", "/data": str(tmp_path / "data")}
     command = [free.get(word, word) for word in BROKER.command("CMD")]

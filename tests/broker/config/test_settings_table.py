@@ -29,6 +29,40 @@ def test_every_default_is_a_value_that_the_setting_takes(name: str) -> None:
         assert setting.parse(text) == setting.default
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("group.consumer.migration.policy", "BIDIRECTIONAL", "bidirectional"),
+        ("group.consumer.migration.policy", "Upgrade", "upgrade"),
+        ("ssl.endpoint.identification.algorithm", "HTTPS", "https"),
+        ("ssl.endpoint.identification.algorithm", "", ""),
+        ("ssl.keystore.type", "pkcs12", "PKCS12"),
+        ("ssl.truststore.type", "Pkcs12", "PKCS12"),
+        ("ssl.protocol", "tlsv1.3", "TLSv1.3"),
+        ("auto.create.topics.enable", "TRUE", True),
+    ],
+)
+def test_what_kafka_takes_in_any_case_is_taken_in_any_case(name: str, text: str, value: object) -> None:
+    assert SETTINGS[name].parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("log.cleanup.policy", "Compact"),
+        ("compression.type", "ZSTD"),
+        ("log.message.timestamp.type", "logappendtime"),
+        ("ssl.client.auth", "REQUIRED"),
+        ("ssl.enabled.protocols", "tlsv1.3"),
+        ("security.inter.broker.protocol", "plaintext"),
+        ("group.consumer.assignors", "UNIFORM"),
+    ],
+)
+def test_what_kafka_refuses_in_another_case_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        SETTINGS[name].parse(text)
+
+
 PROTECTED_LISTENERS = (
     "ssl.",
     "sasl.mechanism.inter.",

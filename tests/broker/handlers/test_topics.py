@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.hosting.topic_rules import internal_topic
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import (
     CreatableReplicaAssignment,
@@ -92,6 +93,40 @@ async def test_defaults_stand_for_missing_numbers(broker: HandlerBroker) -> None
     assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 4, 1)
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+async def test_a_client_may_create_an_internal_topic_as_its_coordinator_would(tmp_path: Path, name: str) -> None:
+    async with open_broker(tmp_path) as broker:
+        result = await created(broker, topic(name, 3, segment_bytes="2000000"))
+        assert (result.error_code, result.num_partitions) == (ErrorCode.NONE, 3)
+        made = broker.topics.metadata.get(name)
+        assert made is not None
+        assert made.is_internal
+        needed = {**internal_topic(name, broker.services.settings).configs, "segment.bytes": "2000000"}
+        assert dict(made.configs) == needed
+        again = await created(broker, topic(name, 3))
+        assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.parametrize(
+    ("name", "configs"),
+    [
+        ("__consumer_offsets", {"cleanup_policy": "delete"}),
+        ("__transaction_state", {"cleanup_policy": "compact,delete"}),
+        ("__share_group_state", {"cleanup_policy": "compact"}),
+        ("__share_group_state", {"retention_ms": "1000"}),
+    ],
+)
+async def test_an_internal_topic_whose_records_would_be_lost_is_refused(
+    tmp_path: Path, name: str, configs: dict[str, str | None]
+) -> None:
+    async with open_broker(tmp_path) as broker:
+        for validate_only in (True, False):
+            result = await created(broker, topic(name, **configs), validate_only=validate_only)
+            assert result.error_code == ErrorCode.INVALID_CONFIG
+            assert name in str(result.error_message)
+        assert broker.topics.metadata.get(name) is None
+
+
 async def test_validation_alone_creates_nothing(broker: HandlerBroker) -> None:
     result = await created(broker, topic("new", -1), validate_only=True)
     assert (result.error_code, result.num_partitions, result.topic_id) == (0, 4, bytes(16))
@@ -105,7 +140,6 @@ async def test_validation_alone_creates_nothing(broker: HandlerBroker) -> None:
     [
         pytest.param(topic("orders"), ErrorCode.TOPIC_ALREADY_EXISTS, id="existing"),
         pytest.param(topic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION, id="impossible name"),
-        pytest.param(topic("__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION, id="internal"),
         pytest.param(topic("new", 0), ErrorCode.INVALID_PARTITIONS, id="no partitions"),
         pytest.param(topic("new", -2), ErrorCode.INVALID_PARTITIONS, id="negative partitions"),
         pytest.param(topic("new", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR, id="more copies than brokers"),

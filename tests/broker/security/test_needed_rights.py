@@ -965,7 +965,7 @@ async def test_a_missing_group_is_named_before_topics_that_are_refused(broker: S
 
 async def test_a_refusal_for_want_of_a_right_on_the_cluster_says_which(broker: SecuredBroker) -> None:
     refused = await broker.alice.call(quorum.UnregisterBrokerRequest(99))
-    assert refused.error_message == "alice needs ALTER on the cluster"
+    assert refused.error_message == "Cluster authorization failed. alice needs ALTER on the cluster"
     elected = await broker.alice.call(CASES["ElectLeaders"].request(broker))
     assert elected.replica_election_results[0].partition_result[0].error_message == refused.error_message
 
