@@ -110,18 +110,20 @@ async def test_a_client_may_create_an_internal_topic_as_its_coordinator_would(tm
 @pytest.mark.parametrize(
     ("name", "configs"),
     [
-        ("__consumer_offsets", {"cleanup_policy": "delete"}),
-        ("__transaction_state", {"cleanup_policy": "compact,delete"}),
-        ("__share_group_state", {"cleanup_policy": "compact"}),
-        ("__share_group_state", {"retention_ms": "1000"}),
+        ("__consumer_offsets", {"cleanup.policy": "delete"}),
+        ("__transaction_state", {"cleanup.policy": "compact,delete"}),
+        ("__share_group_state", {"cleanup.policy": "compact"}),
+        ("__share_group_state", {"retention.ms": "1000"}),
     ],
 )
 async def test_an_internal_topic_whose_records_would_be_lost_is_refused(
     tmp_path: Path, name: str, configs: dict[str, str | None]
 ) -> None:
+    wanted = topic(name)
+    wanted.configs = [CreatableTopicConfig(name=config, value=value) for config, value in configs.items()]
     async with open_broker(tmp_path) as broker:
         for validate_only in (True, False):
-            result = await created(broker, topic(name, **configs), validate_only=validate_only)
+            result = await created(broker, wanted, validate_only=validate_only)
             assert result.error_code == ErrorCode.INVALID_CONFIG
             assert name in str(result.error_message)
         assert broker.topics.metadata.get(name) is None
