@@ -7,7 +7,6 @@ the end of a transaction. So a crash at any point loses no decision, and makes n
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -147,7 +146,8 @@ class CheckBack:
 
     async def _ask(self, case: Case) -> None:
         timeout_ms = self.schedule.sources[case.resolver].settings.timeout_ms
-        begun_s = time.perf_counter()
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
         answer: Answer | None = None
         reason: str | None = None
         try:
@@ -159,7 +159,7 @@ class CheckBack:
             reason = f"no answer within {timeout_ms} ms"
         except Exception as error:  # noqa: BLE001  # audited as no answer; its text may hold a secret
             reason = f"the resolver failed unexpectedly: {type(error).__name__}"
-        latency_ms = round((time.perf_counter() - begun_s) * 1000)
+        latency_ms = round((loop.time() - begun_s) * 1000)
         if answer in (Answer.COMMIT, Answer.ABORT) and not await self._is_open(case):
             self._happened.put_nowait(partial(self.schedule.gone, case))
         self._happened.put_nowait(

@@ -24,6 +24,15 @@ from tests.simulation.clients.applications import (
 )
 from tests.simulation.clients.libraries import VERSION_1_LIBRARIES, VERSION_2_LIBRARIES, Library
 from tests.simulation.clients.recreator import AGAIN, recreator
+from tests.simulation.clients.stranger import (
+    CHECK_BACK_SETTINGS,
+    DECISIONS,
+    DOUBTED,
+    DOUBTFUL,
+    STRANGER,
+    doubtful,
+    stranger,
+)
 from tests.simulation.clients.tenant import tenant
 from tests.simulation.clients.two_phase import resolver, two_phase_writer
 from tests.simulation.engine_cluster import EngineSettings
@@ -44,6 +53,8 @@ KEYED: Final = "keyed"
 SHORT_LIVED: Final = "short-lived"
 SCRATCH: Final = "scratch"
 LAST_EPOCH: Final = 32766
+ODD_SHARE: Final = 0.25
+"""Of the worlds of one broker."""
 ON_ENGINE_SHARE: Final = 0.6
 """Of the clusters of several machines."""
 TRANSFORMERS: Final = "transformers"
@@ -158,7 +169,20 @@ def write_script(chance: random.Random) -> Script:
     if (node_count == 1 or script.is_of_processes or script.engine is not None) and chance.random() < 0.4:
         script.topics.append(Topic(AGAIN, 1, is_recorded=False))
         script.roles[AGAIN] = recreator(asks_strictly=node_count == 1)
+    if node_count == 1 and chance.random() < ODD_SHARE:
+        _write_oddly(script)
     return script
+
+
+def _write_oddly(script: Script) -> None:
+    """A broker that checks back, what needs it, and strangers that write into its topics."""
+    script.settings |= CHECK_BACK_SETTINGS
+    script.topics += [
+        Topic(DOUBTED, 1, is_recorded=False),
+        Topic(DECISIONS, 1, {"message.timestamp.type": "LogAppendTime"}, is_recorded=False),
+    ]
+    script.roles[DOUBTFUL] = doubtful()
+    script.roles[STRANGER] = stranger()
 
 
 def _share_a_machine(script: Script, chance: random.Random) -> None:

@@ -28,6 +28,9 @@ A_PREPARED_TRANSACTION_IS_OVERRULED: Final = "an administrator ends a prepared t
 THE_END_OF_A_KEPT_TRANSACTION_IS_REPEATED: Final = "the end of a kept transaction is asked for and answered again"
 AN_OLD_PAIR_IS_REFUSED: Final = "an InitProducerId that expects an old pair is refused while a transaction is open"
 
+AN_ODD_RECORD_IS_WRITTEN: Final = "a stranger writes an odd record into a topic of the check-back"
+THE_CHECK_BACK_ENDS_A_TRANSACTION: Final = "the check-back ends a transaction among odd records"
+
 SOMETHING_UNFORESEEN_IS_RAISED: Final = "an exception that nobody foresaw is raised in a broker"
 
 OTHERS_TAKE_OVER: Final = "other brokers take over from a dead one"

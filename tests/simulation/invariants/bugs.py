@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import isawaitable
 from typing import Any
@@ -41,6 +41,8 @@ from fencepost.broker.transaction.state_machine import (
     TransactionVersion,
     lookup,
 )
+from fencepost.check_back.records import Journal, read_journal
+from fencepost.check_back.service import CheckBack
 from fencepost.protocol.errors import ErrorCode
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -475,3 +477,16 @@ def offsets_of_a_deleted_topic_stay() -> AbstractContextManager[Any]:
         patch.object(OffsetDecisions, "drop", keep),
         patch.object(OffsetDecisions, "_is_of_earlier_topic", lambda *_: False),
     )
+
+
+# What others wrote
+
+
+def one_odd_record_stops_the_check_back() -> AbstractContextManager[Any]:
+    def read(self: CheckBack, records: Mapping[str, bytes | None]) -> Journal:
+        journal = read_journal(records)
+        if journal.left_out_count:
+            raise TypeError(journal.left_out[0])
+        return journal
+
+    return patch.object(CheckBack, "_read", read)

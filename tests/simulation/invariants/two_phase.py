@@ -6,10 +6,12 @@ what the one before had open.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.check_back.records import AUDIT_TOPIC
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest
 from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
@@ -149,16 +151,37 @@ class MarkersAboveTheData(_StateLogInvariant):
 
 class NeverEndedByTime(_StateLogInvariant):
     """29. A transaction of a two-phase commit is never ended by time, however much of it passes, and never
-    forgotten.
+    forgotten. What a check-back ends has a decision in the audit before it.
     """
 
     number = 29
 
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._decided: set[str] = set()
+
+    def appended(self, history: PartitionHistory, batch: StoredBatch) -> Iterable[Violation]:
+        if history.topic_partition.topic == AUDIT_TOPIC:
+            self._decided.update(_decided_in(batch))
+        yield from super().appended(history, batch)
+
     def followed(self, before: StateRecord | None, record: StateRecord) -> Iterator[Violation]:
         if before is None or before.state != ONGOING or not _is_two_phase(self.evidence, record.transactional_id):
             return
-        if record.state is None or (record.state in PREPARED and not _causes(self.evidence, before, record)):
+        is_decided = record.transactional_id in self._decided or bool(_causes(self.evidence, before, record))
+        if record.state is None or (record.state in PREPARED and not is_decided):
             yield self.violation("a transaction of a two-phase commit was ended unasked", before, record)
+
+
+def _decided_in(batch: StoredBatch) -> Iterator[str]:
+    """The ids of the decisions in the audit; strangers write there, too."""
+    for record in batch.records:
+        try:
+            value = json.loads(record.value or b"")
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and value.get("event") == "decision":
+            yield str(value.get("id"))
 
 
 class OneAnswer(Invariant):
