@@ -20,15 +20,20 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def check_topic_name(name: str) -> str | None:
-    """The reason to refuse a topic's name (INVALID_TOPIC_EXCEPTION), or None. Source: Kafka's Topic.validate."""
+    """The reason to refuse a topic's name (INVALID_TOPIC_EXCEPTION), in words of Kafka's Topic.validate, or None."""
     if not name:
-        return "Topic name is invalid: it is empty"
+        return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
-        return f"Topic name is invalid: {name!r} is a directory's name for itself or its parent"
+        return f"Topic name is invalid: {name!r} is not allowed"
     if len(name) > MAX_NAME_LENGTH:
-        return f"Topic name is invalid: it has {len(name)} characters, the most is {MAX_NAME_LENGTH}"
+        return (
+            f"Topic name is invalid: its length of {len(name)} is longer than the max allowed length {MAX_NAME_LENGTH}"
+        )
     if not _LEGAL_NAME.match(name):
-        return f"Topic name is invalid: {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
+        return (
+            f"Topic name is invalid: {name!r} contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
     return None
 
 

@@ -236,7 +236,7 @@ class Topics:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
         other = self._collisions.get(collision_key(name))
         if self.metadata.get(name) is not None or other == name:  # that another node has created is here at once
-            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists."
         if other is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, _collides(name, other)
         reason = check_topic_configs(configs, self._settings) or refused_internal_configs(name, configs, self._settings)
@@ -347,7 +347,7 @@ class Topics:
         """The refusal of a name that was free here, and not in the store."""
         other = self._collisions.get(collision_key(name), name)
         if other == name:  # also if it has been deleted meanwhile
-            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists."
         return ErrorCode.INVALID_TOPIC_EXCEPTION, _collides(name, other)
 
     # Changing and deleting
@@ -737,7 +737,7 @@ class Topics:
 
 
 def _collides(name: str, other: str) -> str:
-    return f"Topic {name!r} collides with {other!r}: '.' and '_' count as the same"
+    return f"Topic {name!r} collides with existing topic: {other}: '.' and '_' count as the same"
 
 
 def _random_topic_id() -> bytes:

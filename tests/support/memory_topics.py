@@ -263,7 +263,7 @@ class MemoryTopics:
         if refusal is not None:
             return ErrorCode.POLICY_VIOLATION, refusal
         if self.metadata.get(name) is not None:
-            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists"
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists."
         self.add(name, partition_count)
         return ErrorCode.NONE, None
 

@@ -93,6 +93,24 @@ async def test_defaults_stand_for_missing_numbers(broker: HandlerBroker) -> None
     assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 4, 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("orders", "Topic 'orders' already exists."),
+        ("or.ders", "Topic 'or.ders' collides with existing topic: or_ders"),
+        ("", "Topic name is invalid: the empty string is not allowed"),
+        ("..", "Topic name is invalid: '..' is not allowed"),
+        (250 * "a", "is longer than the max allowed length 249"),
+        ("a b", "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"),
+    ],
+)
+async def test_a_name_is_refused_in_kafkas_words_which_tools_look_for(
+    broker: HandlerBroker, name: str, words: str
+) -> None:
+    await broker.create_topic("or_ders", 1)
+    assert words in str((await created(broker, topic(name))).error_message)
+
+
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
 async def test_a_client_may_create_an_internal_topic_as_its_coordinator_would(tmp_path: Path, name: str) -> None:
     async with open_broker(tmp_path) as broker:
