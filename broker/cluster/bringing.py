@@ -213,13 +213,25 @@ class SealedRestore:
         self._table = table
         self._disk = disk
 
-    async def restore(self, wanted: Mapping[TopicPartition, SealedPartition]) -> Mapping[TopicPartition, SealedPart]:
+    async def restore(
+        self, wanted: Mapping[TopicPartition, SealedPartition]
+    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
         """Write the state of producers at the sealed end, the transaction indexes and the leader epochs; for a
         coordinator's log, which is read as a whole, all of its segments. See `SealedParts`."""
         found = await self._table.read([one.key for one in wanted.values()])
         names = [name for name, one in wanted.items() if one.key in found]
-        parts = await asyncio.gather(*(self._restore(name, wanted[name], found[wanted[name].key]) for name in names))
+        parts = await asyncio.gather(*(self._try_to_restore(name, wanted[name], found) for name in names))
         return dict(zip(names, parts, strict=True))
+
+    async def _try_to_restore(
+        self, name: TopicPartition, wanted: SealedPartition, found: Mapping[PartitionKey, SealedRows]
+    ) -> SealedPart | StorageError:
+        try:
+            return await self._restore(name, wanted, found[wanted.key])
+        except StoreUnavailableError as error:
+            return StorageError(f"an object of its sealed segments cannot be had now: {error}")
+        except StorageError as error:
+            return error
 
     async def _restore(self, name: TopicPartition, wanted: SealedPartition, rows: SealedRows) -> SealedPart:
         key, directory = wanted

@@ -68,7 +68,10 @@ class Restoring:
         self._objects = objects
 
     async def bring(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
-        """Restore logs. Goes on trying until the store answers, or until the node has resigned."""
+        """Restore logs. Goes on trying until the database answers, or until the node has resigned.
+
+        A log whose objects cannot be had now has not arrived; the caller comes again, and others do not wait for it.
+        """
         fence = self._tenure.fence
         loop = asyncio.get_running_loop()
         report_at_s = began_s = loop.time()
@@ -142,17 +145,14 @@ class Restoring:
         self, wanted: Mapping[TopicPartition, SealedPartition], arrivals: dict[TopicPartition, Arrival]
     ) -> dict[TopicPartition, SealedPart]:
         """Restore sealed parts; adds to `arrivals` what cannot be restored. Raises StoreUnavailableError."""
-        try:
-            parts = dict(await self._sealed.restore(wanted))
-        except StorageError as error:
-            if len(wanted) == 1:
-                arrivals.update((name, Arrival(Found.MISSING, error=error)) for name in wanted)
-                return {}
-            parts = {}
-            for name, one in wanted.items():  # one of them fails: the others are restored
-                parts |= await self._sealed_parts({name: one}, arrivals)
-            return parts
-        arrivals.update((name, _unknown(name)) for name in wanted.keys() - parts.keys())
+        found = await self._sealed.restore(wanted)
+        parts = {}
+        for name in wanted:
+            part = found.get(name)
+            if isinstance(part, SealedPart):
+                parts[name] = part
+            else:
+                arrivals[name] = _unknown(name) if part is None else Arrival(Found.MISSING, error=part)
         return parts
 
     async def _write_tails(self, tails: Mapping[PartitionKey, _TailFiles]) -> None:

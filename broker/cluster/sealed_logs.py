@@ -19,7 +19,7 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.away_segments import SealedSegment
 from fencepost.broker.log.log_directory import LogDirectory
-from fencepost.broker.storage.disk import Disk
+from fencepost.broker.storage.disk import Disk, StorageError
 
 
 class SealedLogs:
@@ -95,5 +95,7 @@ class SealedLogs:
     async def store_log_starts(self, log_starts: dict[TopicPartition, int]) -> None:
         await self.bringing.store_log_starts(log_starts)
 
-    async def restore(self, wanted: Mapping[TopicPartition, SealedPartition]) -> Mapping[TopicPartition, SealedPart]:
+    async def restore(
+        self, wanted: Mapping[TopicPartition, SealedPartition]
+    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
         return await self._restore.restore(wanted)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.away_segments import SealedSegment
+from fencepost.broker.storage.disk import StorageError
 
 NO_OBJECTS: Final[Mapping[UUID, int]] = MappingProxyType({})
 
@@ -137,11 +138,14 @@ class SealedPart(NamedTuple):
 class SealedParts(Protocol):
     """The sealed segments of logs, which a new leader needs beside the tails."""
 
-    async def restore(self, wanted: Mapping[TopicPartition, SealedPartition]) -> Mapping[TopicPartition, SealedPart]:
+    async def restore(
+        self, wanted: Mapping[TopicPartition, SealedPartition]
+    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
         """Write what opening the logs takes of their sealed segments into the directories, which exist.
 
-        Partitions that the store does not have are left out. Raises StoreUnavailableError; StorageError where an object
-        is missing or holds other bytes, or the disk fails.
+        Partitions that the store does not have are left out. Returns a StorageError for one of which an object cannot
+        be had now, is missing or holds other bytes, or for which the disk fails: the others do not wait for it. Raises
+        StoreUnavailableError where the rows cannot be read.
         """
         ...
 

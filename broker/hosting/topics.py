@@ -56,7 +56,7 @@ CHANGE = Place("change of a topic", Policy.REPORT)
 ADMITTED_TOGETHER = 64
 """Partitions that are opened, and whose recovered records are synced, before any of them is served."""
 FIRST_READMISSION_PAUSE_S = 1.0
-LONGEST_READMISSION_PAUSE_S = 60.0
+LONGEST_READMISSION_PAUSE_S = 10.0
 DEFAULT_PARTITION_COUNT = -1
 """In place of a number of partitions: that of `num.partitions`."""
 

@@ -7,6 +7,7 @@ Its fault model:
 - Gets, listings and deletes may fail; a delete that fails may have removed some, and is not carried out later.
 - Every request may be slow, and overtake others.
 - While `is_refusing`, every request is refused as by a server that answers; while `is_away`, as by one that does not.
+  So is a request for an object whose name is in `away`.
 An object that is put twice under one name is an error of the caller, as is a name that no object of a cluster has.
 """
 
@@ -44,6 +45,7 @@ class ModelledObjects:
         self.slowest_s = 0.0
         self.is_refusing = False
         self.is_away = False
+        self.away: set[str] = set()
         self.next_put_fails: str | None = None
         self.puts_until_failure = 0
         self.puts_count = 0
@@ -129,7 +131,7 @@ class ModelledObjects:
         await asyncio.sleep(self._chance.random() * self.slowest_s)
         if self.is_refusing:
             raise ObjectStoreRefusedError(f"AccessDenied: {name}")
-        if self.is_away:
+        if self.is_away or name in self.away:
             raise ObjectStoreTroubleError(f"{name}: no answer")
 
     def _fail_perhaps(self, action: str, name: str) -> None:

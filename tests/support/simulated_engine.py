@@ -35,6 +35,7 @@ from fencepost.broker.cluster.tail_store import (
     TailRow,
 )
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.storage.disk import StorageError
 
 
 class Guard(Enum):
@@ -162,7 +163,9 @@ class EngineSession:
         for row in result:
             yield row
 
-    async def restore(self, wanted: Mapping[TopicPartition, SealedPartition]) -> Mapping[TopicPartition, SealedPart]:
+    async def restore(
+        self, wanted: Mapping[TopicPartition, SealedPartition]
+    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
         return {name: SealedPart() for name in wanted}
 
     async def _ask(self, arrive: object, effect: object) -> object:

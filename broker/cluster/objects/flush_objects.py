@@ -28,7 +28,9 @@ log = get_logger(__name__)
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 READS: Final = 5
-"""How often an object that cannot be read is asked for."""
+READ_FOR_S: Final = 5.0
+"""How often an object that cannot be read is asked for, and for how long: one that does not answer takes 10 s, and what
+changes topics waits meanwhile."""
 
 
 class FlushUploads:
@@ -67,12 +69,16 @@ class FlushUploads:
     async def _get(self, object_id: uuid.UUID, position: int, length_bytes: int) -> bytes:
         name = flush_name(self._cluster_id, object_id)
         pause_s = FIRST_PAUSE_S
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + READ_FOR_S
         for _ in range(READS - 1):
             try:
                 return await self._store.get_range(name, position, length_bytes)
             except ObjectMissingError as error:
                 raise StorageError(f"records are lost: {error}, which rows of the log's end point to") from error
-            except ObjectStoreError:
+            except ObjectStoreError as error:
+                if loop.time() > until_s:
+                    raise StorageError(f"the end of a log cannot be read: {error}") from error
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1))
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         try:

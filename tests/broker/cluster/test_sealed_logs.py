@@ -17,6 +17,8 @@ from fencepost.broker.cluster.objects.segments import SegmentObjects
 from fencepost.broker.cluster.objects.store import StoredObject
 from fencepost.broker.cluster.postgres.connections import parse_address
 from fencepost.broker.cluster.seal_plan import SealLimits
+from fencepost.broker.hosting.arrivals import Found
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.cleaner import LogCleaning, dirty_range
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_types import Isolation
@@ -364,6 +366,27 @@ async def test_a_missing_object_is_reported_by_the_check_and_by_a_take_over(
     other = await cluster.start()
     with pytest.raises(StorageError, match="records are lost"):
         await other.take_over()
+
+
+async def test_a_partition_whose_object_is_away_keeps_no_other_of_its_take_over_waiting(
+    cluster_url: str, store: ModelledObjects, tmp_path: Path
+) -> None:
+    cluster = await SealedCluster.found(parse_address(cluster_url), store, str(tmp_path), partitions=2)
+    other_name = TopicPartition(ORDERS.topic, 1)
+    try:
+        node = await cluster.start()
+        await node.take_over(ORDERS, other_name)
+        await node.write(20)
+        await node.seal_all()
+        heir = await cluster.start()
+        store.away = {max(name for name in store.objects if name.endswith(".snapshot"))}
+        arrivals = await asyncio.wait_for(heir.restoring.bring([ORDERS, other_name]), 10)
+        assert "cannot be had now" in str(arrivals[ORDERS].error)
+        assert (arrivals[other_name].found, arrivals[other_name].error) == (Found.HERE, None)
+        store.away = set()
+        assert (await heir.take_over(ORDERS, other_name)).log_end_offset == 20
+    finally:
+        await cluster.close()
 
 
 async def test_a_check_takes_no_object_for_missing_that_was_replaced_and_removed_meanwhile(
