@@ -234,11 +234,24 @@ async def _disks(cluster: Cluster) -> list[dict[str, Any]]:
 )
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A setting of all brokers; repeatable.")
 @click.option("--restart-node", type=click.IntRange(1), metavar="NODE", help="Start a killed broker of a trial again.")
-def try_cluster(nodes: int, directory: str, port: int, assignments: tuple[str, ...], restart_node: int | None) -> None:
+@click.option(
+    "--restart-store",
+    type=click.Choice(["postgres", "objects"]),
+    help="Start the PostgreSQL or the object store of a trial again.",
+)
+def try_cluster(
+    nodes: int,
+    directory: str,
+    port: int,
+    assignments: tuple[str, ...],
+    restart_node: int | None,
+    restart_store: str | None,
+) -> None:
     """Run a trial cluster on this machine until Ctrl-C.
 
     It brings its own PostgreSQL and object store (pip install 'fencepost[cluster,postgres]'). When all brokers serve,
     one line says so. Kill one, kill -9 $(cat try/node-2.pid), and watch what the others do: fencepost cluster nodes.
+    The stores can be killed, too (D/postgres.pid, D/objects.pid): brokers wait until they are there again.
     With the variables of D/environment, `cluster check` and `export` find its stores.
     """
     from fencepost.broker.cli import trial_cluster
@@ -246,7 +259,9 @@ def try_cluster(nodes: int, directory: str, port: int, assignments: tuple[str, .
 
     try:
         if restart_node is not None:
-            trial_cluster.restart_node(Path(directory), restart_node, port=port)
+            trial_cluster.restart_node(Path(directory), restart_node)
+        elif restart_store is not None:
+            trial_cluster.restart_store(Path(directory), restart_store)
         else:
             trial_cluster.run_trial(Path(directory), nodes=nodes, port=port, assignments=assignments)
     except TrialError as error:

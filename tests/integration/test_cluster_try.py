@@ -118,13 +118,24 @@ def test_a_trial_survives_kills_and_keeps_its_records_until_the_next(trial: Tria
     transactions.check(read(trial.bootstrap))
 
     again = trial.run("--restart-node", "2")
-    assert (again.returncode, "runs already" in again.stderr) == (1, True)
+    assert again.returncode == 1
+    assert again.stderr == f"Error: node 2 runs already, as process {trial.process_of(2)}\n"
     second = trial.run()
     assert (second.returncode, "a trial runs in" in second.stderr) == (1, True)
 
     check = f". {trial.directory}/environment; exec {sys.executable} -m fencepost cluster check"
     checked = subprocess.run(["sh", "-c", check], capture_output=True, text=True, check=False, timeout=60)
     assert (checked.returncode, checked.stdout[:10]) == (0, "partitions"), checked.stderr
+
+    for store in ("postgres", "objects"):
+        os.kill(int((trial.directory / f"{store}.pid").read_text()), signal.SIGKILL)
+        assert trial.process is not None
+        assert trial.process.stderr is not None
+        while "has ended by signal 9" not in (line := trial.process.stderr.readline()):
+            assert line, "it says what has ended"
+        assert f"--restart-store {store}" in line
+        restarted = trial.run("--restart-store", store)
+        assert "is ready (process" in restarted.stdout, restarted.stderr
 
     write(trial.bootstrap, ["kept"])
     assert trial.stop() == 0
@@ -146,8 +157,8 @@ def test_a_restart_without_a_trial_is_refused(trial: Trial) -> None:
     assert refused.returncode == 1
     assert "start the trial first" in refused.stderr
     trial.directory.mkdir()
-    refused = trial.run("--restart-node", "1")
-    assert "no trial runs in" in refused.stderr
+    for option in (("--restart-node", "1"), ("--restart-store", "objects")):
+        assert "no trial runs in" in trial.run(*option).stderr
 
 
 def test_a_directory_that_cannot_be_used_is_refused_in_words(trial: Trial) -> None:
