@@ -131,9 +131,9 @@ def test_a_trial_survives_kills_and_keeps_its_records_until_the_next(trial: Tria
         os.kill(int((trial.directory / f"{store}.pid").read_text()), signal.SIGKILL)
         assert trial.process is not None
         assert trial.process.stderr is not None
-        while "has ended by signal 9" not in (line := trial.process.stderr.readline()):
+        while f"--restart-store {store}" not in (line := trial.process.stderr.readline()):
             assert line, "it says what has ended"
-        assert f"--restart-store {store}" in line
+        assert "has ended by signal 9" in line
         restarted = trial.run("--restart-store", store)
         assert "is ready (process" in restarted.stdout, restarted.stderr
 

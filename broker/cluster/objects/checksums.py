@@ -28,11 +28,6 @@ class WrongContentError(StorageError):
     """An object that does not hold what was stored under its name."""
 
 
-def checksum(content: bytes | memoryview) -> bytes:
-    """The checksum of a few bytes."""
-    return hashlib.sha256(content).digest()
-
-
 def checksum_in_steps(contents: Iterable[memoryview]) -> SlicedWork[bytes]:
     """Compute the checksum of contents, back to back."""
     digest = hashlib.sha256()

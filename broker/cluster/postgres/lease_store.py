@@ -39,6 +39,7 @@ from fencepost.broker.cluster.postgres.metadata_store import PostgresMetadataSto
 from fencepost.broker.cluster.postgres.schema import PLACING, lock
 from fencepost.broker.cluster.postgres.session import Session
 from fencepost.broker.config.cluster_settings import LONGEST_LEASE_MS
+from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.kernel.version import build_version
@@ -233,9 +234,9 @@ class PostgresLeaseStore(PostgresMetadataStore):
         versions: dict[NodeId, str] = {}
         for row in rows:
             other = decode_endpoints(row["listeners"])
-            shared = set(other.values()) & set(endpoints.values())
+            shared = [one for one in other.values() if _compared(one) in map(_compared, endpoints.values())]
             if shared:
-                raise _address_in_use(row["node_id"], sorted(shared))
+                raise _address_in_use(row["node_id"], shared)
             version = versions[row["node_id"]] = row["version"] or "unknown"
             if (row["compatibility"] or COMPATIBILITY) != COMPATIBILITY:
                 raise IncompatibleVersionError(
@@ -402,6 +403,12 @@ def _is_placed(lease: PartitionLease | None, placed: Placed) -> bool:
 
 def _shown(addresses: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{host}:{port}" for host, port in addresses)
+
+
+def _compared(address: tuple[str, int]) -> tuple[str, int]:
+    """The form of an address that is compared."""
+    host, port = address
+    return canonical_host(host.lower()), port
 
 
 def _address_in_use(node_id: NodeId, addresses: Iterable[tuple[str, int]]) -> NodeIdInUseError:

@@ -9,11 +9,16 @@ import uuid
 import pytest
 
 from fencepost.broker.cluster.objects import flush_objects
-from fencepost.broker.cluster.objects.checksums import checksum
+from fencepost.broker.cluster.objects.checksums import checksum_in_steps
 from fencepost.broker.cluster.objects.flush_objects import FlushUploads
 from fencepost.broker.cluster.objects.names import flush_of
+from fencepost.broker.log.sliced_work import run_to_end
 from fencepost.broker.storage.disk import StorageError
 from tests.support.modelled_objects import DONE_LATER, LOST_REPLY, NOTHING_DONE, ModelledObjects
+
+
+def checksum(content: bytes) -> bytes:
+    return run_to_end(checksum_in_steps([memoryview(content)]))
 
 
 @pytest.fixture(autouse=True)

@@ -364,7 +364,7 @@ async def test_a_second_broker_at_the_address_of_one_that_runs_is_refused_and_th
     for other in (same_id, other_id):
         with pytest.raises(NodeIdInUseError, match=in_use):
             await other.store.start(other.node_id, at(9002), own_lease_after_s=LEASE_S / 2)
-    more = {**at(9007), "OTHERS": ("10.0.0.1", 9002)}
+    more = {**at(9007), "OTHERS": ("::FFFF:10.0.0.1", 9002)}
     with pytest.raises(NodeIdInUseError, match=in_use):
         await other_id.store.start(7, more, own_lease_after_s=LEASE_S / 2)
     await three[1].store.renew(2)
