@@ -25,6 +25,7 @@ from fencepost.broker.cluster.leases import (
     decide_event,
     decide_move,
 )
+from fencepost.broker.hosting.placement import NO_PORT
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
@@ -187,7 +188,7 @@ def read_endpoints(text: str) -> Endpoints:
         pair = listeners.array(name)
         if len(pair) != 2:
             raise JsonError(f"the listener {shown(name)} is no pair of host and port")
-        found[name] = text_of(pair[0], "a host"), whole_of(pair[1], "a port", 0, 65_535)
+        found[name] = text_of(pair[0], "a host"), whole_of(pair[1], "a port", NO_PORT, 65_535)
     return found
 
 

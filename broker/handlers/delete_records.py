@@ -64,6 +64,10 @@ async def handle_delete_records(
                 yield
 
     await run_in_slices(look_up(), SLICE_S)
+    for name, log in found.items():
+        if isinstance(log, PartitionLog) and log.is_deleted:  # meanwhile, and perhaps created again
+            found[name] = services.topics.error_of_absent_log(name)
+            del before_offsets[name]
     try:
         errors = await services.topics.delete_records(before_offsets)
     except StorageError:

@@ -399,11 +399,13 @@ class LogDirectory:
         StorageError where no start could be recorded.
         """
         errors = {}
+        # Those that have the names now: a topic that is created again meanwhile keeps its records.
+        logs = {name: self._logs.get(name) for name in before_offsets}
         for count, (name, before_offset) in enumerate(before_offsets.items(), 1):
             if count % MOVED_PER_TURN == 0:
                 await asyncio.sleep(0)
-            partition_log = self._logs.get(name)
-            if partition_log is None:
+            partition_log = logs[name]
+            if partition_log is None or partition_log.is_deleted:
                 errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif partition_log.is_offline:
                 errors[name] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -412,7 +414,7 @@ class LogDirectory:
         if self._sealed_store is not None:
             moved = (name for name, error in errors.items() if error is ErrorCode.NONE)
             await self._sealed_store.store_log_starts(
-                {name: self._logs[name].log_start_offset for name in moved if name in self._logs}
+                {name: log.log_start_offset for name in moved if (log := logs[name]) is not None and not log.is_deleted}
             )
         await self._write_log_starts(durable=True)
         for count, (name, error) in enumerate(errors.items(), 1):

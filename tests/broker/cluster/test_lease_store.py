@@ -14,6 +14,7 @@ from fencepost.broker.cluster import lease_placement, lease_store
 from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.lease_store import LeaseStore, place_all
 from fencepost.broker.cluster.leases import Move, NodeEvent, NodeState
+from fencepost.broker.hosting.placement import NO_PORT
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
@@ -96,6 +97,13 @@ async def test_a_node_has_an_address_for_the_clients_of_each_listener(two: tuple
     assert node.at("CLIENTS") == (2, "example.org", 9102, ())
     assert node.at("UNKNOWN")[:3] == (2, "10.0.0.1", 9002)
     assert two[0].placement.address(2) == node
+
+
+async def test_a_socket_between_processes_has_an_address_without_a_port(two: tuple[Member, Member]) -> None:
+    socket = {"INTERNAL": ("/data/node.2/.socket", NO_PORT)}
+    assert await two[1].store.node_event(2, NodeEvent.STARTED, endpoints=socket)
+    await two[0].placement.refresh()
+    assert two[0].placement.address(2) == (2, "/data/node.2/.socket", NO_PORT, ())
 
 
 async def test_a_topic_that_grows_keeps_what_is_placed_and_one_that_is_deleted_leaves_nothing(

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log import log_directory
 from fencepost.broker.log.partition_log import Isolation
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
@@ -19,6 +21,7 @@ from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished
 
 EARLIEST = -2
 TO_HIGH_WATERMARK = -1
+ORDERS = TopicPartition("orders", 0)
 
 
 @pytest.fixture
@@ -45,6 +48,23 @@ async def delete(
     assert answered.name == topic
     assert [answer.partition_index for answer in answered.partitions] == [partition for partition, _ in partitions]
     return [(answer.low_watermark, ErrorCode(answer.error_code)) for answer in answered.partitions]
+
+
+async def test_records_of_a_topic_that_is_created_again_while_others_are_deleted_stay(
+    broker: HandlerBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await written(broker, 5)
+    await written(broker, 5, partition=1)
+    logs = broker.topics.directory
+    monkeypatch.setattr(log_directory, "MOVED_PER_TURN", 1)
+    deleting = asyncio.ensure_future(logs.delete_records({ORDERS: -1, TopicPartition("orders", 1): -1}))
+    await broker.topics.delete("orders")
+    await broker.create_topic("orders", 2)
+    await written(broker, 3)
+    await written(broker, 3, partition=1)
+    errors = await deleting
+    assert errors[TopicPartition("orders", 1)] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [broker.log("orders", partition).log_start_offset for partition in (0, 1)] == [0, 0]
 
 
 async def earliest(broker: HandlerBroker) -> int:
