@@ -116,10 +116,10 @@ class MarkedLog(Protocol):
 
 
 def encode_mark(mark: RecoveryMark) -> bytes:
-    """Encode the content of the file: version, CRC-32C of what follows, identity, numbers big-endian, producers."""
+    """Encode the content of the file: version, CRC-32C of what follows, numbers big-endian, identity, producers."""
     topic_id, partition, *numbers, offset_index, time_index, transaction_index, producers = mark
-    body = _IDENTITY.pack(topic_id, partition)
-    body += _FIELDS.pack(*numbers, *offset_index, *time_index, *transaction_index) + producers
+    body = _FIELDS.pack(*numbers, *offset_index, *time_index, *transaction_index)
+    body += _IDENTITY.pack(topic_id, partition) + producers
     return _PREAMBLE.pack(_VERSION, crc32c(body)) + body
 
 
@@ -131,13 +131,11 @@ def decode_mark(content: bytes) -> RecoveryMark | None:
     body = content[_PREAMBLE.size :]
     if version not in (_VERSION, _EARLIER_VERSION) or crc32c(body) != checksum:
         return None
-    topic_id, partition = ZERO_TOPIC_ID, -1
-    if version == _VERSION:
-        topic_id, partition = _IDENTITY.unpack_from(body)
-        body = body[_IDENTITY.size :]
-    if len(body) < _FIELDS.size:
-        return None
     fields = _FIELDS.unpack_from(body)
+    topic_id, partition, producers_start = ZERO_TOPIC_ID, -1, _FIELDS.size
+    if version == _VERSION:
+        topic_id, partition = _IDENTITY.unpack_from(body, _FIELDS.size)
+        producers_start += _IDENTITY.size
     base_offset, offset, position, last_position, last_crc, leader_epoch, max_timestamp_ms, offset_of_max = fields[:8]
     return RecoveryMark(
         topic_id,
@@ -153,7 +151,7 @@ def decode_mark(content: bytes) -> RecoveryMark | None:
         FileRecord(*fields[8:10]),
         FileRecord(*fields[10:12]),
         FileRecord(*fields[12:14]),
-        body[_FIELDS.size :],
+        body[producers_start:],
     )
 
 
