@@ -122,7 +122,7 @@ async def repair_metadata(data_directory: str) -> None:
     path = metadata_path(data_directory)
     on_restoring = {BLOCK_KEY: above_reserved_blocks}
     with collected_events():
-        if is_node_directory(data_directory):
+        if any(is_node_directory(name) for name in os.listdir(os.path.dirname(path))):
             await prepare_shared(path, on_restoring=on_restoring)
             return
         store = SqliteMetadataStore(path, on_restoring=on_restoring)

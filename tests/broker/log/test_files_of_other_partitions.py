@@ -10,6 +10,7 @@ import pytest
 from fencepost.broker.inspection.problems import Kind
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.partition_files import METADATA_FILE
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE
 from fencepost.broker.storage.disk import StorageError
@@ -253,3 +254,32 @@ async def ended(world: LogWorld, *, crash: bool) -> None:
         world.disk.unlock(f"{world.path}/.lock")
     else:
         await world.stop()
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["after a clean stop", "after a crash"])
+@pytest.mark.parametrize(
+    "staying", [(), (METADATA_FILE,), (METADATA_FILE, CHECKSUMS_FILE)], ids=["none", "topic ids", "topic ids and lists"]
+)
+async def test_repair_puts_logs_back_of_which_some_files_were_exchanged(
+    world: LogWorld, staying: tuple[str, ...], crash: bool
+) -> None:
+    await with_three_logs(world)
+    for name in (ORDERS, OTHERS):  # so that each log is known by its own contents
+        log = world.logs.get(name)
+        assert log is not None
+        log.files.write_epochs_anew(log._epochs).close()
+    await ended(world, crash=crash)
+    directories = [f"{world.path}/{name}" for name in (ORDERS, OTHERS)]
+    names = {name for each in directories for name in world.disk.list(each)} - set(staying)
+    for file in sorted(names):
+        exchange_if_there(*[f"{each}/{file}" for each in directories])
+    assert await foreign(world)
+    await repaired(world, accept_loss=True)
+    await world.restart(crash=True)
+    assert all(has_its_own(log) for log in world.logs.logs())
+
+
+def exchange_if_there(one: str, other: str) -> None:
+    for source, target in ((one, f"{one}.aside"), (other, one), (f"{one}.aside", other)):
+        if os.path.exists(source):
+            os.rename(source, target)
