@@ -127,6 +127,8 @@ class Connection(asyncio.BufferedProtocol):
         self._memory = pool.memory
         self._sendfile_sockets = sendfile_sockets
         self._inbox = Inbox(pool, limits.socket_request_max_bytes)
+        if authentication is not None:
+            self._inbox.count_apart(self)
         self._state: ConnectionState = RUNNING
         self._holds: set[Hold] = set()
         self._blocking_count = 0  # requests that hold others back
@@ -210,6 +212,7 @@ class Connection(asyncio.BufferedProtocol):
         """Serve a client whose principal is known, from the next frame on."""
         self.principal = principal
         self.request_cache.clear()
+        self._inbox.count_apart(None)
         self._inbox.bound_frames(MINIMUM_FRAME_BYTES, self._limits.socket_request_max_bytes)
         self.serve_by(dispatcher)
 

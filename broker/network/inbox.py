@@ -3,7 +3,8 @@
 A buffer is written only behind the bytes that have arrived, so a frame that a waiting handler still reads is never
 overwritten. When the end is reached, the incomplete frame moves: to the front of the same buffer if no frame in it is
 pinned, else to another buffer. A connection without unconsumed bytes has no buffer: it reads into the shared one, which
-is still in the processor's cache, and which becomes the connection's own only if bytes in it have to stay.
+is still in the processor's cache, and which becomes the connection's own only if many bytes in it have to stay. A few
+are kept as they are, and put before those that arrive next: a client that sends half a length holds two bytes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ MINIMUM_FRAME_BYTES: Final = 8  # api key, api version, correlation id
 MIN_PIPELINED: Final = 4
 """At least this many requests of one length must be buffered before the connection tries to start them together."""
 MINIMUM_READ_BYTES: Final = 16 * 1024
+KEPT_BYTES: Final = 16 * 1024
+STRANGERS_KEPT_BYTES: Final = 64 * 1024
+"""The most that is kept without a buffer: a copy of it takes a microsecond for each 16 KiB. Tokens are no longer."""
 SHRINK_AFTER_SMALL_FILLINGS: Final = 8
 """A large buffer is released after this many fillings in a row that would have fitted into a small one."""
 
@@ -39,7 +43,7 @@ class Inbox:
 
     maximum_frame_bytes: longest frame, without the length before it. The shortest has MINIMUM_FRAME_BYTES.
                          `bound_frames` sets other bounds.
-    buffer:       its own; None while all its bytes are in the pool's shared one, or it has none.
+    buffer:       its own; None while all its bytes are in the pool's shared one, or kept, or it has none.
     wanted_bytes: of the arriving frame, with the length before it; 0 if none is arriving.
     has_memory:   whether memory is granted for the arriving frame, or for one that has arrived since `claim_memory`.
     """
@@ -47,6 +51,7 @@ class Inbox:
     __slots__ = (
         "_capacity_bytes",
         "_end",
+        "_kept",
         "_maximum_frame_bytes",
         "_memory",
         "_minimum_frame_bytes",
@@ -54,6 +59,7 @@ class Inbox:
         "_reserved_bytes",
         "_small_fillings",
         "_start",
+        "_stranger",
         "buffer",
         "has_memory",
         "wanted_bytes",
@@ -72,6 +78,14 @@ class Inbox:
         self.wanted_bytes = 0
         self.has_memory = False
         self._reserved_bytes = 0  # granted, and no buffer taken for it yet
+        self._kept: memoryview | None = None  # all bytes, until more have been read behind them into another buffer
+        self._stranger: MemoryUser | None = None  # counted apart, while the client has not authenticated
+
+    def count_apart(self, stranger: MemoryUser | None) -> None:
+        """Count what is held as that of a client that has not authenticated; None: it has now."""
+        if self._stranger is not None:
+            self._memory.strangers.hold(self._stranger, 0)
+        self._stranger = stranger
 
     def bound_frames(self, minimum_bytes: int, maximum_bytes: int) -> None:
         """Set the bounds of the frames that are not taken yet. minimum_bytes: at most MINIMUM_FRAME_BYTES."""
@@ -82,6 +96,8 @@ class Inbox:
         """The memory to read into; never empty."""
         buffer = self.buffer
         if buffer is None:
+            if self._kept is not None:
+                return self._memory_behind(self._kept)
             if self._capacity_bytes <= SMALL_CAPACITY_BYTES or not self._memory.has_spare(self._capacity_bytes):
                 return self._pool.shared.view
             self.buffer = buffer = self._pool.take(self._capacity_bytes)
@@ -90,9 +106,30 @@ class Inbox:
             buffer = self._make_room(buffer)
         return buffer.view[self._end : buffer.room_bytes]
 
+    def _memory_behind(self, kept: memoryview) -> memoryview:
+        """The memory to read into, with the bytes that were kept before it."""
+        kept_bytes = len(kept)
+        if self._reserved_bytes:
+            buffer = self._take_reserved()
+        elif self._capacity_bytes > SMALL_CAPACITY_BYTES and self._memory.has_spare(self._capacity_bytes):
+            buffer = self._pool.take(self._capacity_bytes)
+        else:
+            view = self._pool.shared.view
+            view[:kept_bytes] = kept  # and anew before the next attempt, if nothing is read in this one
+            return view[kept_bytes:]
+        self.buffer = buffer
+        self._kept = None
+        buffer.view[:kept_bytes] = kept
+        return buffer.view[kept_bytes : buffer.room_bytes]
+
     def received(self, byte_count: int) -> None:
+        self._kept = None
         self._end += byte_count
-        if self._end == SMALL_CAPACITY_BYTES and self._capacity_bytes == SMALL_CAPACITY_BYTES:
+        if (
+            self._end == SMALL_CAPACITY_BYTES
+            and self._capacity_bytes == SMALL_CAPACITY_BYTES
+            and self._stranger is None
+        ):
             self._capacity_bytes = PIPELINE_CAPACITY_BYTES  # there is more than fits
 
     def received_frame(self, byte_count: int) -> memoryview | None:
@@ -101,7 +138,7 @@ class Inbox:
         Returns None, and consumes nothing, in all other cases. Without a `buffer` afterwards there is nothing to
         release.
         """
-        if self.buffer is None:
+        if self.buffer is None and self._kept is None:
             view = self._pool.shared.view
             length_bytes = byte_count - LENGTH_BYTES
             if (
@@ -120,7 +157,7 @@ class Inbox:
         start, end = self._start, self._end
         if end - start < MIN_PIPELINED * (LENGTH_BYTES + MINIMUM_FRAME_BYTES):
             return None
-        view = self._pool.shared.view if self.buffer is None else self.buffer.view
+        view = self._pool.shared.view if self.buffer is None and self._kept is None else self._view
         length = unpack_length(view, start)
         frame_bytes = length[0] + LENGTH_BYTES
         if (
@@ -147,8 +184,7 @@ class Inbox:
         arrived_end = self._end
         if start > arrived_end:
             return None
-        buffer = self.buffer
-        view = self._pool.shared.view if buffer is None else buffer.view
+        view = self._pool.shared.view if self.buffer is None and self._kept is None else self._view
         frame_end = start + read_frame_length(view, self._start, self._maximum_frame_bytes, self._minimum_frame_bytes)
         if frame_end > arrived_end:
             self.wanted_bytes = frame_end - self._start
@@ -159,8 +195,14 @@ class Inbox:
 
     def peek(self, byte_count: int) -> bytes:
         """The first bytes that have arrived and are not consumed, at most `byte_count`."""
-        view = self._pool.shared.view if self.buffer is None else self.buffer.view
-        return bytes(view[self._start : min(self._end, self._start + byte_count)])
+        return bytes(self._view[self._start : min(self._end, self._start + byte_count)])
+
+    @property
+    def _view(self) -> memoryview:
+        """Where the bytes are that have arrived."""
+        if self.buffer is not None:
+            return self.buffer.view
+        return self._pool.shared.view if self._kept is None else self._kept
 
     @property
     def arrived_bytes(self) -> int:
@@ -194,7 +236,11 @@ class Inbox:
 
     def pin_frame(self) -> ReceiveBuffer:
         """Keep the frame that was taken last unchanged until the returned buffer is passed to `release`."""
-        if self.buffer is None:
+        if self._kept is not None:
+            self.buffer = self._pool.take(SMALL_CAPACITY_BYTES)
+            self.buffer.view[: self._end] = self._kept
+            self._kept = None
+        elif self.buffer is None:
             self.buffer = self._pool.take_shared()
             if not self._end:  # a frame received alone is not counted
                 self._start = self._end = self.buffer.capacity_bytes
@@ -207,15 +253,20 @@ class Inbox:
         self.release_if_idle()
 
     def release_if_idle(self) -> None:
-        """Give the buffer back if all bytes are consumed and no frame is pinned; else make it the connection's own."""
+        """Give the buffer back if all bytes are consumed and no frame is pinned; else keep the bytes."""
         buffer = self.buffer
         if buffer is None:
             if self._start != self._end:
-                self.buffer = self._pool.take_shared()
+                self._keep()
             else:
                 self._start = self._end = 0
+                self._kept = None
+                if self._stranger is not None:
+                    self._count_stranger()
             return
         if self._start != self._end or buffer.pinned_count:
+            if self._stranger is not None:
+                self._keep_little()
             return
         if self._capacity_bytes > SMALL_CAPACITY_BYTES:
             self._small_fillings = self._small_fillings + 1 if self._end <= SMALL_CAPACITY_BYTES else 0
@@ -225,9 +276,44 @@ class Inbox:
         self.buffer = None
         self._start = self._end = 0
         self._pool.give_back(buffer)
+        if self._stranger is not None:
+            self._count_stranger()
+
+    def _keep(self) -> None:
+        """Keep the bytes that have arrived and lie in the shared buffer; many of them with the buffer."""
+        start, end = self._start, self._end
+        is_shared = self._kept is None
+        if is_shared and end - start > (KEPT_BYTES if self._stranger is None else STRANGERS_KEPT_BYTES):
+            self.buffer = self._pool.take_shared()
+        elif is_shared or start:
+            self._kept = memoryview(bytearray(self._view[start:end]))  # offsets are written into batches where they lie
+            self._start, self._end = 0, end - start
+        if self._stranger is not None:
+            self._count_stranger()
+
+    def _keep_little(self) -> None:
+        """Give a stranger's buffer back for the few bytes in it."""
+        buffer, start, end = self.buffer, self._start, self._end
+        assert buffer is not None
+        if not buffer.pinned_count and end - start <= STRANGERS_KEPT_BYTES:
+            self._kept = memoryview(bytearray(buffer.view[start:end]))
+            self._start, self._end = 0, end - start
+            self.buffer = None
+            self._pool.give_back(buffer)
+        self._count_stranger()
+
+    def _count_stranger(self) -> None:
+        """Count what is held now. The connection may be closed by it."""
+        assert self._stranger is not None
+        held_bytes = 0 if self._kept is None else len(self._kept)
+        if self.buffer is not None:
+            held_bytes += self.buffer.capacity_bytes
+        self._memory.strangers.hold(self._stranger, held_bytes)
 
     def close(self) -> None:
         """Give the buffer back as soon as no frame in it is pinned."""
+        self.count_apart(None)
+        self._kept = None
         if self.buffer is not None:
             self._pool.release_when_unpinned(self.buffer)
             self.buffer = None
@@ -239,7 +325,7 @@ class Inbox:
     def _unreserved_bytes(self) -> int:
         """Bytes of memory to reserve before the rest of the arriving frame is read; 0 for none."""
         wanted_bytes = self.wanted_bytes
-        if wanted_bytes <= SMALL_CAPACITY_BYTES or self._reserved_bytes:
+        if wanted_bytes <= SMALL_CAPACITY_BYTES or self._reserved_bytes or self._stranger is not None:
             return 0
         buffer = self.buffer
         if buffer is not None and wanted_bytes <= buffer.room_bytes - (self._start if buffer.pinned_count else 0):
@@ -258,31 +344,38 @@ class Inbox:
             missing_bytes = MINIMUM_READ_BYTES
         return min(missing_bytes, max(available_bytes, self._capacity_bytes))
 
+    def _take_reserved(self) -> ReceiveBuffer:
+        """Take the buffer that memory is granted for."""
+        buffer = self._pool.take(self.wanted_bytes, reserved_bytes=self._reserved_bytes)
+        self._reserved_bytes = 0
+        self._capacity_bytes = min(max(self._capacity_bytes, buffer.capacity_bytes), LARGE_CAPACITY_BYTES)
+        return buffer
+
     def _make_room(self, buffer: ReceiveBuffer) -> ReceiveBuffer:
         start, end = self._start, self._end
         incomplete_bytes = end - start
         if self._reserved_bytes:
-            other = self._pool.take(self.wanted_bytes, reserved_bytes=self._reserved_bytes)
-            self._reserved_bytes = 0
+            other = self._take_reserved()
             other.view[:incomplete_bytes] = buffer.view[start:end]
             self._pool.release_when_unpinned(buffer)
             self.buffer = other
-            self._capacity_bytes = min(max(self._capacity_bytes, other.capacity_bytes), LARGE_CAPACITY_BYTES)
             self._start = 0
             self._end = incomplete_bytes
             return other
         wanted_bytes = incomplete_bytes + self._needed_bytes()
-        if self._memory.has_spare(self._capacity_bytes):
+        is_apart = self._stranger is not None
+        if not is_apart and self._memory.has_spare(self._capacity_bytes):
             wanted_bytes = max(wanted_bytes, self._capacity_bytes)
         if buffer.pinned_count == 0 and wanted_bytes <= buffer.room_bytes:
             # The halves may overlap; assignment between slices of one memoryview moves like memmove.
             buffer.view[:incomplete_bytes] = buffer.view[start:end]
         else:
-            other = self._pool.take(wanted_bytes)
+            other = self._pool.take(wanted_bytes, is_apart=is_apart)
             other.view[:incomplete_bytes] = buffer.view[start:end]
             self._pool.release_when_unpinned(buffer)
             self.buffer = buffer = other
-            self._capacity_bytes = min(max(self._capacity_bytes, other.capacity_bytes), LARGE_CAPACITY_BYTES)
+            if not is_apart:
+                self._capacity_bytes = min(max(self._capacity_bytes, other.capacity_bytes), LARGE_CAPACITY_BYTES)
         self._start = 0
         self._end = incomplete_bytes
         return buffer

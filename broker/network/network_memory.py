@@ -2,10 +2,12 @@
 
 | what holds memory                 | bound                                                                         |
 |-----------------------------------|-------------------------------------------------------------------------------|
+| the first 16 KiB of a request     | what has arrived of it                                                        |
 | buffers of requests up to 128 KiB | one for each connection                                                       |
 | buffers of larger requests        | `queued.max.request.bytes`; an eighth of it is for spare buffers              |
 | replies that wait                 | `fencepost.queued.max.response.bytes`, and one reply more for each connection |
 | free buffers (`BufferPool`)       | 32 MiB for each listener                                                      |
+| clients that have to authenticate | `StrangersMemory`: four times what has arrived, at most; 64 MiB in all        |
 
 A larger request is read only when memory for the whole of it is granted, first come, first served; so two connections
 never wait for each other with half a request each. If a client announces a request and does not send it, its connection
@@ -24,6 +26,7 @@ import sys
 from collections import OrderedDict
 from typing import Protocol
 
+from fencepost.broker.kernel.address_shares import AddressShares
 from fencepost.broker.kernel.allocator_settings import FreedMemory
 from fencepost.broker.kernel.supervision import Place, Policy
 
@@ -51,8 +54,22 @@ NOT_READ = (
 )
 
 
+STRANGERS_BYTES = 64 * 1024 * 1024
+"""Thousands of tokens that arrive at the same time."""
+
+TOO_MANY_STRANGERS = (
+    "clients that have not authenticated hold too much memory; of the address that holds most, this one has had "
+    "a part of a request for longest"
+)
+
+CONNECTION_BYTES = 8 * 1024
+"""What an open connection has without buffers, roughly: its objects, and those of its transport."""
+
+
 class MemoryUser(Protocol):
     """A connection, as the memory sees it."""
+
+    client_host: str
 
     @property
     def arrived_bytes(self) -> int:
@@ -67,6 +84,36 @@ class MemoryUser(Protocol):
 
     def close_for(self, reason: str) -> None:
         """Close the connection at once, which releases its memory."""
+
+
+class StrangersMemory:
+    """What has arrived of the requests of clients that have not authenticated, of all listeners, apart from the memory
+    of users. Beyond the limit, the address that holds most loses its oldest connection.
+    """
+
+    def __init__(self, limit_bytes: int = STRANGERS_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self._shares: AddressShares[MemoryUser] = AddressShares()
+        self._freed = FreedMemory()
+
+    @property
+    def held_bytes(self) -> int:
+        return self._shares.size
+
+    def close(self) -> None:
+        self._freed.close()
+
+    def hold(self, user: MemoryUser, byte_count: int) -> None:
+        """Set how much a connection holds; closes connections, this one perhaps, while the limit is exceeded."""
+        before = self._shares.size
+        self._shares.hold(user, user.client_host, byte_count)
+        if self._shares.size < before:
+            self._freed.freed(before, before - self._shares.size)
+        while self._shares.size > self.limit_bytes:
+            oldest = self._shares.oldest_of_greediest()
+            assert oldest is not None, "somebody holds the bytes"
+            self._shares.release(oldest)
+            oldest.close_for(TOO_MANY_STRANGERS)
 
 
 class NetworkMemory:
@@ -102,7 +149,9 @@ class NetworkMemory:
         self._reply_limit_bytes = reply_limit_bytes
         self.reply_bytes = 0
         self._unread: dict[MemoryUser, int] = {}  # in the order in which their replies began to wait
+        self.strangers = StrangersMemory()
         self._connection_count = 0
+        self._freed_connections = FreedMemory()
         self._freed_replies = FreedMemory()
 
     def connection_opened(self, write_buffer_bytes: int) -> int:
@@ -115,6 +164,7 @@ class NetworkMemory:
 
     def connection_closed(self, user: MemoryUser) -> None:
         """Forget a connection. What is granted for its requests is in use until it is released."""
+        self._freed_connections.freed(self._connection_count * CONNECTION_BYTES, CONNECTION_BYTES)
         self._connection_count -= 1
         self.set_unread_bytes(user, 0)
         self.arrived(user)
@@ -127,6 +177,8 @@ class NetworkMemory:
             self._timer = None
         self._freed_requests.close()
         self._freed_replies.close()
+        self._freed_connections.close()
+        self.strangers.close()
 
     # Replies
 

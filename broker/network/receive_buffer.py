@@ -22,9 +22,18 @@ class ReceiveBuffer:
                    follows that request is read elsewhere, or it would keep the memory and wait for more.
     pinned_count:  requests in flight whose frame lies in it.
     counted_bytes: granted for a request by `NetworkMemory`. Others above 128 KiB are counted as spare.
+    is_apart:      whether it is counted by `StrangersMemory`, and not as spare.
     """
 
-    __slots__ = ("capacity_bytes", "counted_bytes", "is_awaiting_unpin", "pinned_count", "room_bytes", "view")
+    __slots__ = (
+        "capacity_bytes",
+        "counted_bytes",
+        "is_apart",
+        "is_awaiting_unpin",
+        "pinned_count",
+        "room_bytes",
+        "view",
+    )
 
     def __init__(self, capacity_bytes: int) -> None:
         if capacity_bytes <= LARGE_CAPACITY_BYTES:
@@ -33,6 +42,7 @@ class ReceiveBuffer:
             # The system gives each page as it is written to, and gets all of them back at once.
             self.view = memoryview(mmap.mmap(-1, capacity_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         self.counted_bytes = 0
+        self.is_apart = False
         self.capacity_bytes = capacity_bytes
         self.room_bytes = capacity_bytes
         self.pinned_count = 0
@@ -62,12 +72,13 @@ class BufferPool:
         self._limit_bytes = limit_bytes
         self.shared = ReceiveBuffer(SMALL_CAPACITY_BYTES)
 
-    def take(self, wanted_bytes: int, *, reserved_bytes: int = 0) -> ReceiveBuffer:
+    def take(self, wanted_bytes: int, *, reserved_bytes: int = 0, is_apart: bool = False) -> ReceiveBuffer:
         """Take or allocate a buffer of at least `wanted_bytes`.
 
         Capacities up to 4 MiB are powers of two, so that they can be exchanged; larger ones are whole pages.
 
         reserved_bytes: granted for a request of `wanted_bytes`, and now counted by the buffer.
+        is_apart:       for a client that has not authenticated.
         """
         capacity_bytes = capacity_for(wanted_bytes)
         free = self._free.get(capacity_bytes)
@@ -80,7 +91,9 @@ class BufferPool:
             buffer.counted_bytes = reserved_bytes
             buffer.room_bytes = wanted_bytes
         elif capacity_bytes > SMALL_CAPACITY_BYTES:
-            self.memory.spare_bytes += capacity_bytes
+            buffer.is_apart = is_apart
+            if not is_apart:
+                self.memory.spare_bytes += capacity_bytes
         return buffer
 
     def take_shared(self) -> ReceiveBuffer:
@@ -100,7 +113,10 @@ class BufferPool:
         if granted_bytes:
             self.memory.release(granted_bytes)
         elif capacity_bytes > SMALL_CAPACITY_BYTES:
-            self.memory.spare_bytes -= capacity_bytes
+            if buffer.is_apart:
+                buffer.is_apart = False
+            else:
+                self.memory.spare_bytes -= capacity_bytes
             if not is_kept:
                 self.memory.freed_spare(capacity_bytes)
 

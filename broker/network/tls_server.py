@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.kernel.address_shares import AddressShares
 from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
@@ -39,6 +40,9 @@ ACCEPT_PAUSE_S = 1.0
 HANDSHAKES_OF_ADDRESS = 64
 """Handshakes of one address at the same time. Others of it wait, so that a client with thousands of silent connections
 delays its own only."""
+MAXIMUM_HANDSHAKES = 256
+"""Handshakes of all addresses at the same time, each of which takes 55 KiB. Beyond them, the address that has most
+loses its oldest."""
 SHUTDOWN_TIMEOUT_S = 2.0
 ALERT_TIMEOUT_S = 1.0
 LARGEST_READ_BYTES = 64 * 1024
@@ -99,6 +103,7 @@ class TlsServer(Server):
         self._shows_principals = not bound.listener.protocol.uses_sasl
         self._handshakes: set[_Handshake] = set()
         self._turns: dict[str, _Turns] = {}
+        self._running: AddressShares[_Handshake] = AddressShares()
         self._arriving: dict[int, _Handshake] = {}
         self.failed_handshakes_count = 0
 
@@ -207,16 +212,32 @@ class TlsServer(Server):
             return None  # the client left, as those do that only look whether the port is open
         if start[0] != TLS_HANDSHAKE:
             return why_no_tls(start)
-        handshake.is_handed_over = True
-        ON_FAILED_HANDSHAKE.set(handshake.send_alert)
-        await self._loop.connect_accepted_socket(
-            partial(self._new_tls_connection, handshake),
-            handshake.client,
-            ssl=self._tls.context,
-            ssl_handshake_timeout=limit_s,
-            ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
-        )
+        if len(self._running) >= MAXIMUM_HANDSHAKES:
+            self._end_oldest()
+        self._running.hold(handshake, handshake.host)
+        try:
+            handshake.is_handed_over = True
+            ON_FAILED_HANDSHAKE.set(handshake.send_alert)
+            await self._loop.connect_accepted_socket(
+                partial(self._new_tls_connection, handshake),
+                handshake.client,
+                ssl=self._tls.context,
+                ssl_handshake_timeout=limit_s,
+                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+            )
+        finally:
+            self._running.release(handshake)
         return None
+
+    def _end_oldest(self) -> None:
+        """Make room for a handshake."""
+        oldest = self._running.oldest_of_greediest()
+        assert oldest is not None, "there are many"
+        assert oldest.task is not None, "it is running"
+        self._running.release(oldest)
+        self.failed_handshakes_count += 1
+        self._log_refusal(oldest.host, oldest.port, f"more than {MAXIMUM_HANDSHAKES} TLS handshakes are under way")
+        oldest.task.cancel()
 
     async def _start_of(self, client: socket.socket) -> bytes:
         """The first bytes that a client sends, which stay in the socket; none if it closes the connection."""

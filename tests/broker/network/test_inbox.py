@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.broker.network.inbox import MIN_PIPELINED, SHRINK_AFTER_SMALL_FILLINGS, Inbox
+from fencepost.broker.network.inbox import (
+    KEPT_BYTES,
+    MIN_PIPELINED,
+    SHRINK_AFTER_SMALL_FILLINGS,
+    STRANGERS_KEPT_BYTES,
+    Inbox,
+)
 from fencepost.broker.network.receive_buffer import (
     LARGE_CAPACITY_BYTES,
     PIPELINE_CAPACITY_BYTES,
@@ -128,8 +134,8 @@ def test_idle_connections_share_one_buffer() -> None:
 def test_incomplete_and_pinned_frames_stay_while_others_use_the_shared_buffer() -> None:
     pool = BufferPool()
     incomplete, holding, other = (Inbox(pool, ANY_BYTES) for _ in range(3))
-    content = frame(1, 10_000)
-    feed(incomplete, content[:5_000])
+    content = frame(1, 60_000)
+    feed(incomplete, content[:50_000])
     incomplete.release_if_idle()
     feed(holding, frame(2, 10_000))
     (held,) = read_frames(holding)
@@ -139,7 +145,7 @@ def test_incomplete_and_pinned_frames_stay_while_others_use_the_shared_buffer() 
         feed(other, frame(index, 100_000))
         assert len(read_frames(other)) == 1
         other.release_if_idle()
-    feed(incomplete, content[5_000:])
+    feed(incomplete, content[50_000:])
     assert read_frames(incomplete) == [content[4:]]
     assert held == frame(2, 10_000)[4:]
     incomplete.release_if_idle()
@@ -420,3 +426,126 @@ def test_a_small_buffer_with_a_pinned_frame_is_replaced_by_a_larger_one() -> Non
     inbox.release(buffer)
     assert inbox.buffer is None
     assert pool.free_bytes == SMALL_CAPACITY_BYTES + PIPELINE_CAPACITY_BYTES
+
+
+class Stranger:
+    """A connection whose client has not authenticated, as the memory sees it."""
+
+    def __init__(self, inbox: Inbox, host: str = "192.0.2.1") -> None:
+        self.client_host = host
+        self.inbox = inbox
+        self.arrived_bytes = 0
+        self.is_blocked_by_broker = False
+        self.refusals: list[str] = []
+        inbox.count_apart(self)
+
+    def memory_granted(self, byte_count: int) -> None:
+        raise AssertionError("strangers wait for no memory")
+
+    def close_for(self, reason: str) -> None:
+        self.refusals.append(reason)
+        self.inbox.close()
+
+
+@pytest.mark.parametrize("is_stranger", [False, True])
+@pytest.mark.parametrize("byte_count", [1, 2, 4, 100, KEPT_BYTES])
+def test_a_part_of_a_frame_holds_no_more_than_has_arrived(byte_count: int, is_stranger: bool) -> None:
+    pool = BufferPool()
+    inbox, other = Inbox(pool, ANY_BYTES), Inbox(pool, ANY_BYTES)
+    if is_stranger:
+        Stranger(inbox)
+    content = frame(1, 100_000)
+    shared = pool.shared
+    feed(inbox, content[:byte_count])
+    assert read_frames(inbox) == []
+    inbox.release_if_idle()
+    assert inbox.buffer is None
+    assert pool.shared is shared
+    assert pool.memory.strangers.held_bytes == (byte_count if is_stranger else 0)
+    feed(other, frame(2, 50_000))  # into the same memory
+    assert len(read_frames(other)) == 1
+    other.release_if_idle()
+    inbox.writable_memory()  # and nothing is read
+    inbox.release_if_idle()
+    feed(inbox, content[byte_count:])
+    assert read_frames(inbox) == [content[4:]]
+    inbox.release_if_idle()
+    assert pool.memory.strangers.held_bytes == 0
+
+
+@given(
+    lengths=st.lists(st.integers(8, 520_000), min_size=1, max_size=4),
+    pieces=st.lists(st.integers(2_000, 200_000), min_size=1, max_size=8),
+    is_resumed=st.booleans(),
+)
+def test_strangers_hold_little_more_than_has_arrived_and_nothing_at_the_end(
+    lengths: list[int], pieces: list[int], is_resumed: bool
+) -> None:
+    pool = BufferPool()
+    inbox = Inbox(pool, ANY_BYTES)
+    stranger = Stranger(inbox)
+    stream = b"".join(frame(index, length) for index, length in enumerate(lengths))
+    position, turn = 0, 0
+    taken: list[bytes] = []
+    while position < len(stream):
+        position += feed(inbox, stream[position : position + pieces[turn % len(pieces)]])
+        turn += 1
+        if is_resumed and turn % 3 == 0:  # the connection starts nothing in this step, and resumes in another
+            inbox.release_if_idle()
+        taken += [bytes(one) for one in read_frames(inbox)]
+        inbox.release_if_idle()
+        assert not inbox.wanted_bytes or inbox.claim_memory(stranger)
+        held_bytes = pool.memory.strangers.held_bytes
+        assert held_bytes <= max(STRANGERS_KEPT_BYTES, 4 * inbox.arrived_bytes)
+        assert (pool.memory.spare_bytes, pool.memory.request_bytes) == (0, 0), "they take nothing of the users' memory"
+    assert [len(one) for one in taken] == lengths
+    assert b"".join(len(one).to_bytes(4, "big") + one for one in taken) == stream
+    assert pool.memory.strangers.held_bytes == 0
+
+
+def test_a_frame_that_was_kept_may_be_pinned() -> None:
+    pool = BufferPool()
+    inbox = Inbox(pool, ANY_BYTES)
+    content = frame(1, 100) + frame(2, 200) + frame(3, 300)
+    feed(inbox, content[:-100])
+    first = inbox.take_frame()
+    assert first is not None
+    assert first == content[4:104]
+    inbox.release_if_idle()  # held back here
+    second = inbox.take_frame()
+    assert second is not None
+    assert not second.readonly, "offsets are written into batches where they lie"
+    buffer = inbox.pin_frame()
+    inbox.release_if_idle()
+    feed(inbox, content[-100:])
+    assert read_frames(inbox) == [content[-300:]]
+    assert second == content[108:308]
+    inbox.release(buffer)
+    assert pool.free_bytes == SMALL_CAPACITY_BYTES
+
+
+def test_the_address_whose_strangers_hold_most_loses_its_oldest() -> None:
+    pool = BufferPool()
+    pool.memory.strangers.limit_bytes = 100_000
+    mine, others = Stranger(Inbox(pool, ANY_BYTES), "192.0.2.1"), []
+    for stranger in (mine, *(Stranger(Inbox(pool, ANY_BYTES), "192.0.2.2") for _ in range(8))):
+        others.append(stranger)
+        feed(stranger.inbox, frame(1, 60_000)[:20_000])
+        assert read_frames(stranger.inbox) == []
+        stranger.inbox.release_if_idle()
+        assert pool.memory.strangers.held_bytes <= 100_000
+    assert [bool(stranger.refusals) for stranger in others] == [False, True, True, True, True, *[False] * 4]
+    for stranger in others:
+        stranger.inbox.close()
+    assert pool.memory.strangers.held_bytes == 0
+
+
+def test_a_client_that_has_authenticated_counts_no_more_as_a_stranger() -> None:
+    pool = BufferPool()
+    inbox = Inbox(pool, ANY_BYTES)
+    Stranger(inbox)
+    feed(inbox, frame(1, 400_000)[:300])
+    inbox.release_if_idle()
+    assert pool.memory.strangers.held_bytes == 300
+    inbox.count_apart(None)
+    assert pool.memory.strangers.held_bytes == 0

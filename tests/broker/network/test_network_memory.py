@@ -22,6 +22,7 @@ MIB = 1024 * 1024
 @dataclass(eq=False)
 class User:
     memory: NetworkMemory
+    client_host: str = "192.0.2.1"
     arrived_bytes: int = 0
     is_blocked_by_broker: bool = False
     granted: list[int] = field(default_factory=list)

@@ -232,6 +232,24 @@ def test_many_handshakes_of_one_address_wait_for_each_other(
     run(test())
 
 
+def test_half_handshakes_of_all_addresses_are_bounded_and_keep_nobody_out(
+    tmp_path: Path, authority: Authority, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_server, "MAXIMUM_HANDSHAKES", 3)
+
+    async def test() -> None:
+        async with broker(tmp_path, authority) as node:
+            with capture_logs() as events, raw_clients(node, 5, b"\x16\x03\x01\x02\x00\x01") as half:
+                await is_closed(half[0])
+                await is_closed(half[1])
+                assert await (await connected(node, authority.context())).is_served()
+                await is_closed(half[2])
+            assert reasons(events) == ["more than 3 TLS handshakes are under way"] * 3
+            await until(lambda: not server_of(node).handshake_count)
+
+    run(test())
+
+
 def test_what_is_no_tls_is_named(tmp_path: Path, authority: Authority, run: Run) -> None:
     kafka = bytes(request_frame(1, "client", ApiVersionsRequest(), 3))
 
