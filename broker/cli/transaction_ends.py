@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -47,6 +48,17 @@ def end_transaction(bootstrap: str, transactional_id: str, pair: tuple[int, int]
                 raise click.ClickException(f"{error}; repeat the command: it does the same once") from None
             except Refused as error:
                 raise click.ClickException(str(error)) from None
+
+
+def abort_if_open(bootstrap: str, transactional_id: str, pair: tuple[int, int]) -> None:
+    """Abort the open transaction of a pair: a new session does not, if the id is guarded. One that is kept stays."""
+    with kafka_errors(bootstrap):
+        from fencepost.two_phase import Coordinator, HeuristicOutcome, Superseded, Token
+
+        options = client_options(bootstrap)
+        del options["bootstrap_servers"]
+        with Coordinator(bootstrap, **options) as coordinator, suppress(HeuristicOutcome, Superseded, TimeoutError):
+            coordinator.complete(Token(*pair, transactional_id), commit=False, timeout_s=TIMEOUT_S)
 
 
 def _end(

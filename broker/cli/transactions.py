@@ -14,7 +14,7 @@ from fencepost.broker.cli.connection import admin_client, bootstrap_option, clie
 from fencepost.broker.cli.incomplete import print_or_fail, unserved
 from fencepost.broker.cli.output import Done, format_time, print_done, print_rows
 from fencepost.broker.cli.times import DurationType
-from fencepost.broker.cli.transaction_ends import PairType, end_transaction
+from fencepost.broker.cli.transaction_ends import PairType, abort_if_open, end_transaction
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
@@ -304,6 +304,7 @@ def terminate(bootstrap: str, as_json: bool, transactional_id: str) -> None:
             raise click.ClickException(
                 f"{transactional_id} has no open transaction; the last state of its coordinator is {found.state.value}"
             )
+        abort_if_open(bootstrap, transactional_id, (found.producer_id, found.producer_epoch))
         from kafka import KafkaProducer
 
         producer = KafkaProducer(

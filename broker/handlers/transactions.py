@@ -73,6 +73,8 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
         producer_epoch=request.producer_epoch,
         two_phase_commit=request.enable2_pc,
         keep_prepared_transaction=request.keep_prepared_txn,
+        guard=request.guard,
+        forced=request.forced,
     )
     if reply.error is not ErrorCode.NONE:
         return init_producer_id_failed(request, reply.error, context.api_version)

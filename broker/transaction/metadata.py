@@ -66,6 +66,7 @@ class TransactionMetadata(NamedTuple):
     next_producer_id: the id that takes over at completion because the epoch is exhausted, or belongs to the pair of
         the session that kept the transaction; -1 otherwise.
     next_producer_epoch: the epoch of that pair; -1 without one. Only open and prepared transactions have it.
+    is_guarded: whether a new session that does not name the current pair may not abort the open transaction.
     start_ms: when the transaction was opened; -1 if there was none.
     """
 
@@ -81,6 +82,7 @@ class TransactionMetadata(NamedTuple):
     next_producer_id: int = NO_PRODUCER_ID
     client_transaction_version: TransactionVersion = TransactionVersion.V1
     next_producer_epoch: int = NO_PRODUCER_EPOCH
+    is_guarded: bool = False
 
     @property
     def producer(self) -> Producer:
@@ -108,9 +110,9 @@ class TransactionMetadata(NamedTuple):
     # Transitions: each returns the metadata that the next record holds
 
     def initialized(
-        self, *, producer: Producer, previous_producer_id: int, timeout_ms: int, now_ms: int
+        self, *, producer: Producer, previous_producer_id: int, timeout_ms: int, now_ms: int, guard: bool = False
     ) -> TransactionMetadata:
-        """Begin a producer session (InitProducerId) without an open transaction."""
+        """Begin a producer session (InitProducerId) without an open transaction; `guard` guards those that follow."""
         self._check_transition_to(EMPTY)
         producer_id, producer_epoch = producer
         return TransactionMetadata(
@@ -125,6 +127,7 @@ class TransactionMetadata(NamedTuple):
             previous_producer_id=previous_producer_id,
             next_producer_id=self.next_producer_id,
             client_transaction_version=self.client_transaction_version,
+            is_guarded=guard or self.is_guarded,
         )
 
     def kept(self, *, client: Producer, timeout_ms: int, now_ms: int) -> TransactionMetadata:
@@ -167,6 +170,7 @@ class TransactionMetadata(NamedTuple):
             previous_producer_id,
             self.next_producer_id,
             version,
+            is_guarded=self.is_guarded,
         )
 
     def prepared(
@@ -193,6 +197,7 @@ class TransactionMetadata(NamedTuple):
             self.previous_producer_id,
             self.next_producer_id,
             version,
+            is_guarded=self.is_guarded,
         )
 
     def kept_prepared(
@@ -278,6 +283,7 @@ class TransactionMetadata(NamedTuple):
             previous_producer_id,
             next_producer_id,
             version,
+            is_guarded=self.is_guarded,
         )
 
     def completed(self, *, now_ms: int) -> TransactionMetadata:
@@ -299,6 +305,7 @@ class TransactionMetadata(NamedTuple):
             self.previous_producer_id,
             NO_PRODUCER_ID,
             self.client_transaction_version,
+            is_guarded=self.is_guarded,
         )
 
     @property
@@ -316,7 +323,9 @@ class TransactionMetadata(NamedTuple):
             raise IllegalTransitionError(f"{self.transactional_id}: {self.state.display_name} to {state.display_name}")
 
 
-def new_transaction(transactional_id: str, *, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
+def new_transaction(
+    transactional_id: str, *, producer_id: int, timeout_ms: int, now_ms: int, is_guarded: bool = False
+) -> TransactionMetadata:
     """Return the state of a transactional id that is new, or was forgotten."""
     return TransactionMetadata(
         transactional_id=transactional_id,
@@ -325,6 +334,7 @@ def new_transaction(transactional_id: str, *, producer_id: int, timeout_ms: int,
         timeout_ms=timeout_ms,
         state=EMPTY,
         last_update_ms=now_ms,
+        is_guarded=is_guarded,
     )
 
 
@@ -383,6 +393,7 @@ def to_value(metadata: TransactionMetadata) -> bytes:
         metadata.next_producer_id,
         metadata.client_transaction_version,
         metadata.next_producer_epoch,
+        metadata.is_guarded,
     )
 
 
@@ -418,6 +429,7 @@ def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction
         next_producer_id=value.next_producer_id,
         client_transaction_version=TRANSACTION_VERSION_2 if is_version_2 else TRANSACTION_VERSION_1,
         next_producer_epoch=next_producer_epoch,
+        is_guarded=value.is_guarded,
     )
 
 

@@ -194,6 +194,8 @@ class TransactionService:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         two_phase_commit: bool = False,
         keep_prepared_transaction: bool = False,
+        guard: bool = False,
+        forced: bool = False,
     ) -> ProducerReply:
         """Give a producer its id and epoch. Without a transactional id it gets a new producer id, which is not stored.
 
@@ -201,6 +203,8 @@ class TransactionService:
         two_phase_commit:            its transactions get no time-out (KIP-939); also by name, see `is_two_phase`.
         keep_prepared_transaction:   an open transaction of an earlier session is left to this one; else it is aborted
                                      first.
+        guard:                       from now on, no new session aborts an open transaction without naming its pair.
+        forced:                      abort a guarded one all the same: an administrator's request.
         Source: Kafka's TransactionCoordinator.handleInitProducerId.
         """
         if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
@@ -233,6 +237,8 @@ class TransactionService:
                 expected=expected,
                 now_ms=self._clock.now_ms(),
                 keep_prepared=keep_prepared_transaction,
+                guard=guard,
+                forced=forced,
             )
 
         return await self._decide(transactional_id, decide, ProducerReply)

@@ -154,11 +154,16 @@ class TransactionShard:
         expected: Producer | None,
         now_ms: int,
         keep_prepared: bool = False,
+        guard: bool = False,
+        forced: bool = False,
     ) -> Decision[ProducerReply]:
         """Begin a producer session, or raise the epoch of the current one.
 
         expected: the producer's own id and epoch (KIP-360); None for a new session, which fences all earlier ones.
         keep_prepared: leave an open transaction to the new session instead of aborting it (KIP-939).
+        guard: from now on a new session does not abort the open transaction: it may be late, and the database of its
+            successor may have committed. Whoever guards aborts by the pair what is left.
+        forced: abort a guarded transaction all the same.
         Replies CONCURRENT_TRANSACTIONS if a transaction must end first, also if this decision aborts it: then decide
         again once its markers are written. Refuses: PRODUCER_FENCED; COORDINATOR_LOAD_IN_PROGRESS if it needs a
         producer id and none is reserved.
@@ -170,7 +175,9 @@ class TransactionShard:
             if producer_id is None:
                 return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return self._reply_with_producer(
-                new_transaction(transactional_id, producer_id=producer_id, timeout_ms=timeout_ms, now_ms=now_ms)
+                new_transaction(
+                    transactional_id, producer_id=producer_id, timeout_ms=timeout_ms, now_ms=now_ms, is_guarded=guard
+                )
             )
         version = self._limits.transaction_version
         event = TransactionEvent.INIT_AND_KEEP if keep_prepared else TransactionEvent.INIT_PRODUCER_ID
@@ -178,6 +185,14 @@ class TransactionShard:
         if isinstance(cell, ErrorCode):
             return _refuse_producer(cell)
         if expected is not None and not _is_owner(metadata, expected):
+            return _refuse_producer(ErrorCode.PRODUCER_FENCED)
+        if (
+            metadata.is_guarded
+            and metadata.state is ONGOING
+            and cell is PREPARE_ABORT
+            and expected is None
+            and not forced
+        ):
             return _refuse_producer(ErrorCode.PRODUCER_FENCED)
         if cell is KEPT:
             return self._keep(metadata, timeout_ms, now_ms)
@@ -199,7 +214,11 @@ class TransactionShard:
             previous_producer_id = NO_PRODUCER_ID if expected is None or is_replaced else metadata.producer_id
         return self._reply_with_producer(
             metadata.initialized(
-                producer=producer, previous_producer_id=previous_producer_id, timeout_ms=timeout_ms, now_ms=now_ms
+                producer=producer,
+                previous_producer_id=previous_producer_id,
+                timeout_ms=timeout_ms,
+                now_ms=now_ms,
+                guard=guard,
             )
         )
 

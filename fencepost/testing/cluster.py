@@ -233,7 +233,7 @@ class Cluster:
         reply = self.client.coordinated(
             TRANSACTION,
             transactional_id,
-            InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms),
+            InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, forced=True),
             lambda answered: answered.error_code,
         )
         _check(reply.error_code, f"transactional id {transactional_id!r}", None)

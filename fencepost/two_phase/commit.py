@@ -6,6 +6,7 @@ crashes. Before, they will be aborted.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -18,7 +19,14 @@ from fencepost.two_phase.client_calls import (
     error_code,
     init_by_client,
 )
-from fencepost.two_phase.coordinator import NO_RIGHT_TO_ID, AsyncCoordinator, Coordinator
+from fencepost.two_phase.coordinator import (
+    NO_RIGHT_TO_ID,
+    NOT_CURRENT,
+    AsyncCoordinator,
+    Coordinator,
+    Description,
+    no_right_to_init,
+)
 from fencepost.two_phase.logs import PreparedLog
 from fencepost.two_phase.preparing import (
     hand_over,
@@ -28,7 +36,16 @@ from fencepost.two_phase.preparing import (
     sends_watched,
     take_back,
 )
-from fencepost.two_phase.tokens import InDoubtError, NeedsRecovery, Refused, Superseded, Token
+from fencepost.two_phase.tokens import (
+    Fenced,
+    HeuristicOutcome,
+    InDoubtError,
+    NeedsRecovery,
+    Superseded,
+    Token,
+)
+
+FENCED_OF_LIBRDKAFKA = -144
 
 
 def start_session(
@@ -39,19 +56,34 @@ def start_session(
     producer: of `confluent_producer`, or a kafka.KafkaProducer; not yet initialised.
     It asks the coordinator first: a client that the brokers refuse must not fence the session that runs. Then, while it
     initialises, the database holds the id's row: a session that is late, and was replaced meanwhile, must not, since
-    that would abort what its successor has committed. Returns the session's generation, for `transaction`. If it
-    raises, nothing is lost: repeat it with another producer. Raises as `recover`, Fenced, and what the client raises.
+    that would abort what its successor has committed. The database may end that hold, if it restarts or loses the
+    connection: so whatever is open is aborted by its pair, which no successor has, the hold is looked at before and
+    after each step, and a Fencepost is told to refuse what an InitProducerId without that pair would abort. Returns the
+    session's generation, for `transaction`. If it raises, nothing is lost: repeat it with another producer. Raises as
+    `recover`, Fenced, and what the client raises.
     """
     transactional_id = _transactional_id(producer)
     coordinator.describe(transactional_id, timeout_s=timeout_s)
     generation = recover(coordinator, log, connection, transactional_id)
+    give_up_at_s = time.monotonic() + timeout_s
     with _rolled_back_on_error(connection):
         log.hold(connection, generation, transactional_id)
+        while True:
+            described = coordinator.describe(transactional_id, timeout_s=timeout_s)
+            _hold_again(log, connection, generation, transactional_id)
+            left = _left_open(described, transactional_id, give_up_at_s)
+            if left is None:
+                break
+            with suppress(HeuristicOutcome, Superseded):  # somebody else has ended it, or is to end it: look again
+                coordinator.complete(left, commit=False, timeout_s=timeout_s)
+        coordinator.guard(transactional_id, described, timeout_s=timeout_s)
+        _hold_again(log, connection, generation, transactional_id)
         try:
             init_by_client(producer, timeout_s)
         except Exception as error:
             _raise_if_refused(transactional_id, error)
             raise
+        _hold_again(log, connection, generation, transactional_id)
         connection.rollback()
     return generation
 
@@ -65,13 +97,25 @@ async def start_session_async(
     transactional_id = _transactional_id(producer)
     await coordinator.describe(transactional_id, timeout_s=timeout_s)
     generation = await recover_async(coordinator, log, connection, transactional_id)
+    give_up_at_s = time.monotonic() + timeout_s
     with _rolled_back_on_error(connection):
         log.hold(connection, generation, transactional_id)
+        while True:
+            described = await coordinator.describe(transactional_id, timeout_s=timeout_s)
+            _hold_again(log, connection, generation, transactional_id)
+            left = _left_open(described, transactional_id, give_up_at_s)
+            if left is None:
+                break
+            with suppress(HeuristicOutcome, Superseded):
+                await coordinator.complete(left, commit=False, timeout_s=timeout_s)
+        await coordinator.guard(transactional_id, described, timeout_s=timeout_s)
+        _hold_again(log, connection, generation, transactional_id)
         try:
             await asyncio.wait_for(producer.start(), timeout_s)
         except Exception as error:
             _raise_if_refused(transactional_id, error)
             raise
+        _hold_again(log, connection, generation, transactional_id)
         connection.rollback()
     return generation
 
@@ -144,7 +188,9 @@ def transaction(
     except Exception as error:
         try:
             coordinator.complete(token, commit=True, timeout_s=timeout_s)
-        except (TimeoutError, Superseded) as left:
+        except Superseded as left:
+            raise _replaced_or_ended(log, connection, generation, token, left) from error
+        except TimeoutError as left:
             raise _left_to_recovery(token, left) from error
         raise _needs_recovery(token) from error
     take_back(producer)
@@ -209,7 +255,9 @@ async def transaction_async(
     except Exception as error:
         try:
             await coordinator.complete(token, commit=True, timeout_s=timeout_s)
-        except (TimeoutError, Superseded) as left:
+        except Superseded as left:
+            raise _replaced_or_ended(log, connection, generation, token, left) from error
+        except TimeoutError as left:
             raise _left_to_recovery(token, left) from error
         raise _needs_recovery(token) from error
     take_back(producer)
@@ -222,6 +270,24 @@ def _claim(log: PreparedLog, connection: Any, transactional_id: str) -> tuple[in
         claimed = log.claim(connection, transactional_id)
         connection.commit()
     return claimed
+
+
+def _hold_again(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> None:
+    """Check that the database has not ended the hold, and that nobody has claimed the id meanwhile.
+
+    Raises Fenced, and what the driver raises for a connection that is lost.
+    """
+    connection.rollback()
+    log.hold(connection, generation, transactional_id)
+
+
+def _left_open(described: Description | None, transactional_id: str, give_up_at_s: float) -> Token | None:
+    """The transaction that an earlier session has left, or None if nothing is open. Raises TimeoutError."""
+    if described is None or not described.state.startswith(("Ongoing", "Prepare")):
+        return None
+    if time.monotonic() > give_up_at_s:
+        raise TimeoutError(f"the transaction of {transactional_id} stays in state {described.state}")
+    return Token(described.producer_id, described.producer_epoch, transactional_id)
 
 
 def _clear(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> None:
@@ -304,12 +370,12 @@ def _transactional_id(producer: Any) -> str:
 
 
 def _raise_if_refused(transactional_id: str, error: Exception) -> None:
-    """Raise Refused for the error of a client whose producer may not use its id."""
-    if error_code(error) == NO_RIGHT_TO_ID:
-        raise Refused(
-            f"the brokers do not let this client write as {transactional_id}: allow it WRITE on the transactional id, "
-            "and TWO_PHASE_COMMIT where the id is two-phase"
-        ) from error
+    """Raise Refused for the error of a client whose producer may not use its id, Fenced if another session has it."""
+    code = error_code(error)
+    if code == NO_RIGHT_TO_ID:
+        raise no_right_to_init(transactional_id) from error
+    if code in NOT_CURRENT or code == FENCED_OF_LIBRDKAFKA:
+        raise Fenced(f"another session of {transactional_id} has an open transaction: end this one") from error
 
 
 def _cannot_begin(transactional_id: str, error: Exception) -> NeedsRecovery:
@@ -333,14 +399,31 @@ def _needs_recovery(token: Token) -> NeedsRecovery:
 
 
 def _left_to_recovery(token: Token, reason: Exception) -> NeedsRecovery:
-    if isinstance(reason, Superseded):
-        return NeedsRecovery(
-            f"the database has committed {token}, and a later session, which has taken over, commits its records: end "
-            "this one",
-            token,
-        )
     return NeedsRecovery(
         f"the database has committed {token}, but its records wait for a coordinator ({reason}): call recover, which "
         "commits them, and make another producer",
+        token,
+    )
+
+
+def _replaced_or_ended(
+    log: PreparedLog, connection: Any, generation: int, token: Token, reason: Superseded
+) -> NeedsRecovery | Superseded:
+    """What to raise for a transaction that the database has committed, and that its coordinator has no more."""
+    try:
+        log.begin(connection, generation, token.transactional_id)
+    except Fenced:
+        return NeedsRecovery(
+            f"the database has committed {token}, and a later session has claimed its id, and was to commit its "
+            "records or to say why it could not: end this one",
+            token,
+        )
+    except Exception:  # noqa: BLE001  # NeedsRecovery: the token is still there; or the database is away
+        pass
+    finally:
+        _roll_back(connection)
+    return Superseded(
+        f"the database has committed {token}, but something else than a later session has taken its place at the "
+        f"coordinator, such as an administrator who has terminated it: its records may be aborted ({reason})",
         token,
     )

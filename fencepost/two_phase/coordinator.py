@@ -11,9 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple, Self, TypeVar
 
 from fencepost.two_phase.tokens import (
+    Fenced,
     HeuristicOutcome,
     InDoubt,
     Outcome,
@@ -29,6 +31,9 @@ Receive = Callable[[], tuple[bytes, Exception | None]]
 
 TWO_PHASE_TIMEOUT_MS = 2_147_483_647
 PAUSE_S = 0.1
+GUARD_TIMEOUT_MS = 10_000
+FIRST_WITH_PAIR, LAST_WITHOUT_TWO_PHASE = 3, 5  # versions of InitProducerId
+ONE_TAG_GUARD = b"\x01\x90\x4e\x01\x01"  # tag 10,000, of one byte: true
 CONNECT_TIMEOUT_MS = 5_000
 LEAST_BOOTSTRAP_S = 0.2
 AT_ONCE = 50
@@ -136,6 +141,13 @@ class Coordinator:
         outcome = _outcome(described, token)
         if outcome is wanted or _had_no_records(described, token):
             return
+        if outcome is Outcome.PREPARED:
+            raise Superseded(
+                f"{token} is open, and a newer session of its id has kept it, which alone can end it "
+                f"({_name_of(error)}): end it there, or abort it with `fencepost transactions terminate "
+                f"{token.transactional_id}`",
+                token,
+            )
         if outcome is Outcome.UNKNOWN and error != INVALID_STATE:
             if described is None:
                 raise Superseded(
@@ -174,6 +186,23 @@ class Coordinator:
             found.transaction_timeout_ms,
             found.transaction_start_time_ms,
         )
+
+    def guard(self, transactional_id: str, described: Description | None, *, timeout_s: float = 60) -> None:
+        """Begin a session of an id that has no open transaction, under its current pair, which fences those before.
+
+        From then on, a Fencepost lets no InitProducerId without the current pair abort an open transaction of the id.
+        Other brokers do not know that part of the request.
+        described: what `describe` has returned.
+        Raises Fenced if another session has begun since, Refused, TimeoutError.
+        """
+        pair = (described.producer_id, described.producer_epoch) if described else (-1, -1)
+        error = self._until(timeout_s, lambda admin: _init_and_guard(admin, transactional_id, pair))
+        if error in NOT_CURRENT:
+            raise Fenced(f"another session of {transactional_id} has begun meanwhile: end this one")
+        if error == NO_RIGHT_TO_ID:
+            raise no_right_to_init(transactional_id)
+        if error:
+            raise TwoPhaseError(f"the coordinator refused to begin a session of {transactional_id}: {_name_of(error)}")
 
     def in_doubt(self, pattern: str = ".*", *, including: Iterable[str] = (), timeout_s: float = 60) -> list[InDoubt]:
         """List the open transactions whose id matches a regular expression, oldest first. Raises TimeoutError.
@@ -342,6 +371,9 @@ class AsyncCoordinator:
     async def describe(self, transactional_id: str, *, timeout_s: float = 60) -> Description | None:
         return await _on_a_thread(self._coordinator.describe, transactional_id, timeout_s=timeout_s)
 
+    async def guard(self, transactional_id: str, described: Description | None, *, timeout_s: float = 60) -> None:
+        await _on_a_thread(self._coordinator.guard, transactional_id, described, timeout_s=timeout_s)
+
     async def in_doubt(
         self, pattern: str = ".*", *, including: Iterable[str] = (), timeout_s: float = 60
     ) -> list[InDoubt]:
@@ -491,6 +523,49 @@ async def _end_on_the_loop(admin: Any, token: Token, commit: bool) -> int:
     )
     response = await admin._manager.send(request, node_id=node_id)  # noqa: SLF001
     return int(response.error_code)
+
+
+def _init_and_guard(admin: Any, transactional_id: str, pair: tuple[int, int]) -> int:
+    """Send InitProducerId with the pair that the id has, and Fencepost's field `guard`; returns the error code."""
+    return int(admin._manager.run(_init_on_the_loop, admin, transactional_id, pair))  # noqa: SLF001  # as above
+
+
+async def _init_on_the_loop(admin: Any, transactional_id: str, pair: tuple[int, int]) -> int:
+    from kafka.protocol.metadata import CoordinatorType
+
+    node_id = await admin._find_coordinator_id(  # noqa: SLF001
+        transactional_id, key_type=CoordinatorType.TRANSACTION
+    )
+    request = _guarding_request()(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=GUARD_TIMEOUT_MS,  # until the client's own InitProducerId
+        producer_id=pair[0],
+        producer_epoch=pair[1],
+        min_version=FIRST_WITH_PAIR,
+        max_version=LAST_WITHOUT_TWO_PHASE,
+    )
+    response = await admin._manager.send(request, node_id=node_id)  # noqa: SLF001
+    return int(response.error_code)
+
+
+@cache
+def _guarding_request() -> Any:
+    """kafka-python's InitProducerIdRequest with the field `guard`: it has no way to send a tagged field of others."""
+    from kafka.protocol.producer.transaction import InitProducerIdRequest
+
+    def encode(self: Any, version: int | None = None, header: bool = False, framed: bool = False) -> bytes:
+        plain = bytes(InitProducerIdRequest.encode(self, version, header=header))
+        guarded = plain.removesuffix(b"\0") + ONE_TAG_GUARD
+        return len(guarded).to_bytes(4) + guarded if framed else guarded
+
+    return type(InitProducerIdRequest)("InitProducerIdRequest", (InitProducerIdRequest,), {"encode": encode})
+
+
+def no_right_to_init(transactional_id: str) -> Refused:
+    return Refused(
+        f"the brokers do not let this client write as {transactional_id}: allow it WRITE on the transactional id, and "
+        "TWO_PHASE_COMMIT where the id is two-phase"
+    )
 
 
 def _outcome(described: Any, token: Token) -> Outcome:

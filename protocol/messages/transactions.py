@@ -11,6 +11,9 @@ class InitProducerIdRequest:
     producer_id, producer_epoch: the identity so far, when the producer wants to go on with a higher epoch
         (KIP-360).
     Version 6 is that of two-phase commit, which Kafka itself marks unstable (KIP-939).
+
+    Not Kafka's: with `guard`, from now on no new session of the id aborts its open transaction unless the request names
+    the current pair, or is `forced`, as that of an administrator.
     """
 
     transactional_id: str | None = ""
@@ -19,6 +22,8 @@ class InitProducerIdRequest:
     producer_epoch: int16 = field(versions="3+", default=-1)
     enable2_pc: bool = field(versions="6+", default=False)  # KIP-939
     keep_prepared_txn: bool = field(versions="6+", default=False)
+    guard: bool = field(versions="2+", tag=10_000, default=False)
+    forced: bool = field(versions="2+", tag=10_001, default=False)
 
 
 @message(key=22, versions="0-6", flexible="2+")

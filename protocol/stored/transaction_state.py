@@ -54,6 +54,7 @@ class TransactionLogValue:
     transaction_last_update_timestamp_ms: int64 = 0
     transaction_start_timestamp_ms: int64 = 0
     client_transaction_version: int16 = field(versions="1+", tag=2, default=0)
+    is_guarded: bool = field(versions="1+", tag=10_000, default=False)  # not Kafka's
 
 
 def encode_transaction_log_key(transactional_id: str) -> bytes:
@@ -86,6 +87,7 @@ _BEFORE_PARTITIONS = Struct(">hqhib")
 _TIMES = Struct(">qq")
 _TAGGED_INT64 = Struct(">BBq")
 _TAGGED_INT16 = Struct(">BBh")
+_TAGGED_IS_GUARDED = b"\x90\x4e\x01\x01"  # the varint of 10,000, one byte, true
 PACKED_NULL_PARTITIONS = b"\0"
 
 
@@ -101,6 +103,7 @@ def pack_transaction_log_value(
     next_producer_id: int,
     client_transaction_version: int,
     next_producer_epoch: int = -1,
+    is_guarded: bool = False,
 ) -> bytes:
     """Encode a `TransactionLogValue` of the latest version without its object: each transaction writes three.
 
@@ -112,7 +115,9 @@ def pack_transaction_log_value(
         )
         + packed_partitions
         + _TIMES.pack(transaction_last_update_timestamp_ms, transaction_start_timestamp_ms)
-        + _pack_tagged(previous_producer_id, next_producer_id, client_transaction_version, next_producer_epoch)
+        + _pack_tagged(
+            previous_producer_id, next_producer_id, client_transaction_version, next_producer_epoch, is_guarded
+        )
     )
 
 
@@ -127,7 +132,11 @@ def pack_transaction_partitions(partition_ids_by_topic: Mapping[str, Sequence[in
 
 @lru_cache(MAX_REMEMBERED_TAGGED_FIELDS)  # in version 2 every transaction writes the same ones three times
 def _pack_tagged(
-    previous_producer_id: int, next_producer_id: int, client_transaction_version: int, next_producer_epoch: int
+    previous_producer_id: int,
+    next_producer_id: int,
+    client_transaction_version: int,
+    next_producer_epoch: int,
+    is_guarded: bool,
 ) -> bytes:
     """Encode the number of tagged fields, then those that differ from their defaults."""
     tagged = []
@@ -139,6 +148,8 @@ def _pack_tagged(
         tagged.append(_TAGGED_INT16.pack(2, 2, client_transaction_version))
     if next_producer_epoch != -1:
         tagged.append(_TAGGED_INT16.pack(3, 2, next_producer_epoch))
+    if is_guarded:
+        tagged.append(_TAGGED_IS_GUARDED)
     return bytes((len(tagged),)) + b"".join(tagged)
 
 

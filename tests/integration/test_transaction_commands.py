@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException, Producer
 
 from fencepost.broker.cli.commands import fencepost
 from fencepost.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from fencepost.two_phase import Coordinator, Superseded, Token
 from tests.support.broker_process import BrokerProcess
 from tests.support.conditions import until
 from tests.support.hanging_transaction import leave_hanging
@@ -97,6 +98,11 @@ def test_a_transaction_that_a_later_session_keeps_is_left_to_it(tmp_path: Path) 
             refused = run("transactions", command, "keeper", "--yes")
             assert refused.exit_code == 1
             assert "a later session of keeper keeps the transaction, and alone may end it" in refused.stderr
+        (pair,) = {(row["producer_id"], row["producer_epoch"]) for row in listed}
+        with Coordinator(process.bootstrap) as coordinator:
+            for commit in (True, False):
+                with pytest.raises(Superseded, match="is open, and a newer session of its id has kept it"):
+                    coordinator.complete(Token(*pair, "keeper"), commit=commit)
         assert "waits for its application's decision" in run("transactions", "why", "kept", "0").stdout
         assert run("transactions", "terminate", "keeper", "--yes").exit_code == 0
         assert run("transactions", "list", "--in-doubt").stdout == "no such transaction is open\n"

@@ -145,7 +145,9 @@ async def abort_transaction(visit: Visit, form: Form) -> Change:
 async def fence(visit: Visit, view: CoordinatorView) -> None:
     """Open a session with the transactional id, as its next producer does. Raises ClusterError."""
     timeout_ms = min(view.timeout_ms, 60_000)
-    request = InitProducerIdRequest(transactional_id=view.transactional_id, transaction_timeout_ms=timeout_ms)
+    request = InitProducerIdRequest(
+        transactional_id=view.transactional_id, transaction_timeout_ms=timeout_ms, forced=True
+    )
     deadline_s = time.monotonic() + 10
     while True:
         reply = await visit.cluster.send_to_coordinator(CoordinatorKind.TRANSACTION, view.transactional_id, request)
