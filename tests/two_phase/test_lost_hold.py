@@ -10,7 +10,7 @@ from typing import Any
 import aiokafka
 import pytest
 
-from fencepost.two_phase import Coordinator, InDoubtError, Superseded, commit
+from fencepost.two_phase import Coordinator, InDoubtError, Superseded, client_calls, commit
 from tests.two_phase.brokers import Orders
 from tests.two_phase.conftest import Sessions
 from tests.two_phase.databases import Database
@@ -86,7 +86,7 @@ def stop_at(point: str, overtake: Any, holding: list[Any], monkeypatch: pytest.M
     describe, guard, init, start = (
         Coordinator.describe,
         Coordinator.guard,
-        commit.init_by_client,
+        client_calls.init_by_client,
         aiokafka.AIOKafkaProducer.start,
     )
 
