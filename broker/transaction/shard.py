@@ -162,7 +162,7 @@ class TransactionShard:
         expected: the producer's own id and epoch (KIP-360); None for a new session, which fences all earlier ones.
         keep_prepared: leave an open transaction to the new session instead of aborting it (KIP-939).
         guard: from now on a new session does not abort the open transaction: it may be late, and the database of its
-            successor may have committed. Whoever guards aborts by the pair what is left.
+            successor may have committed. The session that guards aborts what is left, by its pair.
         forced: abort a guarded transaction all the same.
         Replies CONCURRENT_TRANSACTIONS if a transaction must end first, also if this decision aborts it: then decide
         again once its markers are written. Refuses: PRODUCER_FENCED; COORDINATOR_LOAD_IN_PROGRESS if it needs a

@@ -57,8 +57,8 @@ def start_session(
     It asks the coordinator first: a client that the brokers refuse must not fence the session that runs. Then, while it
     initialises, the database holds the id's row: a session that is late, and was replaced meanwhile, must not, since
     that would abort what its successor has committed. The database may end that hold, if it restarts or loses the
-    connection: so whatever is open is aborted by its pair, which no successor has, the hold is looked at before and
-    after each step, and a Fencepost is told to refuse what an InitProducerId without that pair would abort. Returns the
+    connection: so it aborts by its pair what is open, which is never that of a successor, looks at the hold before and
+    after each step, and has a Fencepost refuse what an InitProducerId without that pair would abort. Returns the
     session's generation, for `transaction`. If it raises, nothing is lost: repeat it with another producer. Raises as
     `recover`, Fenced, and what the client raises.
     """
@@ -74,7 +74,7 @@ def start_session(
             left = _left_open(described, transactional_id, give_up_at_s)
             if left is None:
                 break
-            with suppress(HeuristicOutcome, Superseded):  # somebody else has ended it, or is to end it: look again
+            with suppress(HeuristicOutcome, Superseded):  # ended otherwise meanwhile: look again
                 coordinator.complete(left, commit=False, timeout_s=timeout_s)
         coordinator.guard(transactional_id, described, timeout_s=timeout_s)
         _hold_again(log, connection, generation, transactional_id)

@@ -61,7 +61,7 @@ def test_a_new_session_does_not_abort_the_open_transaction(version: TransactionV
 
 @VERSIONS
 @pytest.mark.parametrize("by", ["pair", "force"])
-def test_whoever_names_the_pair_and_an_administrator_abort_it(version: TransactionVersion, by: str) -> None:
+def test_a_request_with_the_pair_and_one_of_an_administrator_abort_it(version: TransactionVersion, by: str) -> None:
     driver = ShardDriver(version=version)
     producer = open_transaction(driver, version)
     options: dict[str, Any] = {"forced": True} if by == "force" else {"expected": producer}
