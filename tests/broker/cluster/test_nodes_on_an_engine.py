@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fencepost.broker.cluster import tail_log
+from fencepost.broker.cluster.tail_store import SealedPart, SealedPartition
 from fencepost.broker.coordination import runtime
 from fencepost.broker.hosting import topics
 from fencepost.broker.hosting.peers import PeerUnreachable
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import log_directory
-from fencepost.broker.storage.disk import NoRoomError
+from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.broker.storage.local_disk import LocalFile
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -43,7 +44,7 @@ from tests.support.captured_events import capture_logs
 from tests.support.cluster import COORDINATOR, DATA, TOPIC
 from tests.support.engine_cluster import EngineCluster, running_engine_cluster
 from tests.support.handler_context import NOW_MS, batch
-from tests.support.simulated_engine import EngineFaults, SimulatedEngine
+from tests.support.simulated_engine import EngineFaults, EngineSession, SimulatedEngine
 
 ID = "tx"
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -153,6 +154,39 @@ async def test_added_partitions_that_a_full_disk_refuses_are_served_once_there_i
         assert await hosted.add_partitions("small", 2) == NO_PROBLEM
         assert hosted.log(TopicPartition("small", 1)) is None
     await until(lambda: hosted.log(TopicPartition("small", 1)) is not None)
+
+
+async def test_while_an_object_of_one_partition_is_away_others_are_led_and_topics_change(
+    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "FIRST_READMISSION_PAUSE_S", 0.02)
+    heir = cluster.nodes[COORDINATOR].services.topics
+    restore = EngineSession.restore
+    away = {DATA_0}
+
+    async def restore_what_is_there(
+        session: EngineSession, wanted: Mapping[TopicPartition, SealedPartition]
+    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
+        found = dict(await restore(session, wanted))
+        return found | {name: StorageError("its object cannot be had now") for name in wanted.keys() & away}
+
+    monkeypatch.setattr(EngineSession, "restore", restore_what_is_there)
+    with capture_logs() as lines:
+        cluster.freeze(DATA)
+        cluster.engine.raise_fence(DATA)
+        for name in (DATA_0, DATA_1):
+            cluster.table.place(name, COORDINATOR)
+        await until(lambda: [line["event"] for line in lines].count("partition_admission_failed") > 1)
+        assert heir.log(DATA_0) is None
+        assert heir.log(DATA_1) is not None
+        async with asyncio.timeout(10):
+            assert await heir.create("small", 1, {}) == NO_PROBLEM
+            assert await heir.alter_configs("small", {"retention.ms": "1000"}) == NO_PROBLEM
+            assert await heir.delete("small") is ErrorCode.NONE
+        away.clear()
+        await until(lambda: heir.log(DATA_0) is not None)
+    reasons = {line["reason"] for line in lines if line["event"] == "partition_admission_failed"}
+    assert reasons == {"its object cannot be had now"}
 
 
 def refusing(append: Callable[..., Any], is_refused: Callable[[str], bool]) -> Callable[..., Any]:
