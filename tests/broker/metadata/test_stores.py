@@ -95,6 +95,13 @@ async def test_missing_entries_cannot_be_changed(store: MetadataStore) -> None:
     assert not await store.delete_topic("orders", ORDERS.topic_id)
 
 
+async def test_a_topic_of_another_id_is_not_changed(store: MetadataStore) -> None:
+    await store.create_topic(ORDERS)
+    assert not await store.set_partition_count("orders", 5, topic_id=b"x" * 16, before=3)
+    assert not await store.set_topic_configs("orders", {}, topic_id=b"x" * 16, before=ORDERS.configs)
+    assert await store.load_topics() == [ORDERS]
+
+
 async def test_a_topic_of_another_id_is_not_deleted(store: MetadataStore) -> None:
     await store.create_topic(ORDERS)
     assert not await store.delete_topic("orders", b"x" * 16)
