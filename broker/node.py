@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fencepost.broker.check_back.service import BrokerCheckBack
     from fencepost.broker.cluster.engine_figures import EngineFigures
     from fencepost.broker.http.service import HttpService
+    from fencepost.broker.metadata.followed_documents import FollowedDocuments
     from fencepost.broker.network.authentication import ListenerAuthentication
     from fencepost.broker.network.node_sockets import NodeSockets
     from fencepost.broker.security.tls import BrokerTls
@@ -372,6 +373,7 @@ class Node:
             await self._authorize(services)
         else:
             _warn_of_open_listeners(settings)
+        followed = None if self._placement is None else self._followed_documents(services)
         if http is not None:
             http.observe(services)
         self._services = services
@@ -449,8 +451,9 @@ class Node:
             broker_configs.checks.append(tls.problem_with)
             broker_configs.on_changed.append(tls.settings_changed)
             broker_configs.on_repeated.append(tls.settings_repeated)
-        if self._placement is not None:
-            self._follow_documents(services)
+        if followed is not None:
+            followed.start()
+            cleanup.push_async_callback(followed.close)
         if check_back is not None:
             check_back.start()
         if membership is not None:
@@ -592,9 +595,10 @@ class Node:
         self._cleanup.push_async_callback(verifier.close)
         return transactions, verifier
 
-    def _follow_documents(self, services: Services) -> None:
-        """Put in force what other nodes change, for as long as clients are served."""
+    def _followed_documents(self, services: Services) -> FollowedDocuments:
+        """What puts in force what other nodes change, for as long as clients are served."""
         # Imported here: a single node has nobody to follow.
+        from fencepost.broker.hosting.confirmations import Confirmations
         from fencepost.broker.metadata.followed_documents import FollowedDocuments
 
         documents = [
@@ -607,8 +611,10 @@ class Node:
         if services.acls is not None:
             documents.insert(0, services.acls.open)  # first, as rights may have been revoked
         followed = FollowedDocuments(self._store, documents)
-        followed.start()
-        self._cleanup.push_async_callback(followed.close)
+        if self._peers is not None:
+            bound_s = self.settings.fencepost_cluster_lease_ms / 1000
+            services.confirmations = Confirmations(followed, services.topics, self._peers, bound_s=bound_s)
+        return followed
 
     async def _stop_servers(self) -> None:
         drain_s = self.settings.fencepost_shutdown_drain_ms / 1000

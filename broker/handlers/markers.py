@@ -31,11 +31,14 @@ async def handle_write_txn_markers(
 ) -> WriteTxnMarkersResponse | SlicedResponse:
     """Append markers; the reply waits for the result of every partition. Version 1 uses the lax epoch check.
 
+    Without markers it asks this node to put in force what other nodes have changed: see `Confirmations`.
     Markers without a partition are left out of the reply. Refuses, per partition: what `write_markers` refuses, and
     INVALID_PRODUCER_EPOCH for an id or an epoch that no producer can have, INVALID_REQUEST for a negative
     version of transactions.
     """
     services = context.services
+    if not request.markers and services.confirmations is not None:
+        await services.confirmations.put_in_force()
     requested = [marker for marker in request.markers if marker.topics]
     markers = [
         TransactionMarker(

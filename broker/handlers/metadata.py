@@ -118,6 +118,8 @@ async def _create_and_respond(
     refused: dict[str, ErrorCode] = {
         name: error for name in missing if (error := await _create(services, name)) is not ErrorCode.NONE
     }
+    if services.confirmations is not None:
+        await services.confirmations.everywhere()  # the client goes on to the leaders
     described = _describe_asked(services, request, asked, refused)
     return described if isinstance(described, MetadataResponse) else await described
 

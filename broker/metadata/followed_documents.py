@@ -33,6 +33,7 @@ class FollowedDocuments:
         self._store = store
         self._documents = documents
         self._is_outdated = False
+        self._is_closed = False
         self._following: asyncio.Task[None] | None = None
         self._context = contextvars.copy_context()
 
@@ -42,7 +43,16 @@ class FollowedDocuments:
 
     async def close(self) -> None:
         self._store.on_documents_changed.remove(self._changed)
+        self._is_closed = True
         await end_tasks(self._following)
+
+    async def read_again(self) -> None:
+        """Return when all documents have been read again, from now on, and are in force."""
+        if self._is_closed:
+            return
+        self._changed()
+        while self._following is not None and not self._following.done():
+            await asyncio.wait([self._following])
 
     def _changed(self) -> None:
         # In this node's own context, not in that of the caller, which may be another node of this process.

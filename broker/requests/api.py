@@ -21,6 +21,7 @@ from fencepost.broker.requests.long_polls import LongPolls
 from fencepost.broker.requests.routes import Api, Repeats
 from fencepost.broker.requests.served import SERVED
 from fencepost.broker.security.principal import ANONYMOUS
+from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fencepost.broker.config import Settings
     from fencepost.broker.group.service import GroupService
     from fencepost.broker.hosting.broker_configs import BrokerConfigs
+    from fencepost.broker.hosting.confirmations import Confirmations
     from fencepost.broker.hosting.features import Features
     from fencepost.broker.hosting.group_configs import GroupConfigs
     from fencepost.broker.hosting.leader_choices import LeaderChoices
@@ -94,6 +96,7 @@ class Services:
     check_back: CheckBack | None = None  # for metrics; None without resolvers
     commits_may_wait: bool = False  # on an engine that is away, so that a Produce keeps to its client's time-out
     leader_choices: LeaderChoices | None = None  # None where this node is alone
+    confirmations: Confirmations | None = None  # the same
     engine_figures: Callable[[], EngineFigures] | None = None  # for metrics; None where the logs' files are its own
 
     @property
@@ -369,19 +372,40 @@ def _note_changes(context: RequestContext, request: Any, response: Any) -> None:
     import_module(ADMINISTRATIVE_CHANGES).note_changes(context, request, response)
 
 
+_SHARED_CHANGES: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
+"""What changes metadata that all nodes share: answered when the change is in force on all of them."""
+
+
 def _noting_changes(handler: Callable[[RequestContext, Any], Any]) -> Callable[[RequestContext, Any], Any]:
-    """A handler that notes in the audit log what its request has changed, once it has answered."""
+    """A handler that notes in the audit log what its request has changed, once it has answered, and answers when other
+    nodes know it, too."""
 
     @wraps(handler)
     def handle(context: RequestContext, request: Any) -> Any:
         answer = handler(context, request)
-        if not isinstance(answer, Awaitable):
+        confirmations = context.services.confirmations if request.api_key in _SHARED_CHANGES else None
+        if confirmations is None and not isinstance(answer, Awaitable):
             _note_changes(context, request, answer)
             return answer
 
         async def answered() -> Any:
-            response = await answer
+            response = await answer if isinstance(answer, Awaitable) else answer
             _note_changes(context, request, response.response if type(response) is SlicedResponse else response)
+            if confirmations is not None:
+                await confirmations.everywhere()
             return response
 
         return answered()

@@ -51,7 +51,11 @@ class Member:
     async def open(self) -> None:
         await self.store.open()
         self.placement.follow()
-        endpoints = {"INTERNAL": ("10.0.0.1", 9000 + self.node_id), "CLIENTS": ("example.org", 9100 + self.node_id)}
+        endpoints = {
+            "INTERNAL": ("10.0.0.1", 9000 + self.node_id),
+            "CLIENTS": ("example.org", 9100 + self.node_id),
+            "NODES": ("a/socket", NO_PORT),
+        }
         assert await self.store.node_event(self.node_id, NodeEvent.STARTED, endpoints=endpoints)
         await self.placement.refresh()
 
