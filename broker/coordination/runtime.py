@@ -31,7 +31,7 @@ from fencepost.broker.coordination.shard import (
     partition_for_key,
 )
 from fencepost.broker.kernel import eager
-from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.clock import Clock, ClockWatch
 from fencepost.broker.kernel.deadlines import TOO_LARGE
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
@@ -177,6 +177,7 @@ class CoordinatorRuntime(Generic[S]):
         self.name = name
         self._make_shard = make_shard
         self._clock = clock
+        self._clock_watch = ClockWatch(clock)
         self._applied = applied
         self._only_latest_count = only_latest_count
         self._decides_purely = decides_purely
@@ -664,6 +665,7 @@ class CoordinatorRuntime(Generic[S]):
         partition.is_due = False
         if partition.state is not PartitionState.ACTIVE:
             return
+        self._follow_clock()
         now_ms = self._clock.now_ms()
         try:
             await self.execute(partition.index, lambda shard: shard.decide_deadline(now_ms))
@@ -676,6 +678,19 @@ class CoordinatorRuntime(Generic[S]):
             )
             pause_s = 0.0 if refusal.is_too_large else REFUSED_DEADLINE_PAUSE_S
             self._schedule(partition, minimum_delay_s=pause_s)
+
+    def _follow_clock(self) -> None:
+        """Move all deadlines along if the wall clock was set: else all would be due, or none for as long."""
+        moved_ms = self._clock_watch.moved_ms()
+        if not moved_ms:
+            return
+        now_ms = self._clock.now_ms()
+        log.warning("clock_was_set", coordinator=self.name, moved_ms=moved_ms, deadlines="moved along")
+        for partition in self._partitions.values():
+            if partition.state is PartitionState.ACTIVE:
+                partition.shard.clock_moved(moved_ms, now_ms)
+                _disarm(partition)
+                self._schedule(partition)
 
     def _deadline_failed(self, partition: CoordinatorPartition[S], _: BaseException) -> None:
         """Reload the shard, which computes its deadlines again, and retry after a pause."""

@@ -134,6 +134,9 @@ class Shard(Protocol):
         """Start what lives in memory only (timers, sessions): called once, after the last replayed record."""
         ...
 
+    def clock_moved(self, moved_ms: int, now_ms: int) -> None:
+        """Move the deadlines along with a wall clock that was set ahead, or back (negative), and now shows now_ms."""
+
     def next_deadline_ms(self) -> int | None:
         """The time of the next `decide_deadline`; None if there is none."""
         ...

@@ -111,6 +111,7 @@ class GroupShard:
         self._offsets = OffsetStore()
         self._deadlines: GroupDeadlines = Deadlines()
         self.next_deadline_ms = self._deadlines.next_ms
+        self.clock_moved = self._deadlines.clock_moved
         self._rebalance = ClassicRebalance(config, self._deadlines)
         self._classic = ClassicMembership(config, self._rebalance)
         consumer_rebalance = ConsumerRebalance(config, topics)

@@ -10,6 +10,8 @@ from fencepost.protocol.errors import ErrorCode
 Key = TypeVar("Key", bound="str | tuple[Any, ...]")
 
 _COMPACT_ABOVE_ENTRIES = 64
+CLOCK_SLACK_MS = 5_000
+"""How late it may be noticed that a clock was set back, beyond the deadline that notices it."""
 REFUSED_PAUSE_MS = 1_000
 """The pause before a single deadline is retried whose records are too large for the log."""
 TOO_LARGE: Final = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))
@@ -23,8 +25,8 @@ class Deadlines(Generic[Key]):
     corrects it when that time comes; so is clearing one and setting it again, which every transaction does. So
     `next_ms` may be earlier than the earliest deadline, never later, and `due` may find nothing. After each push, the
     heap has at most twice as many entries as there are keys, plus _COMPACT_ABOVE_ENTRIES.
-    Only `set` and `clear` change a deadline: a decision reads which are due; its result is set or cleared once the
-    decision's records are in the log.
+    Only `set`, `clear` and `clock_moved` change a deadline: a decision reads which are due; its result is set or
+    cleared once the decision's records are in the log.
     """
 
     __slots__ = ("_deadline_ms", "_heap", "_heaped_ms")
@@ -54,6 +56,22 @@ class Deadlines(Generic[Key]):
 
     def clear(self, key: Key) -> None:
         self._deadline_ms.pop(key, None)
+
+    def clock_moved(self, moved_ms: int, now_ms: int) -> None:
+        """Move the deadlines along with a clock that was set, so that each comes after the time that it was meant to.
+
+        now_ms: by the clock that was set. Deadlines may have been set by it already. What lies so that either clock
+        may have set it stays: it comes as much too soon after a clock that was set ahead.
+        """
+        if moved_ms > 0:
+            before = {key for key, at_ms in self._deadline_ms.items() if at_ms < now_ms}
+        else:
+            before = {key for key, at_ms in self._deadline_ms.items() if at_ms >= now_ms - moved_ms - CLOCK_SLACK_MS}
+        for key in before:
+            self._deadline_ms[key] += moved_ms
+        self._heaped_ms = dict(self._deadline_ms)
+        self._heap = [(at_ms, heaped) for heaped, at_ms in self._heaped_ms.items()]
+        heapify(self._heap)
 
     def next_ms(self) -> int | None:
         """A time before which no deadline is due; None if there are none."""

@@ -519,7 +519,7 @@ class LogDirectory:
         if backoff_ms is not None and now_ms - self._cleaner_started_ms >= backoff_ms:
             self._cleaner_started_ms = now_ms
             HOUSEKEEPING.attempt(self._cleaner.start, self._logs.values(), concerns="start of the cleaner")
-        if now_ms - self._checkpointed_ms >= CHECKPOINT_INTERVAL_MS:
+        if abs(now_ms - self._checkpointed_ms) >= CHECKPOINT_INTERVAL_MS:  # the clock may have been set back
             self._checkpointed_ms = now_ms
             if self._checkpointing is None or self._checkpointing.done():
                 self._checkpointing = CHECKPOINT.start(self._checkpoint())

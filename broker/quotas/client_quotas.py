@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fencepost.broker.config import Settings
-from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.clock import Clock, steady
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.metadata.document import VersionedDocument
 from fencepost.broker.metadata.store import MetadataStore
@@ -56,7 +56,7 @@ class ClientQuotas:
 
     def __init__(self, store: MetadataStore, settings: Settings, clock: Clock) -> None:
         self.is_active = False
-        self._clock = clock
+        self._clock = steady(clock)
         self._window_ms = settings.quota_window_size_seconds * 1000
         self._window_count = settings.quota_window_num
         self._document: VersionedDocument[Quotas] = VersionedDocument(

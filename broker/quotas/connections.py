@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from fencepost.broker.config import Settings
-from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.clock import Clock, steady
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.quotas.addresses import address_of
@@ -48,7 +48,7 @@ class ConnectionQuotas:
         self._settings = settings
         self._descriptors = descriptors
         self._client_quotas = client_quotas
-        self._clock = clock
+        self._clock = steady(clock)
         self._window_ms = settings.quota_window_size_seconds * 1000
         self._window_count = settings.quota_window_num
         self._count_by_listener: Counter[str] = Counter()

@@ -307,6 +307,9 @@ class ShareStateShard:
     def loaded(self, now_ms: int) -> None:
         """Do nothing: all state is in the log."""
 
+    def clock_moved(self, moved_ms: int, now_ms: int) -> None:
+        """Do nothing: there are no deadlines."""
+
     def next_deadline_ms(self) -> int | None:
         return None
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fencepost.broker.config.group_settings import EARLIEST, duration_ms
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.topics import Topics
-from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.clock import Clock, steady
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -105,7 +105,7 @@ class ServedSharePartition:
         self._leader_epoch = partition_log.leader_epoch
         self._persister = persister
         self._limits = limits
-        self._clock = clock
+        self._clock = steady(clock)
         self._drop = drop
         self._watchers: dict[Callable[[], None], None] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -143,6 +143,7 @@ class TransactionShard:
         self._deadlines: Deadlines[str] = Deadlines()  # time-outs of open transactions, expiry of the others
         self._pace = DeadlinePace(MAX_DEADLINES_PER_DECISION)
         self.next_deadline_ms = self._deadlines.next_ms
+        self.clock_moved = self._deadlines.clock_moved
 
     # Requests
 
@@ -598,7 +599,12 @@ class TransactionShard:
         """Do nothing: no transaction writes to `__transaction_state`."""
 
     def loaded(self, now_ms: int) -> None:
-        """Do nothing: all of the state is in the log."""
+        """Bound the time-outs of transactions that began by a clock that was ahead: all else is in the log."""
+        for transactional_id, metadata in self.transactions.items():
+            if metadata.start_ms <= now_ms or not (metadata.state is ONGOING or metadata.state is KEPT):
+                continue
+            if metadata.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
+                self._deadlines.set(transactional_id, now_ms + metadata.timeout_ms + 1)
 
     def take_prepared(self) -> list[str]:
         """Return and clear the prepared transactions: the caller completes them."""

@@ -15,7 +15,7 @@ from fencepost.broker.group.decision_builder import ReplyT
 from fencepost.broker.group.streams.groups import StreamsGroups
 from fencepost.broker.group.streams.topology import StreamsInternalTopic, TopologyStatus
 from fencepost.broker.hosting.topics import Topics
-from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.clock import Clock, steady
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.storage.disk import StorageError
@@ -59,7 +59,7 @@ class StreamsGroupService:
     ) -> None:
         self._decide = decide
         self._topics = topics
-        self._clock = clock
+        self._clock = steady(clock)
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._creating: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, _CreationFailure] = {}

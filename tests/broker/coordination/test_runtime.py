@@ -23,9 +23,11 @@ from fencepost.broker.coordination.runtime import (
     RecordOrigin,
     partition_for_key,
 )
+from fencepost.broker.kernel.clock import SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.protocol.errors import ErrorCode
+from tests.broker.supervision.planting import until
 from tests.support.memory_topics import MemoryLog
 
 
@@ -62,6 +64,10 @@ class WordShard:
 
     def loaded(self, now_ms: int) -> None:
         self.loaded_at_ms = now_ms
+
+    def clock_moved(self, moved_ms: int, now_ms: int) -> None:
+        if self.deadline_ms is not None:
+            self.deadline_ms += moved_ms
 
     def next_deadline_ms(self) -> int | None:
         return self.deadline_ms
@@ -485,6 +491,33 @@ async def test_a_deadline_that_was_moved_later_is_decided_then_and_one_that_was_
     move_to(later_ms + 3_600_000)
     move_to(later_ms)
     await decided()
+
+
+class SetClock(SystemClock):
+    """A wall clock that an administrator sets. ahead_ms: how far."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@pytest.mark.parametrize("moved_ms", [86_400_000, -86_400_000])
+async def test_a_wall_clock_that_is_set_by_a_day_moves_no_deadline(moved_ms: int) -> None:
+    clock = SetClock()
+    runtime = CoordinatorRuntime("words", make_shard=lambda _: WordShard(), clock=clock)
+    log = MemoryLog(TopicPartition("words", 0))
+    await runtime.load(0, log, coordinator_epoch=0)  # type: ignore[arg-type]  # the part of a log that is used
+    shard = runtime.partition(0).shard
+    shard.deadline_ms = clock.now_ms() + 60
+    await runtime.execute(0, lambda _: say("armed"))
+    clock.ahead_ms = moved_ms
+    await until(lambda: "late" in shard.words)
+    # A second one, which the clock that was set has set.
+    shard.deadline_ms = clock.now_ms() + 60
+    await runtime.execute(0, lambda _: say("armed"))
+    await until(lambda: shard.words.count("late") == 2)
+    await runtime.close()
 
 
 async def test_deadlines_of_many_partitions_at_one_time_are_decided_in_turns_of_their_own(harness: Harness) -> None:

@@ -136,3 +136,29 @@ def test_it_behaves_like_a_dictionary_of_times(operations: list[tuple[str, str, 
         earliest_ms = deadlines.next_ms()
         assert (earliest_ms is None) == (not model)
         assert earliest_ms is None or earliest_ms <= min(model.values())
+
+
+DAY_MS = 86_400_000
+
+
+def test_a_clock_that_is_set_ahead_makes_nothing_due_that_was_not() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for key, at_ms in {"due": 900, "soon": 1_050, "by the new clock": DAY_MS + 1_100}.items():
+        deadlines.set(key, at_ms)
+    now_ms = DAY_MS + 1_000
+    deadlines.clock_moved(DAY_MS, now_ms)
+    assert deadlines.due(now_ms, 9) == ["due"]
+    assert deadlines.due(now_ms + 50, 9) == ["due", "soon"]
+    assert set(deadlines.due(now_ms + 100, 9)) == {"due", "soon", "by the new clock"}
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_waiting() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for key, at_ms in {"due": DAY_MS + 900, "soon": DAY_MS + 1_050, "by the new clock": 46_000}.items():
+        deadlines.set(key, at_ms)
+    deadlines.clock_moved(-DAY_MS, 1_000)
+    assert deadlines.due(1_000, 9) == ["due"]
+    assert deadlines.due(1_050, 9) == ["due", "soon"]
+    assert set(deadlines.due(46_000, 9)) == {"due", "soon", "by the new clock"}
+    deadlines.clear("soon")
+    assert set(deadlines.due(46_000, 9)) == {"due", "by the new clock"}

@@ -448,6 +448,14 @@ def test_the_time_out_counts_from_the_first_partition() -> None:
     assert driver.shard.decide_deadline(NOW_MS + TIMEOUT_MS + 1).records
 
 
+def test_a_transaction_that_began_by_a_clock_ahead_times_out_a_time_out_after_the_next_start() -> None:
+    driver = ShardDriver()
+    driver.put(transaction_in(ONGOING)._replace(start_ms=NOW_MS + 86_400_000))
+    shard = driver.replayed()
+    assert not shard.decide_deadline(NOW_MS + TIMEOUT_MS).records
+    assert shard.decide_deadline(NOW_MS + TIMEOUT_MS + 1).records
+
+
 def test_a_two_phase_commit_transaction_never_times_out() -> None:
     driver = ShardDriver()
     driver.put(transaction_in(EMPTY, timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS))
