@@ -251,6 +251,8 @@ class Connection(asyncio.BufferedProtocol):
             self.authentication.begin(self, spent_s=self._loop.time() - self.accepted_s)
         if not self._owner.connection_opened(self):
             self.abort()
+        elif self.authentication is not None:
+            memory.strangers.connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._inbox.writable_memory()

@@ -84,7 +84,7 @@ class Inbox:
     def count_apart(self, stranger: MemoryUser | None) -> None:
         """Count what is held as that of a client that has not authenticated; None: it has now."""
         if self._stranger is not None:
-            self._memory.strangers.hold(self._stranger, 0)
+            self._memory.strangers.left(self._stranger)
         self._stranger = stranger
 
     def bound_frames(self, minimum_bytes: int, maximum_bytes: int) -> None:

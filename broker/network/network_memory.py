@@ -66,10 +66,23 @@ CONNECTION_BYTES = 8 * 1024
 """What an open connection has without buffers, roughly: its objects, and those of its transport."""
 
 
-class MemoryUser(Protocol):
-    """A connection, as the memory sees it."""
+NO_CONNECTION_LEFT = (
+    "others need a connection, and the broker may open no more; of the address with most clients that have not "
+    "authenticated, this one has been open for longest"
+)
+
+
+class Stranger(Protocol):
+    """A connection whose client has not authenticated."""
 
     client_host: str
+
+    def close_for(self, reason: str) -> None:
+        """Close the connection at once, which releases its memory."""
+
+
+class MemoryUser(Stranger, Protocol):
+    """A connection, as the memory sees it."""
 
     @property
     def arrived_bytes(self) -> int:
@@ -82,9 +95,6 @@ class MemoryUser(Protocol):
     def memory_granted(self, byte_count: int) -> None:
         """Take the memory that was waited for."""
 
-    def close_for(self, reason: str) -> None:
-        """Close the connection at once, which releases its memory."""
-
 
 class StrangersMemory:
     """What has arrived of the requests of clients that have not authenticated, of all listeners, apart from the memory
@@ -93,7 +103,8 @@ class StrangersMemory:
 
     def __init__(self, limit_bytes: int = STRANGERS_BYTES) -> None:
         self.limit_bytes = limit_bytes
-        self._shares: AddressShares[MemoryUser] = AddressShares()
+        self._shares: AddressShares[Stranger] = AddressShares()
+        self._connections: AddressShares[Stranger] = AddressShares()
         self._freed = FreedMemory()
 
     @property
@@ -103,7 +114,28 @@ class StrangersMemory:
     def close(self) -> None:
         self._freed.close()
 
-    def hold(self, user: MemoryUser, byte_count: int) -> None:
+    def connected(self, stranger: Stranger) -> None:
+        """Add a connection, or a TLS handshake, that may have to make room for others."""
+        self._connections.hold(stranger, stranger.client_host)
+
+    def left(self, stranger: Stranger) -> None:
+        """Remove a connection that is closed, or whose client has authenticated; it holds nothing as a stranger."""
+        self._connections.release(stranger)
+        self.hold(stranger, 0)
+
+    def make_room(self) -> bool:
+        """Close a connection, where the broker may have no more; returns whether there was one.
+
+        It is the oldest of the address that has most: users, and strangers of other addresses, get in.
+        """
+        oldest = self._connections.oldest_of_greediest()
+        if oldest is None:
+            return False
+        self.left(oldest)
+        oldest.close_for(NO_CONNECTION_LEFT)
+        return True
+
+    def hold(self, user: Stranger, byte_count: int) -> None:
         """Set how much a connection holds; closes connections, this one perhaps, while the limit is exceeded."""
         before = self._shares.size
         self._shares.hold(user, user.client_host, byte_count)

@@ -263,8 +263,18 @@ class Server:
         self._connections[connection.connection_id] = connection
         return self._admit(connection)
 
+    def _admission(self, host: str) -> tuple[int, str | None]:
+        """Decide about a new connection, for which a client that has not authenticated may have to make room.
+
+        Returns for how many ms nothing is read from it, and why it is closed after that; None if it is served.
+        """
+        decision = self._quotas.admit(self.bound.listener.name, host)
+        if decision.is_full and self._pool.memory.strangers.make_room():
+            return 0, None
+        return decision.delay_ms, decision.refusal
+
     def _admit(self, connection: Connection) -> bool:
-        delay_ms, refusal = self._quotas.admit(self.bound.listener.name, connection.client_host)
+        delay_ms, refusal = self._admission(connection.client_host)
         delay_s = delay_ms / 1000
         if refusal is None:
             if delay_s:

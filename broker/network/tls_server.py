@@ -69,17 +69,31 @@ class _Turns:
 
 
 class _Handshake:
-    """A connection from its acceptance until its handshake is done."""
+    """A connection from its acceptance until its handshake is done. log_refusal: with its host and port."""
 
-    def __init__(self, client: socket.socket, host: str, port: int, accepted_s: float) -> None:
+    def __init__(
+        self,
+        client: socket.socket,
+        host: str,
+        port: int,
+        accepted_s: float,
+        log_refusal: Callable[[str, int, str], None],
+    ) -> None:
         self.client = client
-        self.host = host
+        self.client_host = self.host = host
+        self._log_refusal = log_refusal
         self.port = port
         self.accepted_s = accepted_s
         self.is_handed_over = False  # its transport closes the socket
         self.refused: socket.socket | None = None  # open until the client has read why
         self.task: asyncio.Task[None] | None = None
         self.connection_id = 0  # of the connection that it becomes; 0 for none yet
+
+    def close_for(self, reason: str) -> None:
+        """Log the reason and end it."""
+        self._log_refusal(self.host, self.port, reason)
+        if self.task is not None:
+            self.task.cancel()
 
     def send_alert(self, alert: bytes) -> None:
         """Tell the client why the handshake has failed, before the transport closes its socket."""
@@ -137,8 +151,8 @@ class TlsServer(Server):
                 handshake.task.cancel()
 
     def _accepted(self, client: socket.socket, address: Any) -> None:
-        handshake = _Handshake(client, canonical_host(address[0]), address[1], self._loop.time())
-        delay_ms, refusal = self._quotas.admit(self.bound.listener.name, handshake.host)
+        handshake = _Handshake(client, canonical_host(address[0]), address[1], self._loop.time(), self._log_refusal)
+        delay_ms, refusal = self._admission(handshake.host)
         self._handshakes.add(handshake)
         if refusal is not None:
             self._log_refusal(handshake.host, handshake.port, refusal)
@@ -148,6 +162,7 @@ class TlsServer(Server):
             work = asyncio.sleep(delay_ms / 1000)  # if it were closed at once, its client would reconnect at once
         else:
             work = self._bounded_handshake(handshake, delay_ms / 1000)
+            self._pool.memory.strangers.connected(handshake)
         client.setblocking(False)
         handshake.task = HANDSHAKE.start(work, concerns=handshake.host)
         handshake.task.add_done_callback(HANDSHAKE.callback(lambda _: self._ended(handshake)))
@@ -157,6 +172,7 @@ class TlsServer(Server):
         if handshake not in self._handshakes:
             return
         self._handshakes.discard(handshake)
+        self._pool.memory.strangers.left(handshake)
         self._arriving.pop(handshake.connection_id, None)
         self._quotas.closed(self.bound.listener.name, handshake.host)
         if not handshake.is_handed_over:
@@ -233,11 +249,9 @@ class TlsServer(Server):
         """Make room for a handshake."""
         oldest = self._running.oldest_of_greediest()
         assert oldest is not None, "there are many"
-        assert oldest.task is not None, "it is running"
         self._running.release(oldest)
         self.failed_handshakes_count += 1
-        self._log_refusal(oldest.host, oldest.port, f"more than {MAXIMUM_HANDSHAKES} TLS handshakes are under way")
-        oldest.task.cancel()
+        oldest.close_for(f"more than {MAXIMUM_HANDSHAKES} TLS handshakes are under way")
 
     async def _start_of(self, client: socket.socket) -> bytes:
         """The first bytes that a client sends, which stay in the socket; none if it closes the connection."""
@@ -267,6 +281,7 @@ class TlsServer(Server):
         handshake = self._arriving.pop(connection.connection_id, None)
         if handshake is None or self._is_aborted:  # it was given up
             return False
+        self._pool.memory.strangers.left(handshake)
         self._handshakes.discard(handshake)  # it is counted, and stays so until `connection_closed`
         self._connections[connection.connection_id] = connection
         if self._shows_principals:

@@ -35,10 +35,12 @@ class AdmissionDecision(NamedTuple):
 
     delay_ms: for how long nothing is read from it.
     refusal:  why it is closed after that, in words; None when it is served.
+    is_full:  whether that is because of the number of all connections: it may be served in place of another.
     """
 
     delay_ms: int = 0
     refusal: str | None = None
+    is_full: bool = False
 
 
 class ConnectionQuotas:
@@ -68,16 +70,18 @@ class ConnectionQuotas:
         descriptors, count = self._descriptors, self._count_by_listener[BROKER]
         descriptors.connected(count)
         if count > descriptors.connection_limit:
-            return AdmissionDecision(
-                refusal=f"the system's limit of open files ({descriptors.limit}) leaves room for "
-                f"{descriptors.connection_limit} connections; raise it, such as with `ulimit -n`"
+            return self._full(
+                host,
+                f"the system's limit of open files ({descriptors.limit}) leaves room for "
+                f"{descriptors.connection_limit} connections; raise it, such as with `ulimit -n`",
             )
         for name, most in (
             (BROKER, settings.max_connections),
             (listener, settings.of_listener(MAX_CONNECTIONS, listener)),
         ):
             if most is not None and self._count_by_listener[name] > most:
-                return AdmissionDecision(refusal=f"max.connections ({most}) are open" + (f" on {name}" if name else ""))
+                refusal = f"max.connections ({most}) are open" + (f" on {name}" if name else "")
+                return self._full(host, refusal) if name == BROKER else AdmissionDecision(refusal=refusal)
         now_ms = self._clock.now_ms()
         throttle_ms = self._over_rate_of_host_ms(host, now_ms)
         if throttle_ms:
@@ -91,6 +95,10 @@ class ConnectionQuotas:
                 self._wait_for_rate_ms(listener, settings.of_listener(CREATION_RATE, listener), now_ms),
             )
         )
+
+    def _full(self, host: str, refusal: str) -> AdmissionDecision:
+        """Refuse a connection because of the number of all; for good if its address has its own number of them, too."""
+        return AdmissionDecision(refusal=refusal, is_full=self._count_by_host[host] <= self._most_of_host(host))
 
     def closed(self, listener: str, host: str) -> None:
         """Count the end of a connection."""

@@ -291,3 +291,13 @@ async def test_a_failure_to_give_memory_back_is_logged(error: BaseException, mon
     with logged(MEMORY_TRIM) as lines:
         freed.freed(3 * KEPT_BYTES, 3 * KEPT_BYTES)
         await until(lambda: lines)
+
+
+async def test_the_oldest_stranger_of_the_address_with_most_makes_room_and_no_user_does(memory: NetworkMemory) -> None:
+    strangers = [User(memory, client_host=host) for host in ("192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.3")]
+    for stranger in strangers:
+        memory.connection_opened(0)
+        memory.strangers.connected(stranger)
+    memory.strangers.left(strangers[3])  # it has authenticated
+    assert [memory.strangers.make_room() for _ in range(4)] == [True, True, True, False]
+    assert [len(stranger.refusals) for stranger in strangers] == [1, 1, 1, 0]
