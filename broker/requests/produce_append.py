@@ -350,12 +350,30 @@ class ProduceAppend:
     ) -> ProduceAnswer:
         if not predecessor.done():
             await asyncio.wait([predecessor])
+        allowed = []
+        for write in writes:
+            if self._may_write(write):
+                allowed.append(write)
+            else:
+                self.refuse(write, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         # What was appended meanwhile may have opened the transaction on these partitions too.
-        ready, unverified = self._begin_verifications(writes)
+        ready, unverified = self._begin_verifications(allowed)
         self._append(ready)
         if unverified:
             return await self._append_when_verified(unverified, self._request_verification(unverified))
         return await self._append_verified(())
+
+    def _may_write(self, write: PartitionAppend) -> bool:
+        """Whether the client may write now, after a wait: its right may have been taken away meanwhile."""
+        gate = self._services.gate
+        if gate is None:
+            return True
+        from fencepost.broker.security.acls import AclOperation, AclResource  # a broker without rights needs none of it
+
+        topic = write.log.topic_partition.topic
+        return gate.may(self._context, "Produce", AclOperation.WRITE, AclResource.TOPIC, topic) and gate.may(
+            self._context, "Produce", AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, self._transactional_id
+        )
 
     async def _append_when_verified(
         self, unverified: Sequence[PartitionAppend], verified: Awaitable[dict[TopicPartition, ErrorCode]]
@@ -364,7 +382,9 @@ class ProduceAppend:
         confirmed = []
         for write in unverified:
             error = errors[write.log.topic_partition]
-            if error is NO_ERROR:
+            if error is NO_ERROR and not self._may_write(write):
+                self.refuse(write, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif error is NO_ERROR:
                 confirmed.append(write)
             else:
                 self.refuse(write, error, NOT_CONFIRMED_MESSAGE)

@@ -6,7 +6,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -575,3 +575,25 @@ async def test_stored_batch_differs_from_the_sent_one_only_in_offset_and_epoch(b
     stored = bytes(broker.log("orders").read(1, 10_000, isolation=Isolation.READ_UNCOMMITTED).records)
     assert struct.unpack_from(">q", stored) == (1,)
     assert (stored[8:12], stored[16:]) == (sent[8:12], sent[16:])
+
+
+class RevokedRights:
+    """A gate that allows nothing more."""
+
+    def may(self, *asked: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("waiting_count", [1, 2])
+async def test_a_right_that_is_taken_away_during_the_verification_counts(
+    broker: HandlerBroker, waiting_count: int
+) -> None:
+    broker.verifier.is_elsewhere = True
+    waiting = [
+        broker.start(produce((0, transactional(base_sequence=sequence)), transactional_id="t"), TRANSACTION_VERSION_2)
+        for sequence in range(waiting_count)
+    ]
+    broker.services.gate = cast("Any", RevokedRights())
+    for response in await asyncio.gather(*waiting):
+        assert errors(response) == {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert broker.log("orders").log_end_offset == 0
