@@ -450,6 +450,13 @@ class SqliteMetadataStore:
     def _check_founding(self) -> None:
         if self._before_founding is not None:
             self._before_founding()
+        recorded = read_recorded(self.path + COUNT_SUFFIX)
+        if recorded is not None:
+            raise StorageError(
+                f"{self.path} is missing or empty, and there is no good copy, but {self.path}{COUNT_SUFFIX} knows of "
+                f"{recorded.change} changes of cluster {recorded.cluster_id}. Restore the file from a backup; to begin "
+                "anew, without its topics, users and ACLs, remove that one"
+            )
 
     def _found(self, database: sqlite3.Connection) -> None:
         self._check_founding()

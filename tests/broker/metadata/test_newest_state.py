@@ -292,6 +292,28 @@ async def test_a_newer_copy_of_a_newer_format_is_refused_in_words(
         await SqliteMetadataStore(str(dead / FILE_NAME)).open()
 
 
+@pytest.mark.parametrize("size_bytes", [None, 0, 4096])
+async def test_a_file_that_is_gone_with_its_copy_is_no_new_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int | None
+) -> None:
+    dead = await killed(tmp_path, monkeypatch, copied=1, after=0)
+    for name in (FILE_NAME, WAL, COPY):
+        (dead / name).unlink()
+    if size_bytes is not None:
+        shutil.copy(tmp_path / "alive" / FILE_NAME, dead / FILE_NAME)
+        with closing(sqlite3.connect(dead / FILE_NAME, isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = DELETE")
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                database.execute(f"DROP TABLE {name}")
+        if not size_bytes:
+            os.truncate(dead / FILE_NAME, 0)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"missing or empty.*\.count knows of .* changes"):
+            await SqliteMetadataStore(str(dead / FILE_NAME)).open()
+    (dead / COUNT).unlink()
+    assert (await started(dead))[0] == []
+
+
 @pytest.mark.parametrize("content", [b"", b"fencepost metadata count 2\nx 7 00000000\n", b"\xff" * 300, None])
 async def test_a_count_that_cannot_be_read_is_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
