@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Final, NamedTuple
 
+from fencepost.protocol.checked_json import Fields, parse_object
 from fencepost.two_phase import InDoubt, Token
 
-UNREADABLE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)
-"""What JSON that others wrote may raise when it is read."""
+LARGEST_BYTES: Final = 64 << 20
+"""More than a decision about the transactions of all tasks that a job may have."""
 
 
 class Batch(NamedTuple):
@@ -40,14 +41,11 @@ class Save(NamedTuple):
     run: str | None = None
 
     @classmethod
-    def parse(cls, found: Any) -> Save | None:
-        """Raises KeyError, TypeError, ValueError for what no sink has written."""
-        if found is None:
-            return None
-        save = cls(*(found[name] for name in cls._fields))
-        if not isinstance(save.id, str) or not all(value is None or isinstance(value, str) for value in save):
-            raise ValueError("a save has texts")
-        return save
+    def parse(cls, found: Fields) -> Save:
+        """Raises ValueError for what no sink has written."""
+        for name in cls._fields:
+            found.value(name)  # null counts, and nothing at all does not
+        return cls(found.text("id"), *(found.text_or_none(name) for name in ("topic", "query", "run")))
 
 
 class Decision(NamedTuple):
@@ -82,22 +80,19 @@ class Decision(NamedTuple):
     def parse(cls, value: bytes) -> Decision:
         """Raises ValueError for what no sink has written."""
         try:
-            found = json.loads(value)
-            batch = Batch(found["query"], found["batch"])
-            if not isinstance(batch.query, str | None) or type(batch.number) is not (
-                str if batch.query is None else int
-            ):
-                raise ValueError("a query's batches have numbers, a batch job has a text")
+            found = parse_object(value, most_bytes=LARGEST_BYTES)
+            query = found.text_or_none("query")
             return cls(
-                str(found["id"]),
-                batch,
-                tuple(Token.parse(text) for text in found["tokens"]),
-                int(found["rows"]),
-                int(found["prepare_ms"]),
-                Save.parse(found.get("save")),
+                found.text("id"),
+                # A query's batches have numbers, a batch job has a text.
+                Batch(query, found.text("batch") if query is None else found.whole("batch")),
+                tuple(Token.parse(text) for text in found.texts("tokens")),
+                found.whole("rows"),
+                found.whole("prepare_ms"),
+                Save.parse(found.object("save")) if "save" in found else None,
             )
-        except UNREADABLE as error:
-            raise ValueError(f"not a decision of a sink: {value[:200]!r}") from error
+        except ValueError as error:
+            raise ValueError(f"not a decision of a sink, {error}: {value[:200]!r}") from error
 
 
 class Latest(NamedTuple):
@@ -178,12 +173,13 @@ def latest_of(records: Mapping[str, bytes], keys: Sequence[str]) -> Latest:
     latest = Latest(None if decision is None else Decision.parse(decision))
     try:
         if done is not None:
-            latest = latest._replace(done=str(json.loads(done)["id"]))
+            latest = latest._replace(done=parse_object(done).text("id"))
         if aborted is not None:
-            latest = latest._replace(aborted_until_ms=int(json.loads(aborted)["aborted_until_ms"]))
-        if found is not None and latest.decision is not None and json.loads(found)["id"] == latest.decision.id:
-            latest = latest._replace(found=Save.parse(json.loads(found)["save"]))
-    except UNREADABLE as error:
+            latest = latest._replace(aborted_until_ms=parse_object(aborted).whole("aborted_until_ms", -1))
+        mark = None if found is None else parse_object(found)
+        if mark is not None and latest.decision is not None and mark.text("id") == latest.decision.id:
+            latest = latest._replace(found=Save.parse(mark.object("save")))
+    except ValueError as error:
         raise ValueError(f"not a mark of a sink: {done!r:.200}, {aborted!r:.200} or {found!r:.200}") from error
     return latest
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 
+from fencepost.protocol.checked_json import parse_object
 from fencepost.spark.committing import Committer
 from fencepost.spark.decisions import Batch, Save
 from fencepost.spark.messages import Chunk, Layout
@@ -147,4 +147,4 @@ def _query_of(checkpoint: str | None) -> str | None:
     path = Path((checkpoint or "").removeprefix("file://").removeprefix("file:")) / "metadata"
     if checkpoint is None or not path.is_file():
         return None
-    return str(json.loads(path.read_text(encoding="utf-8"))["id"])
+    return parse_object(path.read_bytes()).text("id")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
 
 from fencepost.spark.decisions import (
     Batch,
@@ -25,6 +26,7 @@ from fencepost.spark.decisions import (
     standing,
 )
 from fencepost.two_phase import InDoubt, Token
+from tests.support.odd_json import odd_json, odd_part
 
 QUERY = "8cd0ef86-096d-4b7d-8237-fcb86ebd341a"
 TOKENS = (Token(7, 0, "orders-3f9a1c02-0-0"), Token(8, 0, "orders-3f9a1c02-1-1"))
@@ -217,3 +219,18 @@ def test_saves_of_another_query_are_refused_by_the_sinks_decision() -> None:
     assert standing(Latest(SAVED), "orders", Batch("orders", 3), save=save_of("x")) is Standing.DECIDED
     earlier = Latest(SAVED._replace(save=None))
     assert standing(earlier, "orders", Batch("orders", 3), save=save_of("x")) is Standing.DECIDED
+
+
+@given(odd_json() | odd_part(json.loads(DECISION.value())))
+def test_a_record_of_any_json_is_a_decision_or_refused_in_a_short_line(value: bytes) -> None:
+    for records in ({KEYS[0]: value}, *({KEYS[0]: DECISION.value(), key: value} for key in KEYS[1:])):
+        try:
+            latest = latest_of(records, KEYS)
+        except ValueError as error:
+            assert len(str(error)) < 1_500  # noqa: PT017  # most are refused, some are not
+        else:
+            decision = latest.decision
+            assert decision is not None
+            assert decision.rows >= 0
+            assert all(isinstance(token.transactional_id, str) for token in decision.tokens)
+            assert type(latest.aborted_until_ms) is int
