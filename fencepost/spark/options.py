@@ -95,7 +95,14 @@ class SinkOptions:
         )
 
     def decision_topic(self, sink: str) -> str:
-        return self.named_decision_topic or default_decision_topic(sink)
+        """Where the sink's decisions are. Raises ValueError if its records were to go there, too."""
+        topic = self.named_decision_topic or default_decision_topic(sink)
+        if topic == self.topic:
+            raise ValueError(
+                f"the topic {topic} has the decisions of the sink {sink!r}, and keeps only the last record of a key: "
+                "write to another one"
+            )
+        return topic
 
     @property
     def bootstrap_servers(self) -> str:

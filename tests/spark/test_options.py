@@ -125,3 +125,10 @@ def test_a_batch_of_foreach_batch_is_named_by_its_number_and_the_sink() -> None:
 def test_a_batch_needs_a_number_and_a_sink(wrong: dict[str, str], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         SinkOptions.read({"kafka.bootstrap.servers": "localhost:9092", **wrong})
+
+
+@pytest.mark.parametrize("options", [{"topic": "fencepost-sink-s"}, {"topic": "t", "decision.topic": "t"}])
+def test_records_do_not_go_where_the_decisions_are(options: dict[str, str]) -> None:
+    read = SinkOptions.read({"kafka.bootstrap.servers": "127.0.0.1:9092", "sink": "s", **options})
+    with pytest.raises(ValueError, match="write to another one"):
+        read.decision_topic("s")
