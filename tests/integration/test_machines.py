@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from fencepost.soak.free_port import free_port
 from tests.broker.http.test_metrics import values_of
+from tests.differences.connection import Connection
 from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, write
 from tests.support.conditions import noted, until
+from tests.support.connected_nodes import ConnectedNodes, refused_right_after_creation
 from tests.support.lost_brokers import Clients, freeze_in_turn, kill_in_turn
 from tests.support.machines import Machines
 from tests.support.object_server import ObjectServer
@@ -167,3 +170,14 @@ def test_a_group_goes_on_from_its_committed_offsets_on_another_machine(machines:
 def commit_some(transactions: Transactions) -> None:
     before = len(transactions.committed)
     until(lambda: len(transactions.committed) > before + 30, timeout_s=60)
+
+
+def test_a_topic_is_written_and_read_at_the_leader_that_any_machine_names_as_soon_as_its_creation_returns(
+    machines: Machines,
+) -> None:
+    with ExitStack() as cleanup:
+        connections = []
+        for node_id in (1, 2, 3):
+            host, _, port = machines[node_id].bootstrap.rpartition(":")
+            connections.append(cleanup.enter_context(Connection(host, int(port))))
+        assert refused_right_after_creation(ConnectedNodes(connections), 60) == []
