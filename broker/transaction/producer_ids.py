@@ -11,6 +11,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.storage.disk import StorageError
+from fencepost.protocol.checked_json import INT64_MAX, MOST_DIGITS, JsonError, parse_object, shown
 
 log = get_logger(__name__)
 
@@ -156,7 +157,16 @@ def _encode_block(block: ProducerIdBlock, node_id: int) -> bytes:
 
 def _decode_block(value: bytes) -> ProducerIdBlock:
     try:
-        fields = json.loads(value)
-        return ProducerIdBlock(int(fields["block_start"]), int(fields["block_end"]))
-    except (ValueError, KeyError, TypeError) as error:
+        fields = parse_object(value)
+        first, last = (_decode_id(fields.text(name)) for name in ("block_start", "block_end"))
+        if first > last:
+            raise JsonError(f"the block begins at {first} and ends at {last}")
+        return ProducerIdBlock(first, last)
+    except ValueError as error:
         raise StorageError(f"the metadata's {BLOCK_KEY} cannot be read: {value[:100]!r}") from error
+
+
+def _decode_id(digits: str) -> int:
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= MOST_DIGITS and int(digits) <= INT64_MAX):
+        raise JsonError(f"a producer id is expected; it is {shown(digits)}")
+    return int(digits)

@@ -179,3 +179,21 @@ async def test_after_a_restore_the_ids_of_the_lost_history_are_known_and_not_giv
 def test_a_restore_from_before_the_first_producer_has_nothing_to_advance() -> None:
     assert after_restore({"features": b"{}"}) == {}
     assert LOWEST_KEY not in after_restore({})
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"[" * 100_000,
+        b'{"block_start": 0, "block_end": 999}',
+        b'{"block_start": "-1", "block_end": "999"}',
+        b'{"block_start": "999", "block_end": "0"}',
+        b'{"block_start": "0", "block_end": "9999999999999999999"}',
+        b'{"block_start": "0", "block_end": "\xd9\xa1"}',
+        b'{"block_start": Infinity, "block_end": Infinity}',
+    ],
+    ids=lambda value: repr(value)[:50],
+)
+def test_a_block_that_no_broker_has_written_is_a_storage_error(block: bytes) -> None:
+    with pytest.raises(StorageError, match=BLOCK_KEY):
+        above_reserved_blocks(block)
