@@ -35,8 +35,8 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.checked_json import JsonError, parse_object, shown, text_of, whole_of
 
 LONGEST_HOLD_S: Final = 15.0
-"""How long the creation of a topic waits until the processes that led a deleted one with its name have closed its logs:
-longer than a hung process is left alive."""
+"""How long the creation of a topic waits until all processes have released a deleted one with its name: longer than a
+hung process is left alive."""
 HOLD_PAUSE_S: Final = 0.02
 
 Endpoints = Mapping[str, tuple[str, int]]
@@ -46,8 +46,8 @@ Endpoints = Mapping[str, tuple[str, int]]
 @dataclass(frozen=True)
 class StoredLeases:
     """The rows, read at one moment, read_ms. endpoints: of each node; since_ms: when the state of each node began, by
-    the same clock as read_ms; left_off: of each partition, by its last leader; held: the ids of deleted topics of which
-    a node may still have logs open."""
+    the same clock as read_ms; left_off: of each partition, by its last leader; held: the ids of deleted topics that a
+    node may not have heard of yet."""
 
     table: LeaseTable = field(default_factory=LeaseTable)
     endpoints: Mapping[NodeId, Endpoints] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class _HeldError(Exception):
 class LeaseStore(SharedSqliteMetadataStore):
     """A shared metadata store that places partitions: new ones with their topic, others as nodes come and go.
 
-    A deleted topic's partitions keep their rows until their leaders have closed the logs. Till then no topic is created
-    under its name: a process that has not heard of the deletion would take what is sent to the new one.
+    A deleted topic has a row for each node until that has closed its logs. Till then no topic gets its name: a process
+    that has not heard of the deletion would take what is sent to the new one, or commit offsets of it.
     """
 
     def __init__(self, path: str, clock: Clock | None = None) -> None:
@@ -90,8 +90,7 @@ class LeaseStore(SharedSqliteMetadataStore):
             except _HeldError:
                 if loop.time() > deadline_s:
                     raise StorageError(
-                        f"a process has not closed the logs of the deleted topic {topic.name!r} within "
-                        f"{LONGEST_HOLD_S:.0f} s"
+                        f"a process has not released the deleted topic {topic.name!r} within {LONGEST_HOLD_S:.0f} s"
                     ) from None
                 await asyncio.sleep(HOLD_PAUSE_S)
 
@@ -322,11 +321,14 @@ def _place_missing(database: sqlite3.Connection, name: str) -> None:
 
 
 def _remove(database: sqlite3.Connection, name: str) -> None:
-    """Remove the rows of a topic that is deleted, but for those whose leaders may have logs open."""
+    """Replace the rows of a topic that is deleted by one for each node that is there: it may have logs open, or take
+    offsets for it."""
+    (topic_id,) = database.execute("SELECT topic_id FROM topics WHERE name = ?", (name,)).fetchone()
+    database.execute("DELETE FROM partitions WHERE topic_id = ?", (topic_id,))
     database.execute(
-        "DELETE FROM partitions WHERE topic_id = (SELECT topic_id FROM topics WHERE name = ?) "
-        "AND coalesce((SELECT state FROM nodes WHERE node_id = leader), 'gone') = 'gone'",
-        (name,),
+        "INSERT INTO partitions (topic_id, partition, leader, leader_epoch) "
+        "SELECT ?, node_id, node_id, 0 FROM nodes WHERE state != 'gone'",
+        (topic_id,),
     )
 
 

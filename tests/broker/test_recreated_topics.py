@@ -263,7 +263,7 @@ PLACES: Final = (
         "logs that another process has open",
         "the topic id in the rows, which keep the name",
         LEASES,
-        "test_a_topic_gets_the_name_of_a_deleted_one_when_its_leaders_have_let_go",
+        "test_a_topic_gets_the_name_of_a_deleted_one_when_all_nodes_have_released_it",
     ),
     Place(
         "a flush under way",

@@ -137,7 +137,9 @@ async def test_a_topic_that_grows_keeps_what_is_placed_and_one_that_is_deleted_l
 AGAIN = dataclasses.replace(ORDERS, topic_id=b"a" * 16)
 
 
-async def test_a_topic_gets_the_name_of_a_deleted_one_when_its_leaders_have_let_go(two: tuple[Member, Member]) -> None:
+async def test_a_topic_gets_the_name_of_a_deleted_one_when_all_nodes_have_released_it(
+    two: tuple[Member, Member],
+) -> None:
     one, other = two
     await one.store.create_topic(ORDERS)
     await other.placement.refresh()
@@ -175,7 +177,7 @@ async def test_a_name_that_is_held_for_too_long_is_refused(
     await other.placement.refresh()
     other.placement.stop_following()
     assert await one.store.delete_topic("orders", ORDERS.topic_id)
-    with pytest.raises(StorageError, match="has not closed the logs of the deleted topic 'orders'"):
+    with pytest.raises(StorageError, match="has not released the deleted topic 'orders'"):
         await one.store.create_topic(AGAIN)
 
 
