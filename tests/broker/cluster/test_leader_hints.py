@@ -198,10 +198,13 @@ async def test_the_address_is_that_of_the_listener_that_is_asked(members: Member
         assert answer.node_endpoints == [endpoint(members, 2, listener=1)]
 
 
-async def test_no_leader_is_named_where_none_is_known(members: Members) -> None:
+async def test_no_leader_is_named_where_none_is_known(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
     await orders_on_two(members)
     name = next(name for name in NAMES if members.leader_id(name) == 2)
-    members.members[1].placement._addresses.pop(2)  # as if it had just been found to be gone
+    placement = members.members[1].placement
+    found = placement.leader
+    # As if it had just been found to be gone, whatever the node finds out meanwhile.
+    monkeypatch.setattr(placement, "leader", lambda one: None if one == name else found(one))
     produced: ProduceResponse = await members.ask(1, produce(members, name.partition), 13)
     fetched: FetchResponse = await members.ask(1, fetch(members, name.partition), 18)
     assert produced.responses[0].partition_responses[0].current_leader == UNKNOWN

@@ -410,7 +410,8 @@ def test_a_sealed_segment_keeps_no_room_for_more(segment: Segment, monkeypatch: 
 def test_the_indexes_of_a_full_segment_are_read_and_recorded_in_short_steps(disk: LocalDisk, directory: str) -> None:
     """With an entry for every 4 KiB of 1 GiB; a fetch, or the roll of the segment, waits for it.
 
-    The limit is twice what a step takes where nothing else runs; Python for every entry is above it.
+    The yardstick is a loop that only counts the entries, on this machine at this time: 7 ms where nothing else runs.
+    The limits are twice what the steps take there; Python for every entry is above them.
     """
     count = 2**18
     written = Segment(disk, directory, 100, next_offset=100, index_interval_bytes=4_096)
@@ -428,14 +429,22 @@ def test_the_indexes_of_a_full_segment_are_read_and_recorded_in_short_steps(disk
 
     assert opened().offset_index.positions == written.indexes.offset_index.positions
     assert opened().time_index.timestamps_ms == written.indexes.time_index.timestamps_ms
-    assert least_s(lambda: opened().offset_index) < 0.03
-    assert least_s(written.indexes.records) < 0.015
+
+    def counted_sums() -> int:
+        total = 0
+        for slot in range(count):
+            total += slot
+        return total
+
+    yardstick_s = least_s(counted_sums)
+    assert least_s(lambda: opened().offset_index) < 5 * yardstick_s
+    assert least_s(written.indexes.records) < 2.5 * yardstick_s
 
 
 def least_s(step: Callable[[], object]) -> float:
-    """The least processor time of three that a step took."""
+    """The least processor time of twelve that a step took: other processes slow one down through the caches."""
     taken_s = []
-    for _ in range(3):
+    for _ in range(12):
         before_s = time.thread_time()
         step()
         taken_s.append(time.thread_time() - before_s)
