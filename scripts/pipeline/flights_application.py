@@ -80,9 +80,11 @@ class FlightsApplication:
         self._consumer.subscribe([FLIGHTS_TOPIC])
         while any(self._positions[partition] < end for partition, end in self._end_offsets.items()):
             messages = self._consumer.consume(self._flights_per_transaction, timeout=1.0)
-            batch = [message for message in messages if message.error() is None]
-            if batch:
-                self._process(batch)
+            for message in messages:
+                if message.error() is not None:  # a fatal one would be reported once, and nothing would come any more
+                    raise KafkaException(message.error())
+            if messages:
+                self._process(messages)
         self._consumer.close()
 
     def _find_start_and_end(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from scripts.pipeline.flights import PARTITION_COUNTS
 
@@ -57,5 +57,8 @@ class CountingReader:
         self._consumer.assign([TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in partitions])
         while not self._stopping.is_set():
             messages = self._consumer.consume(RECORDS_PER_POLL, timeout=POLL_S)
-            self.count += sum(message.error() is None for message in messages)
+            for message in messages:
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+            self.count += len(messages)
         self._consumer.close()

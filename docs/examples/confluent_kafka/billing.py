@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
+
+# After a restart of the broker, librdkafka 2.16 would wait in send_offsets_to_transaction for ever (librdkafka#5511).
+RECOVERY = {"metadata.recovery.strategy": "none"}
 
 
 class Billing:
@@ -11,6 +14,7 @@ class Billing:
     def __init__(self, bootstrap_servers: str, instance: str = "billing-1") -> None:
         self.consumer = Consumer(
             {
+                **RECOVERY,
                 "bootstrap.servers": bootstrap_servers,
                 "group.id": "billing",
                 "auto.offset.reset": "earliest",
@@ -19,6 +23,7 @@ class Billing:
         )
         self.producer = Producer(
             {
+                **RECOVERY,
                 "bootstrap.servers": bootstrap_servers,
                 "transactional.id": instance,
                 "reconnect.backoff.max.ms": 100,
@@ -29,10 +34,12 @@ class Billing:
         self.consumer.subscribe(["orders"])
 
     def bill_next(self, timeout_s: float = 10.0) -> bool:
-        """Bill one order in one transaction; False if none came."""
+        """Bill one order in one transaction; False if none came. Raises KafkaException: end then, and start again."""
         order = self.consumer.poll(timeout_s)
-        if order is None or order.error():
+        if order is None:
             return False
+        if order.error():
+            raise KafkaException(order.error())
         self.producer.begin_transaction()
         self.producer.produce("bills", b"bill for " + (order.value() or b""), order.key())
         self.producer.send_offsets_to_transaction(

@@ -83,6 +83,9 @@ def loops(*, bootstrap: str, source: str, target: str, loops: int, per_loop: int
 
     def pass_one() -> None:
         messages = consumer.consume(per_loop, TIMEOUT_S)
+        for message in messages:
+            if message.error() is not None:
+                raise KafkaException(message.error())
         if len(messages) < per_loop:
             raise TimeoutError("the source has too few records")
         producer.begin_transaction()
