@@ -7,6 +7,7 @@ one.
 from __future__ import annotations
 
 import gc
+import inspect
 import re
 import shutil
 import socket
@@ -145,6 +146,12 @@ def async_fencepost(request: pytest.FixtureRequest) -> AsyncBroker:
     """A broker on the event loop of the test, whatever the scope of that is."""
     if not LOOP_SCOPES:
         pytest.fail("async_fencepost needs pytest-asyncio: install it, or use the fixture fencepost", pytrace=False)
+    if _is_taken_by_a_plain_function(request.node):
+        pytest.fail(
+            "async_fencepost is for tests of `async def`, which await its methods; here nothing would be done: write "
+            "`async def`, or use the fixture fencepost",
+            pytrace=False,
+        )
     marker = request.node.get_closest_marker("asyncio")
     scope = None if marker is None else marker.kwargs.get("loop_scope") or marker.kwargs.get("scope")
     if scope is None:
@@ -154,6 +161,15 @@ def async_fencepost(request: pytest.FixtureRequest) -> AsyncBroker:
             pass
     broker: AsyncBroker = request.getfixturevalue(f"_async_fencepost_{scope or 'function'}")
     return broker
+
+
+def _is_taken_by_a_plain_function(node: Any) -> bool:
+    """Whether a test that is no coroutine function names `async_fencepost` itself, and not only through a fixture."""
+    function = getattr(node, "function", None)
+    function = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+    if function is None or inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return False
+    return "async_fencepost" in inspect.signature(function).parameters
 
 
 # The brokers of a test

@@ -92,6 +92,33 @@ def test_a_fault_that_never_fired_fails_the_test_at_its_end(project: Project) ->
     assert "1 failed, 2 passed, 1 error" in done.stdout
 
 
+def test_a_plain_test_that_takes_the_broker_of_a_loop_fails_with_the_remedy(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        import pytest_asyncio
+
+        def test_forgets_to_await(async_fencepost):
+            async_fencepost.topic("orders")
+
+        @pytest_asyncio.fixture
+        async def topic(async_fencepost):
+            return await async_fencepost.topic("orders")
+
+        def test_of_a_fixture_that_awaits(topic):
+            assert topic == "orders"
+
+        @pytest.mark.asyncio
+        async def test_awaits(async_fencepost):
+            assert await async_fencepost.topic("orders") == "orders"
+        """,
+    )
+    done = project.run()
+    assert "async_fencepost is for tests of `async def`" in done.stdout
+    assert "2 passed, 1 error" in done.stdout
+
+
 def test_data_of_failed_tests_are_kept_on_demand(project: Project) -> None:
     project.write(
         "test_it.py",
