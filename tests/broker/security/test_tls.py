@@ -151,7 +151,7 @@ def test_a_store_that_cannot_be_used_says_what_to_do(
         ({location: str(mixed)}, "the private key does not belong to the first certificate"),
         ({"ssl_truststore_location": str(server.key)}, "there is no certificate"),
         ({"ssl_client_auth": "required"}, "ssl.client.auth=required needs ssl.truststore.location"),
-        ({"ssl_principal_mapping_rules": "RULE:(/x/"}, "ssl.principal.mapping.rules: the pattern '(' cannot be read"),
+        ({"ssl_principal_mapping_rules": "RULE:(/x/"}, "ssl.principal.mapping.rules: the pattern '(' cannot be used"),
         ({"ssl_principal_mapping_rules": "CN=(.*)"}, "expected rules such as RULE:^CN="),
         ({"ssl_key_password": Password("${env:NO_SUCH_VARIABLE}")}, "no variable NO_SUCH_VARIABLE"),
     ):
