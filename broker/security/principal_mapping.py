@@ -133,8 +133,11 @@ def _parts(replacement: str, pattern: Translated) -> list[str | int]:
         position = found.end()
         escaped, digits, name, incomplete = found.groups()
         if escaped is not None:
-            if escaped == "$" and re.match("[0-9]", replacement[position:]):
-                refuse(r"Kafka takes \$ before a digit for something else; write it as a group of the pattern")
+            digit = re.match("[0-9]", replacement[position:]) if escaped == "$" else None
+            if digit is not None and 0 < count < int(digit[0]):
+                refuse(
+                    r"Kafka takes \$ before the number of no group for something else: put other text between the two"
+                )
             parts.append(escaped)
         elif name is not None:
             if name not in pattern.names:

@@ -79,6 +79,8 @@ def test_the_first_rule_that_matches_makes_the_name(rules: str, subject: str, ex
         ("(a)/$9/", "a", "$9"),
         ("CN=(?<name>[a-z]+),OU=(?<unit>.+)/${unit}-${name}/U", "CN=bob,OU=dev", "DEV-BOB"),
         (r"(a)/\$\\\x/", "a", "$\\x"),
+        (r"(a)/\$1-\/-$1/", "a", "$1-/-a"),
+        (r"a/\$1/", "a", "$1"),
         (r"a\sb/x/", "a\x0bb", "x"),
         (r"[\s]+/x/", "\x0b", "x"),
         (r"\S/x/", "\x0b", None),
@@ -154,7 +156,7 @@ def test_a_rule_makes_the_name_that_kafka_makes(rule: str, subject: str, expecte
         ("(a)/${n}/", "no group 'n'"),
         ("(a)/$x/", "is not followed by the number or the name"),
         ("(a)/${1}/", "is not followed by the number or the name"),
-        (r"(a)/\$9/", r"takes \$ before a digit for something else"),
+        (r"(a)/\$9/", r"takes \$ before the number of no group for something else"),
         ("(a)/$8$9/", "takes only one number without a group for text"),
     ],
 )
