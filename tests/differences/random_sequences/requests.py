@@ -161,6 +161,9 @@ FIXED: Final[dict[str, Any]] = {
 }
 """Fields that have one value: they are between brokers, change the cluster, or take effect in Kafka's own time."""
 
+TAGS_OF_OUR_OWN = (10_000, 10_001)
+"""Of fields that Kafka does not know."""
+
 NEVER_NULL: Final = frozenset({"records", "topics", "topic_partitions", "users"})
 """All topics and users of the broker are others each time; Kafka does not answer a Produce without records."""
 
@@ -353,7 +356,7 @@ class _Run:
     # One request
 
     def struct(self, schema: StructSchema, version: int) -> Any:
-        present = [field for field in schema.fields if version in field.versions]
+        present = [field for field in schema.fields if version in field.versions and field.tag not in TAGS_OF_OUR_OWN]
         return schema.python_class(**{field.name: self.field(field, schema.name, version) for field in present})
 
     def field(self, field: Field, struct: str, version: int) -> Any:
