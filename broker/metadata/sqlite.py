@@ -275,6 +275,10 @@ class SqliteMetadataStore:
         if self.is_alone:
             self._compare_with_copy(database, dropped)
             begin_counting(database)
+            if dropped != DroppedTail():
+                # SQLite goes on behind the last valid transaction, and leaves the rest there, to be found once more.
+                with contextlib.suppress(sqlite3.OperationalError):  # the disk is full: it is
+                    database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._cluster_id = counted_state(database).cluster_id
         self._record_count(database)
 

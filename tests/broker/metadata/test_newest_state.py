@@ -177,6 +177,28 @@ async def test_a_last_change_that_is_not_whole_is_a_warning(tmp_path: Path, monk
     assert events(lines) == [TORN]
 
 
+@pytest.mark.parametrize("is_torn", [False, True])
+async def test_what_a_start_has_dropped_is_not_found_again_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_torn: bool
+) -> None:
+    dead = await killed(tmp_path, monkeypatch, copied=1, after=8)
+    size_bytes = (dead / WAL).stat().st_size
+    flip(dead / WAL, size_bytes - 1 if is_torn else size_bytes // 2)
+    (dead / COUNT).unlink()
+    store = SqliteMetadataStore(str(dead / FILE_NAME), on_restoring=ADVANCING)
+    with capture_logs() as lines:
+        await store.open()
+    assert events([dict(line) for line in lines]) == [TORN if is_torn else WENT_BACK]
+    block = (await store.read_versioned("block"))[0]
+    await change(store, 99)
+    shutil.copytree(dead, tmp_path / "killed again")
+    await store.crash()
+    found, again, block_again = await started(tmp_path / "killed again")
+    assert "topic-99" in found
+    assert events(again) == []
+    assert block_again == block
+
+
 async def test_a_kill_without_damage_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = await killed(tmp_path, monkeypatch, copied=2, after=3)
     found, lines, block = await started(dead)
