@@ -15,17 +15,23 @@ from fencepost.protocol.record_batch import RecordBatch, iterate_batches, read_e
 
 
 class CommittedRead:
-    """Reads a log from an offset on. next_offset: of what is read next."""
+    """Reads a log from an offset on.
 
-    def __init__(self, next_offset: int = 0) -> None:
+    next_offset:  of what is read next.
+    is_committed: whether open transactions end the read. They do not for a log that is written without transactions,
+                  where only a stranger can have opened one: it must not hide the records behind it.
+    """
+
+    def __init__(self, next_offset: int = 0, *, is_committed: bool = True) -> None:
         self.next_offset = next_offset
+        self._is_committed = is_committed
 
     async def records(self, log: ReadableLog) -> AsyncIterator[tuple[Record, bool]]:
-        """The records below the last stable offset that `next_offset` has not passed; with each, whether its timestamp
-        is the time of its append. Raises Unavailable.
+        """The records from `next_offset` up to the last stable offset, or the high watermark; with each, whether its
+        timestamp is the time of its append. Raises Unavailable.
         """
         while True:
-            read = await log.read(self.next_offset)
+            read = await log.read(self.next_offset, is_committed=self._is_committed)
             if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
                 # What was below is deleted; or the topic was created anew.
                 begins = read.log_start_offset

@@ -25,7 +25,7 @@ class PlainRecord(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What was read of a log: batches below the last stable offset, and the aborted transactions among them."""
+    """Batches of a log; of a committed read also the aborted transactions among them."""
 
     records: memoryview
     aborted: Sequence[AbortedRange]
@@ -39,8 +39,11 @@ class ReadableLog(Protocol):
     @property
     def place(self) -> TopicPartition: ...
 
-    async def read(self, offset: int) -> Chunk:
-        """The batches from an offset on, CHUNK_BYTES or one batch. Refuses, as a value: OFFSET_OUT_OF_RANGE."""
+    async def read(self, offset: int, *, is_committed: bool = True) -> Chunk:
+        """The batches from an offset on, CHUNK_BYTES or one batch. Refuses, as a value: OFFSET_OUT_OF_RANGE.
+
+        is_committed: up to the last stable offset; else up to the high watermark, whatever becomes of the records.
+        """
         ...
 
     async def high_watermark(self) -> int: ...
@@ -63,8 +66,9 @@ class LogHere:
     def place(self) -> TopicPartition:
         return self._log.topic_partition
 
-    async def read(self, offset: int) -> Chunk:
-        read = self._log.read(offset, CHUNK_BYTES, isolation=Isolation.READ_COMMITTED)
+    async def read(self, offset: int, *, is_committed: bool = True) -> Chunk:
+        isolation = Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED
+        read = self._log.read(offset, CHUNK_BYTES, isolation=isolation)
         if read.error not in (NO_ERROR, ErrorCode.OFFSET_OUT_OF_RANGE):
             raise Unavailable(f"{self.place} cannot be read: {read.error.name}")
         return Chunk(read.records, read.aborted_transactions or (), self._log.log_start_offset, read.error)

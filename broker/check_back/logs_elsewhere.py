@@ -40,13 +40,13 @@ class LogElsewhere:
         self._peers = peers
         self._clock = clock
 
-    async def read(self, offset: int) -> Chunk:
+    async def read(self, offset: int, *, is_committed: bool = True) -> Chunk:
         topic, number = self.place
         wanted = FetchPartition(number, fetch_offset=offset, partition_max_bytes=CHUNK_BYTES)
         request = FetchRequest(
             replica_id=CONSUMER,
             max_bytes=CHUNK_BYTES,
-            isolation_level=READ_COMMITTED,
+            isolation_level=READ_COMMITTED if is_committed else READ_UNCOMMITTED,
             topics=[FetchTopic(topic, partitions=[wanted])],
         )
         partition = await self._only(request, FETCH_VERSION, "responses", "partitions")

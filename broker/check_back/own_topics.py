@@ -33,11 +33,11 @@ class OwnJournal:
         self._logs = logs
         self._topics = logs.topics
         self._is_own = is_own
-        self._read = CommittedRead()
+        self._read = CommittedRead(is_committed=False)
 
     def begin(self) -> None:
         """Read from the beginning again, for a check-back that begins anew."""
-        self._read = CommittedRead()
+        self._read = CommittedRead(is_committed=False)
 
     async def read_state(self) -> Mapping[str, bytes | None]:
         await self._topics.ensure_opened()

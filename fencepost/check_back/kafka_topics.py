@@ -103,7 +103,8 @@ class KafkaJournal:
         from kafka import TopicPartition
 
         found: dict[str, bytes | None] = {}
-        consumer = self._clients.consumer("read_committed")
+        # The journal is written without transactions: one that a stranger has opened must not hide what is behind it.
+        consumer = self._clients.consumer("read_uncommitted")
         if not consumer.partitions_for_topic(STATE_TOPIC):
             return found
         place = TopicPartition(STATE_TOPIC, 0)

@@ -70,6 +70,20 @@ async def test_what_is_appended_is_durable_and_read_again(world: World, where: W
 
 
 @either
+async def test_a_log_without_transactions_of_its_own_is_read_past_those_of_strangers(
+    world: World, where: Where
+) -> None:
+    await world.here.append([PlainRecord(b"k", b"before")])
+    world.append(b"open", OPEN_PRODUCER)
+    await world.here.append([PlainRecord(b"k", b"behind")])
+    reading = CommittedRead(is_committed=False)
+    found = [record.value async for record, _ in reading.records(where(world))]
+    assert found == [b"before", b"open", b"behind"]
+    assert reading.next_offset == 3
+    assert await committed(where(world)) == [b"before"]
+
+
+@either
 async def test_only_committed_records_are_read_and_none_behind_an_open_transaction(world: World, where: Where) -> None:
     world.append(b"aborted", ABORTED_PRODUCER)
     world.end(ABORTED_PRODUCER, committed=False)

@@ -8,10 +8,13 @@ from typing import NamedTuple
 
 import pytest
 
+from fencepost.broker.check_back.log_lookup import Logs
+from fencepost.broker.check_back.own_topics import OwnJournal
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.node import Node
 from fencepost.check_back.question import LatestRecord
+from fencepost.check_back.records import STATE_TOPIC, Command, command_entry
 from tests.support.check_back_broker import ScriptedSource, running_check_back
 
 KEY = b"sink"
@@ -89,3 +92,23 @@ async def test_it_says_whether_the_broker_set_the_timestamp(tmp_path: Path, monk
         found = await source.records.latest("decisions", KEY)
         assert found is not None
         assert found.is_append_time
+
+
+async def test_a_transaction_of_a_stranger_hides_nothing_of_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal is written without transactions: a successor must know what was noted behind one that stays open."""
+    source = ScriptedSource()
+    async with running_check_back(tmp_path, source, monkeypatch) as node:
+        journal = OwnJournal(Logs(node.services.topics, node.services.clock), lambda _: True)
+        await journal.write([command_entry(Command("writer-1", "commit", "1:0", 1_000))])
+        before = await journal.read_state()
+        log = node.services.topics.log(TopicPartition(STATE_TOPIC, 0))
+        assert log is not None
+        await append(log, b"{}", key=b"stranger", producer_id=7)
+        await journal.write([command_entry(Command("writer-2", "abort", "1:0", 1_000))])
+        assert log.last_stable_offset < log.high_watermark
+        successor = OwnJournal(Logs(node.services.topics, node.services.clock), lambda _: True)
+        found = await successor.read_state()
+        assert len(found) > len(before)
+        assert any("writer-2" in key for key in found)
