@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.cluster.node_directories import node_directory
@@ -172,6 +172,11 @@ class ProcessCluster:
         self.database.unsure.clear()
 
     # What happens
+
+    @property
+    def placed(self) -> Collection[TopicPartition]:
+        """The partitions of all topics that are there, as the rows are now."""
+        return self._leases.table.partitions.keys()
 
     def _committed(self) -> None:
         before, self._leases = self._leases, self.database.leases()

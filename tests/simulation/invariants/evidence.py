@@ -121,6 +121,9 @@ class Evidence:
         return [history for (_, name), history in self.histories.items() if name.topic == topic]
 
     def is_deleted(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition is deleted, or was: processes know that moments before its directory is renamed."""
+        if self.world.processes is not None and topic_partition not in self.world.processes.placed:
+            return True
         return any(history.topic_partition == topic_partition for history in self.deleted)
 
     def moved_since(self, topic_partition: TopicPartition, at_s: float) -> bool:

@@ -43,6 +43,8 @@ class OneOpenTransaction(Invariant):
             return
         own = transactions.of_data(batch)
         for other_history in self.evidence.histories.values():
+            if self.evidence.is_deleted(other_history.topic_partition):
+                continue
             for other in other_history.open.values():
                 if other is part or transactions.owners.get(other.producer_id) != transactional_id:
                     continue
