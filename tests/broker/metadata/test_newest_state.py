@@ -213,7 +213,8 @@ async def test_a_row_that_differs_from_the_copy_of_the_same_change_is_taken_from
     dead = await killed(tmp_path, monkeypatch, copied=2, after=0)
     await started(dead)  # its write-ahead log is now in the file
     content = (dead / FILE_NAME).read_bytes()
-    (dead / FILE_NAME).write_bytes(content.replace(b"7000", b"6000"))
+    assert b"block7" in content, "the row's name, and its value behind it"
+    (dead / FILE_NAME).write_bytes(content.replace(b"block7", b"block6"))
     with closing(sqlite3.connect(dead / FILE_NAME)) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     _, lines, block = await started(dead)
