@@ -6,7 +6,7 @@ KafkaApis.handleTopicMetadataRequest and AutoTopicCreationManager.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 
 from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT
@@ -113,12 +113,12 @@ def _creatable(context: RequestContext, missing: Sequence[str]) -> Sequence[str]
 
 
 async def _create_and_respond(
-    services: Services, request: MetadataRequest, asked: Sequence[MetadataRequestTopic], missing: Iterable[str]
+    services: Services, request: MetadataRequest, asked: Sequence[MetadataRequestTopic], missing: Sequence[str]
 ) -> MetadataResponse | SlicedResponse:
     refused: dict[str, ErrorCode] = {
         name: error for name in missing if (error := await _create(services, name)) is not ErrorCode.NONE
     }
-    if services.confirmations is not None:
+    if services.confirmations is not None and len(refused) < len(missing):
         await services.confirmations.everywhere()  # the client goes on to the leaders
     described = _describe_asked(services, request, asked, refused)
     return described if isinstance(described, MetadataResponse) else await described

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.security.audit import AdministrativeChange, note_change
 from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.features import UpdateFeaturesResponse
 
 if TYPE_CHECKING:
     from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -41,6 +43,21 @@ def note_changes(context: RequestContext, request: Any, response: Any) -> None:
             note_change(principal, host, type(request).__name__.removesuffix("Request"), change)
     except Exception:
         log.exception("change_not_audited", api=type(request).__name__)  # it is done, and the client must learn that
+
+
+_RESULTS: Final = ("topics", "responses", "results", "filter_results", "entries")
+_DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
+"""The second: a client that creates what it does not find goes on, too, with a topic that may be a moment old."""
+
+
+def is_refused(request: Any, response: Any) -> bool:
+    """Whether a request for changes of shared metadata was refused wholly, asked for none, or only tried them."""
+    if getattr(request, "validate_only", False) or getattr(response, "error_code", 0):
+        return True
+    results = next((getattr(response, name) for name in _RESULTS if hasattr(response, name)), ())
+    if not results:
+        return type(response) is not UpdateFeaturesResponse  # its later versions have one error for all
+    return all(result.error_code not in _DONE for result in results)
 
 
 def note_set_offsets(context: RequestContext, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -372,6 +372,10 @@ def _note_changes(context: RequestContext, request: Any, response: Any) -> None:
     import_module(ADMINISTRATIVE_CHANGES).note_changes(context, request, response)
 
 
+def _is_refused(request: Any, response: Any) -> bool:
+    return bool(import_module(ADMINISTRATIVE_CHANGES).is_refused(request, response))
+
+
 _SHARED_CHANGES: Final = frozenset(
     {
         ApiKey.CREATE_TOPICS,
@@ -403,8 +407,9 @@ def _noting_changes(handler: Callable[[RequestContext, Any], Any]) -> Callable[[
 
         async def answered() -> Any:
             response = await answer if isinstance(answer, Awaitable) else answer
-            _note_changes(context, request, response.response if type(response) is SlicedResponse else response)
-            if confirmations is not None:
+            message = response.response if type(response) is SlicedResponse else response
+            _note_changes(context, request, message)
+            if confirmations is not None and not _is_refused(request, message):
                 await confirmations.everywhere()
             return response
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -9,7 +11,7 @@ import pytest
 
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.messages.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
-from fencepost.protocol.messages.metadata import MetadataRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -17,6 +19,7 @@ from fencepost.protocol.messages.scram_credentials import (
     ScramCredentialUpsertion,
     UserName,
 )
+from fencepost.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.differences.connection import Connection
 from tests.support.broker_processes import BrokerProcesses
 from tests.support.clients_of_processes import SETTINGS
@@ -35,16 +38,21 @@ TOPIC_DENIED = 29
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectedNodes]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcesses]:
     settings = {**SETTINGS, **RULES}
     with BrokerProcesses(tmp_path_factory.mktemp("confirm") / "data", COUNT, settings=settings) as broker:
         until(lambda: len(broker.output) > 0 and len(_alive(broker)) == COUNT)
-        with ExitStack() as cleanup:
-            connections = [Connection(broker.host, broker.port + number) for number in range(COUNT)]
-            for connection in connections:
-                cleanup.callback(connection.close)
-            yield ConnectedNodes(connections)
+        yield broker
         assert "change_not_confirmed" not in broker.output
+
+
+@pytest.fixture(scope="module")
+def nodes(broker: BrokerProcesses) -> Iterator[ConnectedNodes]:
+    with ExitStack() as cleanup:
+        connections = [Connection(broker.host, broker.port + number) for number in range(COUNT)]
+        for connection in connections:
+            cleanup.callback(connection.close)
+        yield ConnectedNodes(connections)
 
 
 def _alive(broker: BrokerProcesses) -> set[int]:
@@ -87,3 +95,21 @@ def test_users_are_known_and_forgotten_on_all_nodes_as_soon_as_the_command_retur
             assert nodes.call(number, request, 0).results[0].error_code == 0
             found.append({bool(nodes.call(node, asked, 0).results[0].credential_infos) for node in range(COUNT)})
     assert found == [{True}, {False}] * 30
+
+
+def test_what_is_refused_asks_no_node_for_confirmation(broker: BrokerProcesses, nodes: ConnectedNodes) -> None:
+    wrong, fine = CreatableTopic("wrong name!", 1, 1), CreatableTopic("fine", 1, 1)
+    refused = [
+        (CreateTopicsRequest(topics=[wrong], timeout_ms=10_000), 5),
+        (CreateTopicsRequest(topics=[fine], timeout_ms=10_000, validate_only=True), 5),
+        (CreateTopicsRequest(topics=[], timeout_ms=10_000), 5),
+        (DeleteTopicsRequest(topic_names=["unknown"], timeout_ms=10_000), 5),
+        (MetadataRequest(topics=[MetadataRequestTopic(name="wrong name!")], allow_auto_topic_creation=True), 9),
+    ]
+    process_id = broker.freeze_node(COUNT)
+    try:
+        for request, version in refused:
+            nodes.call(0, request, version)
+    finally:
+        os.kill(process_id, signal.SIGCONT)
+    assert "change_not_confirmed" not in broker.output
