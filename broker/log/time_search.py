@@ -41,6 +41,8 @@ IN_WORK_COUNT: Final = 2
 """The most searches that hold a large batch."""
 HEADERS_PER_STEP: Final = 500
 RECORDS_PER_STEP: Final = 2_000
+MOST_SELECTED: Final = 8
+"""Batches that are searched in the order of their greatest timestamps; the others then follow in that of the log."""
 READ_AT_ONCE_BYTES: Final = 512 * 1024
 
 
@@ -165,20 +167,42 @@ def _find_latest_in_segment(
     # The greatest time may be that of a batch that compaction has emptied or thinned, or of records below the start.
     searched: set[int] = set()
     while latest is None or latest.timestamp_ms < max_timestamp_ms:
+        if len(searched) == MOST_SELECTED:
+            return (yield from _find_latest_in_turn(segment, start_offset, searched, latest))
         candidate = yield from _latest_batch(segment, start_offset, searched)
         if candidate is None:
             break
-        position, header = candidate
-        max_timestamp_ms = header.max_timestamp_ms
+        max_timestamp_ms = candidate.header.max_timestamp_ms
         if latest is not None and latest.timestamp_ms >= max_timestamp_ms:
             break
-        searched.add(position)
-        found = yield from _undamaged(
-            segment, position, header, _find_latest_in_batch(segment, position, header, start_offset)
-        )
-        if found is not None and (latest is None or found.timestamp_ms > latest.timestamp_ms):
-            latest = found
+        searched.add(candidate.position)
+        latest = yield from _later(segment, candidate, start_offset, latest)
     return latest
+
+
+def _find_latest_in_turn(
+    segment: Segment, start_offset: int, searched: AbstractSet[int], latest: TimestampedOffset | None
+) -> Search[TimestampedOffset | None]:
+    """Search each batch once: a client may write any number of greatest timestamps that no record has."""
+    for count, batch in enumerate(segment.scan_from(max(0, start_offset - segment.base_offset)), 1):
+        header = batch.header
+        is_later = header.max_timestamp_ms > (-1 if latest is None else latest.timestamp_ms)
+        if is_later and header.records_count and header.last_offset >= start_offset and batch.position not in searched:
+            latest = yield from _later(segment, batch, start_offset, latest)
+            yield Need.TURN
+        elif count % HEADERS_PER_STEP == 0:
+            yield Need.TURN
+    return latest
+
+
+def _later(
+    segment: Segment, batch: ScannedBatch, start_offset: int, latest: TimestampedOffset | None
+) -> Search[TimestampedOffset | None]:
+    """Return the latest record of a batch, if it is later than `latest`, else that one."""
+    position, header = batch
+    search = _find_latest_in_batch(segment, position, header, start_offset)
+    found = yield from _undamaged(segment, position, header, search)
+    return found if latest is None or (found is not None and found.timestamp_ms > latest.timestamp_ms) else latest
 
 
 def _latest_batch(segment: Segment, start_offset: int, searched: AbstractSet[int]) -> Search[ScannedBatch | None]:

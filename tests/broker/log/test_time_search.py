@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from fencepost.broker.log import time_search
-from fencepost.broker.log.batch_scan import DamagedLogError
+from fencepost.broker.log.batch_scan import DamagedLogError, ScannedBatch
 from fencepost.broker.log.log_types import Isolation, TimestampedOffset
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.time_search import Need, Search, Searches, searched_at_once
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.compression import Codec
@@ -244,3 +247,27 @@ async def test_records_below_the_start_are_not_the_latest(world: LogWorld, start
     assert log.move_log_start(start) is ErrorCode.NONE
     found = None if latest is None else TimestampedOffset(latest, NOW_MS + times_ms[latest], 0)
     assert latest_of(log) == found
+
+
+async def test_greatest_timestamps_that_no_record_has_cost_each_batch_one_search(
+    world: LogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header's greatest timestamp is its producer's word."""
+    log = world.create()
+    count = 300
+    for slot in range(count):
+        batch = build_batch([Record(0, NOW_MS + (9 if slot == 150 else 5), None, b"v")])
+        struct.pack_into(">q", batch, 35, NOW_MS + 10 + slot)
+        struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+        assert log.append(memoryview(batch), now_ms=NOW_MS).error is ErrorCode.NONE
+    headers_read = []
+    scan_from = Segment.scan_from
+
+    def counted(segment: Segment, relative_offset: int) -> Iterator[ScannedBatch]:
+        for found in scan_from(segment, relative_offset):
+            headers_read.append(found.position)
+            yield found
+
+    monkeypatch.setattr(Segment, "scan_from", counted)
+    assert latest_of(log) == TimestampedOffset(150, NOW_MS + 9, 0)
+    assert len(headers_read) <= 12 * count
