@@ -29,6 +29,10 @@ class AddressShares(Generic[Holder]):
     def holders(self) -> list[Holder]:
         return list(self._network_of)
 
+    def share_of(self, host: str) -> int:
+        """How much all holders of an address have."""
+        return self._sizes.get(network_of(host), 0)
+
     def hold(self, holder: Holder, host: str, size: int = 1) -> None:
         """Set how much a holder has; 0 removes it."""
         network = self._network_of.get(holder)

@@ -10,6 +10,7 @@ import asyncio
 import errno
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -42,7 +43,10 @@ HANDSHAKES_OF_ADDRESS = 64
 delays its own only."""
 MAXIMUM_HANDSHAKES = 256
 """Handshakes of all addresses at the same time, each of which takes 55 KiB. Beyond them, the address that has most
-loses its oldest."""
+loses its oldest, if that is more than the new one's address has, or if it has taken long. Else the new one waits: after
+a restart thousands of clients come at once, and if each ended the one before, no handshake would be done."""
+UNDISTURBED_S = 1.0
+"""How long a handshake may take while others wait for its place."""
 SHUTDOWN_TIMEOUT_S = 2.0
 ALERT_TIMEOUT_S = 1.0
 LARGEST_READ_BYTES = 64 * 1024
@@ -84,6 +88,7 @@ class _Handshake:
         self._log_refusal = log_refusal
         self.port = port
         self.accepted_s = accepted_s
+        self.begun_s = accepted_s
         self.is_handed_over = False  # its transport closes the socket
         self.refused: socket.socket | None = None  # open until the client has read why
         self.task: asyncio.Task[None] | None = None
@@ -118,6 +123,7 @@ class TlsServer(Server):
         self._handshakes: set[_Handshake] = set()
         self._turns: dict[str, _Turns] = {}
         self._running: AddressShares[_Handshake] = AddressShares()
+        self._waiting: deque[asyncio.Future[None]] = deque()  # for the end of a handshake that is running
         self._arriving: dict[int, _Handshake] = {}
         self.failed_handshakes_count = 0
 
@@ -228,8 +234,9 @@ class TlsServer(Server):
             return None  # the client left, as those do that only look whether the port is open
         if start[0] != TLS_HANDSHAKE:
             return why_no_tls(start)
-        if len(self._running) >= MAXIMUM_HANDSHAKES:
-            self._end_oldest()
+        while len(self._running) >= MAXIMUM_HANDSHAKES:
+            await self._make_room(handshake)
+        handshake.begun_s = self._loop.time()
         self._running.hold(handshake, handshake.host)
         try:
             handshake.is_handed_over = True
@@ -242,13 +249,32 @@ class TlsServer(Server):
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
             )
         finally:
-            self._running.release(handshake)
+            self._released(handshake)
         return None
 
-    def _end_oldest(self) -> None:
-        """Make room for a handshake."""
+    def _released(self, handshake: _Handshake) -> None:
+        """Forget a handshake that was running, and let the next one that waits look for its place."""
+        self._running.release(handshake)
+        while self._waiting:
+            ended = self._waiting.popleft()
+            if not ended.done():
+                ended.set_result(None)
+                break
+
+    async def _make_room(self, handshake: _Handshake) -> None:
+        """End a handshake for another one, or wait until one has ended or may be."""
         oldest = self._running.oldest_of_greediest()
         assert oldest is not None, "there are many"
+        undisturbed_s = oldest.begun_s + UNDISTURBED_S - self._loop.time()
+        is_fair = self._running.share_of(oldest.host) <= self._running.share_of(handshake.host) + 1
+        if is_fair and undisturbed_s > 0:
+            ended: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append(ended)
+            try:
+                await asyncio.wait([ended], timeout=undisturbed_s)
+            finally:
+                ended.cancel()
+            return
         self._running.release(oldest)
         self.failed_handshakes_count += 1
         oldest.close_for(f"more than {MAXIMUM_HANDSHAKES} TLS handshakes are under way")

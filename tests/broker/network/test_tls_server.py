@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +236,7 @@ def test_half_handshakes_of_all_addresses_are_bounded_and_keep_nobody_out(
     tmp_path: Path, authority: Authority, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_server, "MAXIMUM_HANDSHAKES", 3)
+    monkeypatch.setattr(tls_server, "UNDISTURBED_S", 0.02)
 
     async def test() -> None:
         async with broker(tmp_path, authority) as node:
@@ -246,6 +247,79 @@ def test_half_handshakes_of_all_addresses_are_bounded_and_keep_nobody_out(
                 await is_closed(half[2])
             assert reasons(events) == ["more than 3 TLS handshakes are under way"] * 3
             await until(lambda: not server_of(node).handshake_count)
+
+    run(test())
+
+
+async def slow_client(node: Node, context: ssl.SSLContext, number: int, may_go_on: asyncio.Event) -> bool:
+    """Whether a client of an address of its own is served, which stops in the middle of its handshake for a time."""
+    loop = asyncio.get_running_loop()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    encryption = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with socket.socket() as client:
+        client.setblocking(False)
+        client.bind((f"127.0.0.{10 + number}", 0))
+        address = node.addresses[0]
+        await loop.sock_connect(client, (address.host, address.port))
+        with suppress(ssl.SSLWantReadError):
+            encryption.do_handshake()
+        await loop.sock_sendall(client, outgoing.read())
+        await may_go_on.wait()
+        try:
+            while True:
+                try:
+                    encryption.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    await loop.sock_sendall(client, outgoing.read())
+                    incoming.write(await asyncio.wait_for(received(client), 10))
+            encryption.write(bytes(request_frame(1, "client", ApiVersionsRequest(), 3)))
+            await loop.sock_sendall(client, outgoing.read())
+            return bool(await asyncio.wait_for(received(client), 10))
+        except ConnectionError:
+            return False
+
+
+async def received(client: socket.socket) -> bytes:
+    if content := await asyncio.get_running_loop().sock_recv(client, 65_536):
+        return content
+    raise ConnectionResetError("the broker has closed the connection")
+
+
+def test_more_handshakes_than_there_may_be_wait_if_no_address_has_many(
+    tmp_path: Path, authority: Authority, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_server, "MAXIMUM_HANDSHAKES", 3)
+    monkeypatch.setattr(tls_server, "UNDISTURBED_S", 60.0)
+
+    async def test() -> None:
+        async with broker(tmp_path, authority) as node:
+            may_go_on = asyncio.Event()
+            context = authority.context()
+            clients = [asyncio.create_task(slow_client(node, context, number, may_go_on)) for number in range(8)]
+            await until(lambda: server_of(node).handshake_count == 8)
+            may_go_on.set()
+            assert all(await asyncio.gather(*clients))
+
+    run(test())
+
+
+def test_a_handshake_that_takes_long_makes_room_for_those_that_wait(
+    tmp_path: Path, authority: Authority, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_server, "MAXIMUM_HANDSHAKES", 3)
+    monkeypatch.setattr(tls_server, "UNDISTURBED_S", 0.05)
+
+    async def test() -> None:
+        async with broker(tmp_path, authority) as node:
+            never, at_once = asyncio.Event(), asyncio.Event()
+            at_once.set()
+            context = authority.context()
+            strangers = [asyncio.create_task(slow_client(node, context, number, never)) for number in range(3)]
+            await until(lambda: server_of(node).handshake_count == 3)
+            assert await slow_client(node, context, 3, at_once)
+            for stranger in strangers:
+                stranger.cancel()
 
     run(test())
 
