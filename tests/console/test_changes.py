@@ -113,6 +113,20 @@ def test_the_log_in_offers_what_the_cluster_has(console: RunningConsole) -> None
         assert answer.status_code == 401
 
 
+def test_a_log_in_works_at_the_second_try_after_the_console_has_forgotten_the_first_page(
+    console: RunningConsole,
+) -> None:
+    """Its sessions end with it, and with time."""
+    with console.browser() as browser:
+        form = {"user": "admin", "password": "admin-secret", "mechanism": "PLAIN"}
+        csrf = csrf_in(browser.get("/log-in").text)
+        browser.cookies.clear()
+        again = browser.post("/log-in", data={"csrf": csrf, **form})
+        assert "from an earlier visit: try again" in text_of(again.text)
+        assert browser.post("/log-in", data={"csrf": csrf_in(again.text), **form}).status_code == 200
+        assert browser.get("/topics").url.path == "/topics"
+
+
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "NONE"])
 def test_a_wrong_password_is_refused(console: RunningConsole, mechanism: str) -> None:
     with log_in(console, "admin", "wrong", mechanism, works=False) as browser:

@@ -37,6 +37,8 @@ from fencepost.protocol.sasl_login import MECHANISMS
 logger = logging.getLogger("fencepost.console")
 
 LONGEST_BODY_BYTES: Final = 1 << 20
+OLD_FORM: Final = "this form is from an earlier visit: try again"
+FORM_IS_OLD: Final = "form-is-old"
 THEMES: Final = ("system", "light", "dark")
 POLICY: Final = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 HEADERS: Final[Mapping[str, str]] = {
@@ -260,14 +262,19 @@ def make_app(options: ConsoleOptions) -> Starlette:
         try:
             await console.learn_mechanisms()
             if request.method == "POST":
+                if console.sessions.find(request.cookies.get(COOKIE)) is None:
+                    # The answer to a form gives no session, so a form in it would be refused, too, however often.
+                    return RedirectResponse(f"/log-in?{FORM_IS_OLD}=yes", 303)
                 form = await _read_form(request)
                 if not session.accepts(form.get(changes.CSRF, "")):
-                    raise BadFormError("this form is from an earlier visit: try again")
+                    raise BadFormError(OLD_FORM)
                 credentials = Credentials(form.get("mechanism", ""), form.get("user", ""), form.get("password", ""))
                 session = await console.log_in(session, credentials)
                 response: Response = RedirectResponse("/", 303)
                 console.give_session(response, session)
                 return response
+            if FORM_IS_OLD in request.query_params:
+                error = _sentence(OLD_FORM)
         except (ClusterError, BadFormError) as failure:
             error, status = _sentence(str(failure)), 403
         if session.cluster is not None and not console.needs_log_in:
