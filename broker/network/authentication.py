@@ -338,7 +338,7 @@ class Authentication:
             self._step(Event.OTHER_PRINCIPAL)
         else:
             self._step(Event.REFUSED)
-        self._log_failure(found.reason, user=found.user)
+        self._log_failure(found.reason, user=found.user, counts=found.is_answered)
         if not found.is_answered:
             return None, True
         text = found.message
@@ -414,14 +414,20 @@ class Authentication:
         connection.block_until(task)
         return task
 
-    def _log_failure(self, reason: str, *, mechanism: str | None = None, user: str | None = None) -> None:
-        """Log a failure, and choose its delay."""
+    def _log_failure(
+        self, reason: str, *, mechanism: str | None = None, user: str | None = None, counts: bool = True
+    ) -> None:
+        """Log a failure, and choose its delay.
+
+        counts: whether it makes the delays of the address longer. False if nothing was decided: hundreds of users
+        behind one address come at once after a restart, and have to come again soon.
+        """
         common, connection = self._common, self._live_connection()
         self._count_failure()
         self._stop_deadline()
-        self._delay_ms = common.delays.failed(
-            connection.client_host, common.limits.failure_delay_ms, common.clock.now_ms()
-        )
+        self._delay_ms = common.limits.failure_delay_ms
+        if counts:
+            self._delay_ms = common.delays.failed(connection.client_host, self._delay_ms, common.clock.now_ms())
         if common.log_limit.allows(network_of(connection.client_host)):
             log.warning(
                 "authentication_failed",

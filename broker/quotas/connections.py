@@ -71,6 +71,7 @@ class ConnectionQuotas:
         descriptors.connected(count)
         if count > descriptors.connection_limit:
             return self._full(
+                listener,
                 host,
                 f"the system's limit of open files ({descriptors.limit}) leaves room for "
                 f"{descriptors.connection_limit} connections; raise it, such as with `ulimit -n`",
@@ -81,7 +82,7 @@ class ConnectionQuotas:
         ):
             if most is not None and self._count_by_listener[name] > most:
                 refusal = f"max.connections ({most}) are open" + (f" on {name}" if name else "")
-                return self._full(host, refusal) if name == BROKER else AdmissionDecision(refusal=refusal)
+                return self._full(listener, host, refusal) if name == BROKER else AdmissionDecision(refusal=refusal)
         now_ms = self._clock.now_ms()
         throttle_ms = self._over_rate_of_host_ms(host, now_ms)
         if throttle_ms:
@@ -96,9 +97,15 @@ class ConnectionQuotas:
             )
         )
 
-    def _full(self, host: str, refusal: str) -> AdmissionDecision:
-        """Refuse a connection because of the number of all; for good if its address has its own number of them, too."""
-        return AdmissionDecision(refusal=refusal, is_full=self._count_by_host[host] <= self._most_of_host(host))
+    def _full(self, listener: str, host: str, refusal: str) -> AdmissionDecision:
+        """Refuse a connection because of the number of all; for good if its address or its listener has its own number
+        of them, too.
+        """
+        most = self._settings.of_listener(MAX_CONNECTIONS, listener)
+        has_room = most is None or self._count_by_listener[listener] <= most
+        return AdmissionDecision(
+            refusal=refusal, is_full=has_room and self._count_by_host[host] <= self._most_of_host(host)
+        )
 
     def closed(self, listener: str, host: str) -> None:
         """Count the end of a connection."""

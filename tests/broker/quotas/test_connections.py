@@ -55,6 +55,15 @@ def test_connections_of_all_listeners_count_together() -> None:
     assert world.admit(INSIDE) == SERVED
 
 
+def test_a_connection_beyond_its_listeners_own_limit_takes_no_place_of_another() -> None:
+    world = World(max_connections=2, of_listeners={"listener.name.inside.max.connections": "1"})
+    assert world.admit(INSIDE) == world.admit(OUTSIDE) == SERVED
+    assert world.admit(OUTSIDE).is_full
+    world.close(OUTSIDE)
+    beyond = world.admit(INSIDE)
+    assert (beyond.refusal, beyond.is_full) == ("max.connections (2) are open", False)
+
+
 def test_connections_leave_descriptors_for_files() -> None:
     world = World(descriptor_limit=16)
     most = world.descriptors.connection_limit
