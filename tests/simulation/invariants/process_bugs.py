@@ -15,6 +15,7 @@ from fencepost.broker.cluster.leases import LeaseTable, Move, NodeChange, NodeEv
 from fencepost.broker.cluster.node_directories import NodeDirectories
 from fencepost.broker.cluster.process_member import ProcessMember
 from fencepost.broker.hosting.arrivals import Arrival, Found
+from fencepost.broker.hosting.confirmations import Confirmations
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.left_off import LeftOff
 from fencepost.broker.log.log_directory import LogDirectory
@@ -193,5 +194,15 @@ def nobody_hears_of_changed_documents() -> AbstractContextManager[Any]:
     return patch.object(FollowedDocuments, "_changed", lambda self: None)
 
 
-def a_name_is_free_while_a_process_has_logs_of_the_deleted_topic_open() -> AbstractContextManager[Any]:
-    return patch.object(lease_store, "_require_released", lambda database, name: None)
+@contextmanager
+def a_name_is_free_while_a_process_has_logs_of_the_deleted_topic_open() -> Iterator[None]:
+    """Nor does the deletion wait for the other processes: where it does, its client creates the topic later."""
+
+    async def everywhere(_: Confirmations) -> None:
+        pass
+
+    with (
+        patch.object(lease_store, "_require_released", lambda database, name: None),
+        patch.object(Confirmations, "everywhere", everywhere),
+    ):
+        yield
