@@ -273,7 +273,10 @@ class _Recreator:
             self._all.findings.append(("an offset of a deleted topic is served", (group_id, offset, found)))
 
     async def _read_all(self, leader: NodeAddress) -> dict[int, str] | None:
-        """All values by offset; None if there is an error. Raises Disconnected."""
+        """All values by offset; None if there is an error, or if a segment has yet to come from the engine.
+
+        Raises Disconnected.
+        """
         values: dict[int, str] = {}
         while True:
             position = max(values, default=-1) + 1
@@ -283,7 +286,7 @@ class _Recreator:
                 return None
             read = dict(_records(response))
             if not read:
-                return values
+                return values if position >= data.high_watermark else None
             values |= read
 
     async def _committed_by(self, group_id: str) -> int | None:
