@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -296,6 +297,7 @@ class _Transformer:
             )
             if life.chance.random() < 0.15:
                 await life.think(0.2, 6.0)
+                await self._look_at_offsets()
             if life.chance.random() < 0.1:
                 await producer.abort()
                 return False
@@ -304,3 +306,8 @@ class _Transformer:
             await producer.abort()
             return False
         return True
+
+    async def _look_at_offsets(self) -> None:
+        """As a member that takes over does: while the transaction holds them, they are not stable."""
+        with suppress(Disconnected):
+            await self._member.look_at_offsets()

@@ -132,6 +132,10 @@ class GroupMember:
             positions[topic_partition] = offset
         return positions
 
+    async def look_at_offsets(self) -> None:
+        """Ask for the committed offsets of its partitions, in one attempt. Raises Disconnected."""
+        await self._fetch_offsets(self.partitions, self._history.fetch_offsets(self.group_id))
+
     async def commit(self, offsets: dict[TopicPartition, int]) -> None:
         """Commit offsets outside transactions, in one attempt. Raises NotMember and Disconnected."""
         flat = [(topic, partition, offset) for (topic, partition), offset in offsets.items()]
