@@ -192,7 +192,7 @@ def measure(broker: Broker, record_property: Callable[[str, object], None]) -> C
                 break
             time.sleep(0.1)
         found = Measured(held_bytes / count, cpu_s / count, remaining_bytes, p99_s)
-        record_property(kind, found)
+        record_property(kind, str(found))  # as text: it goes from one process of pytest to another
         return found
 
     return measured
