@@ -166,8 +166,8 @@ def check(cluster_url: str, objects_url: str, is_deep: bool, as_json: bool) -> N
     """Check that all acknowledged records can be read.
 
     It is for a cluster of machines: it compares the rows in PostgreSQL with each other and with the objects: that each
-    is there, with its size. With --deep it reads all their bytes and compares checksums; the bucket's traffic costs
-    what it costs. Nothing is changed, and brokers may run or not.
+    is there, with its size. With --deep it reads all their bytes and compares checksums, which downloads
+    the whole bucket. Nothing is changed, and brokers may run or not.
     """
     cluster_storage.check(cluster_url, objects_url, is_deep=is_deep, as_json=as_json)
 

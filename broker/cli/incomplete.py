@@ -13,7 +13,7 @@ from fencepost.broker.kernel.printable import printable
 
 
 def unserved(bootstrap: str, topic: str) -> list[str]:
-    """What a list lacks that is made of this topic's state, as sentences. Raises ClickException."""
+    """Missing parts of a list that is made of this topic's state, as sentences. Raises ClickException."""
     from fencepost.console.reading.unserved import unserved as ask
 
     words = ask_cluster(bootstrap, lambda cluster: ask(cluster, topic))

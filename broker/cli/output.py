@@ -34,7 +34,7 @@ def print_rows(
 
 
 class Done(NamedTuple):
-    """What a command has done: in words for people, and as fields for programs."""
+    """The outcome of a command: in words for people, and as fields for programs."""
 
     words: str
     fields: Mapping[str, Any]

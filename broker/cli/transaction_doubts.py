@@ -27,8 +27,9 @@ READ_TIMEOUT_S: Final = 30.0
 
 
 def read_journal(bootstrap: str) -> tuple[Journal | None, list[str]]:
-    """What `__fencepost_check_back` says; None if no check-back has ever run on this cluster, or it cannot be read.
-    With it what could not be read, as sentences. Raises ClickException.
+    """The content of `__fencepost_check_back`; None if no check-back has run on this cluster, or it cannot be read.
+
+    With it the parts that could not be read, as sentences. Raises ClickException.
     """
     from kafka import KafkaConsumer, TopicPartition
     from kafka.errors import KafkaError

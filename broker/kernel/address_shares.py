@@ -1,4 +1,4 @@
-"""What clients hold of something that is bounded, by address: who holds most gives up first."""
+"""Shares of a bounded resource, by client address: the address with the most loses one first."""
 
 from __future__ import annotations
 

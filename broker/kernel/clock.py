@@ -42,7 +42,7 @@ def steady(clock: Clock) -> Clock:
 
 
 CLOCK_MOVED_MS: Final = 30_000
-"""What counts as a clock that was set; less is a drift, and does little harm."""
+"""Least jump of a clock that was set; less is a drift, and does little harm."""
 
 
 class ClockWatch:

@@ -98,7 +98,7 @@ class LogDirectory:
         written what is found here at the start; otherwise one may have.
     shared_log: commits what is appended to all logs, in place of syncs of the disk.
     sealed_store: has the segments below what is in the directories, and the starts of all logs.
-    has_owner:  whether a producer id belongs to a transactional id, as far as this node can say; None: it cannot.
+    has_owner:  whether a producer id belongs to a transactional id; None if this node does not know.
     """
 
     has_owner: Callable[[int], bool] | None = None

@@ -774,7 +774,7 @@ class PartitionLog:
     def know_owners(self, has_owner: Callable[[int], bool]) -> None:
         """Refuse batches outside transactions of producers that are new here, if their ids have an owner.
 
-        has_owner: whether a producer id belongs to a transactional id, as far as this node can say.
+        has_owner: whether a producer id belongs to a transactional id; None if this node does not know.
         """
         self._producers.has_owner = has_owner
 

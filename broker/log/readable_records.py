@@ -21,7 +21,7 @@ NO_TIME_MS: Final = -1
 
 
 class ReadableRecords(NamedTuple):
-    """What was counted from an offset up to `next_offset`, exclusive.
+    """The count from an offset up to `next_offset`, exclusive.
 
     first_ms: the greatest timestamp of the batch with the first of the records; -1 if there is none, or without a time.
     """
@@ -82,7 +82,7 @@ def _counted(
         if header.is_control:
             open_aborted.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in open_aborted):
-            # Below `offset` is less than the batch; where compaction has thinned it, as many as can be above.
+            # At most the offsets from `offset` on; compaction may have left fewer records than the batch has offsets.
             readable = min(header.records_count, header.last_offset + 1 - max(offset, header.base_offset))
             if readable > 0:
                 first_ms = first_ms if count else header.max_timestamp_ms

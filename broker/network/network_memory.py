@@ -63,7 +63,7 @@ TOO_MANY_STRANGERS = (
 )
 
 CONNECTION_BYTES = 8 * 1024
-"""What an open connection has without buffers, roughly: its objects, and those of its transport."""
+"""Approximate bytes of an open connection without buffers: its objects, and those of its transport."""
 
 
 NO_CONNECTION_LEFT = (

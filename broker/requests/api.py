@@ -390,7 +390,7 @@ _SHARED_CHANGES: Final = frozenset(
         ApiKey.UPDATE_FEATURES,
     }
 )
-"""What changes metadata that all nodes share: answered when the change is in force on all of them."""
+"""Requests that change metadata that all nodes share: answered when the change is in force on all of them."""
 
 
 def _noting_changes(handler: Callable[[RequestContext, Any], Any]) -> Callable[[RequestContext, Any], Any]:

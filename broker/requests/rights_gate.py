@@ -333,7 +333,7 @@ def split(items: Items, rights: Rights, api: Api, context: RequestContext, reque
 
 
 def _reason(rights: Rights, lacking: Needed) -> str:
-    """What a client reads: Kafka's words. Of the cluster, the operation that is lacking follows."""
+    """The message for a client: Kafka's words. Of the cluster, the operation that is lacking follows."""
     words = MESSAGES[lacking.error]
     if lacking.resource is not AclResource.CLUSTER:
         return words

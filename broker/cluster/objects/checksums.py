@@ -20,7 +20,7 @@ from fencepost.protocol.record_batch import HEADER_BYTES, check_crc, read_header
 
 CHECKSUM_BYTES: Final = hashlib.sha256().digest_size
 BYTES_PER_STEP: Final = 1024 * 1024
-"""What is hashed in one step of the event loop: 1 ms where the processor has instructions for it, 3 ms elsewhere."""
+"""Hashed in one step of the event loop: 1 ms if the processor has instructions for it, else 3 ms."""
 BATCHES_PER_STEP: Final = 200
 
 
