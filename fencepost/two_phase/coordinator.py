@@ -191,7 +191,8 @@ class Coordinator:
         """Begin a session of an id that has no open transaction, under its current pair, which fences those before.
 
         From then on, a Fencepost lets no InitProducerId without the current pair abort an open transaction of the id.
-        Other brokers do not know that part of the request.
+        Other brokers do not know that part of the request. Apache Kafka compares the producer id alone while a
+        transaction is open, and aborts it.
         described: what `describe` has returned.
         Raises Fenced if another session has begun since, Refused, TimeoutError.
         """
