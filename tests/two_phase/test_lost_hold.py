@@ -35,7 +35,7 @@ def test_a_late_session_whose_hold_is_lost_aborts_nothing(
 def test_on_any_broker_a_session_that_is_late_with_its_look_aborts_nothing(
     orders: Orders, session_of: Sessions, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Apache Kafka compares no epoch while a transaction is open: each InitProducerId behind the look aborts it there."""
+    """Apache Kafka compares no epoch while a transaction is open: an InitProducerId behind the look aborts it there."""
     check_late_session(orders, session_of, database, "describe", monkeypatch)
 
 
