@@ -101,9 +101,10 @@ def finding(
     )
 
 
-def repair_command(data_directory: str, name: TopicPartition, *options: str) -> str:
-    """Return the command that repairs one partition."""
-    return shlex.join(["fencepost", "log", "repair", "--data-dir", data_directory, str(name), *options])
+def repair_command(data_directory: str, name: TopicPartition | None, *options: str) -> str:
+    """Return the command that repairs one partition, or all (None)."""
+    partitions = [] if name is None else [str(name)]
+    return shlex.join(["fencepost", "log", "repair", "--data-dir", data_directory, *partitions, *options])
 
 
 def _choices(data_directory: str, name: TopicPartition, problem: DirectoryProblem, *, is_offline: bool) -> list[Choice]:
@@ -136,7 +137,9 @@ def _choices(data_directory: str, name: TopicPartition, problem: DirectoryProble
         return [restore, Choice(accept, f"{offsets_text(problem)} given up; all other records stay")]
     if kind is Kind.FOREIGN:
         there = "nothing is lost: both logs go back to their places, if the other one is in this data directory, too"
-        return [Choice(repair, there), restore, Choice(accept, f"{offsets_text(problem)} given up; the file is kept")]
+        all_partitions = repair_command(data_directory, None)  # one that is named stays in its place
+        kept = f"{offsets_text(problem)} given up; the file is kept"
+        return [Choice(all_partitions, there), restore, Choice(accept, kept)]
     if kind is Kind.NOT_RECORDED and problem.path.endswith(METADATA_FILE):
         return [
             Choice("where directories were mixed up, give each its own name again", "nothing is lost"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 
 import pytest
 
+from fencepost.broker.inspection.findings import Severity
 from fencepost.broker.inspection.problems import Kind
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_config import LogConfig
@@ -17,7 +19,7 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.captured_events import capture_logs
-from tests.support.data_directory import problems_of, records_of, repair
+from tests.support.data_directory import problems_of, records_of, repair, verify
 from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of, overwrite, replace
 
 NEXT = TopicPartition("orders", 1)
@@ -246,6 +248,21 @@ async def test_an_interrupted_exchange_is_finished_by_the_next_repair(
     await world.restart(crash=True)
     assert all(has_its_own(log) for log in world.logs.logs())
     assert len(list(world.logs.logs())) == 3
+
+
+@pytest.mark.parametrize("what", ["directories", "log files"])
+async def test_the_choice_that_loses_nothing_names_the_command_that_puts_back(world: LogWorld, what: str) -> None:
+    """A repair of named partitions puts nothing back."""
+    await with_three_logs(world)
+    await world.stop()
+    name = "" if what == "directories" else f"/{8:020d}.log"
+    exchange(*[f"{world.path}/{one}{name}" for one in (ORDERS, NEXT)])
+    all_findings = (await verify(world.path)).findings
+    findings = [one for one in all_findings if one.partition and one.severity is Severity.DAMAGE]
+    assert len(findings) == 2
+    for finding in findings:
+        assert finding.choices[0].action == shlex.join(["fencepost", "log", "repair", "--data-dir", world.path])
+    await repaired(world)
 
 
 async def ended(world: LogWorld, *, crash: bool) -> None:
