@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from fencepost.testing.errors import MisuseError, RefusedError
-from fencepost.testing.methods import first_lines
+from fencepost.testing.requests import SeenRequest
 from fencepost.testing.results import Partition, Transaction
 
 if TYPE_CHECKING:
     from fencepost.testing.cluster import Cluster
-    from fencepost.testing.methods import BrokerMethods
 
 MOST_LINES = 30
 PATIENCE_S = 2.0
 
 
-def describe(broker: BrokerMethods, request_count: int) -> str:
+class DescribedFault(Protocol):
+    """A fault; its `str` names it."""
+
+    @property
+    def fired(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+
+class Described(Protocol):
+    """The parts of a test's broker that its description reads."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    def faults(self) -> Sequence[DescribedFault]: ...
+
+    @property
+    def keeps_requests(self) -> bool: ...
+
+    def requests(self) -> list[SeenRequest]: ...
+
+
+def describe(broker: Described, request_count: int) -> str:
     """Several lines; never raises for a broker that does not answer."""
     lines = ["The broker's view"]
     try:
@@ -104,3 +128,9 @@ def _line(transaction: Transaction) -> str:
     if transaction.partitions:
         line += f", on {', '.join(map(str, transaction.partitions))}"
     return line
+
+
+def first_lines(lines: Iterable[str], most: int) -> list[str]:
+    """The first lines, and how many are left out."""
+    found = list(lines)
+    return found if len(found) <= most else [*found[: most - 1], f"… and {len(found) - most + 1} more"]

@@ -558,9 +558,3 @@ def _bytes(content: Content) -> bytes | None:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def first_lines(lines: Iterable[str], most: int) -> list[str]:
-    """The first lines, and how many are left out."""
-    found = list(lines)
-    return found if len(found) <= most else [*found[: most - 1], f"… and {len(found) - most + 1} more"]

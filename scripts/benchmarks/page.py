@@ -66,8 +66,9 @@ METHOD = f"""## Method
 - **The limit** is a server on the same event loop that does the least. For bytes per second it is
   `scripts/benchmarks/byte_limit.py`, which reads a frame, checksums it, writes it to a file and replies. For single
   requests it is `scripts/benchmarks/answering_limit.py`, which writes what it gets, syncs it if wanted, and sends a
-  reply made in advance. Both ask the scheduler for what Fencepost asks for (`broker/kernel/scheduler_slices.py`). What
-  a limit takes is taken by clients, system and event loop, whatever a broker does.
+  reply made in advance. Both ask the scheduler for the same slices as Fencepost
+  (`fencepost/broker/kernel/scheduler_slices.py`). Clients, system and event loop take the time of the limit, with any
+  broker.
 
 <!-- not run: needs a checkout -->
 ```sh

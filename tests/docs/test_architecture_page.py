@@ -20,7 +20,7 @@ from fencepost.protocol.errors import ErrorCode
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("architecture.md", "words.md")}
 ARCHITECTURE = PAGES["architecture.md"]
-SOURCES = ("broker", "protocol", "fencepost", "tests")
+SOURCES = ("fencepost", "tests")
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 PATH = re.compile(r"[\w.-]+(/[\w.-]*)+|[\w-]+\.(md|toml|py|lock)")
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -112,7 +112,10 @@ def events() -> frozenset[str]:
     """What the broker logs."""
     logged = re.compile(r"log\.\w+\(\s*\"(\w+)\"")
     return frozenset(
-        name for path, text in sources().items() if path.startswith("broker/") for name in logged.findall(text)
+        name
+        for path, text in sources().items()
+        if path.startswith("fencepost/broker/")
+        for name in logged.findall(text)
     )
 
 
@@ -197,8 +200,8 @@ def test_a_room_may_import_what_the_contract_says() -> None:
 @pytest.mark.parametrize(
     ("span", "is_true"),
     [
-        ("broker/log/flusher.py", True),
-        ("broker/log/nowhere.py", False),
+        ("fencepost/broker/log/flusher.py", True),
+        ("fencepost/broker/log/nowhere.py", False),
         ("fencepost.broker.log.flusher.Flusher.request", True),
         ("fencepost.broker.log.flusher.Flusher.nothing", False),
         ("Flusher.request", True),

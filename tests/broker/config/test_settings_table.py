@@ -78,7 +78,7 @@ def test_every_setting_is_used_somewhere(name: str) -> None:
     attribute = re.compile(rf"\b{SETTINGS[name].attribute}\b|\"{re.escape(name)}\"")
     users = [
         path
-        for path in (ROOT / "broker").rglob("*.py")
+        for path in (ROOT / "fencepost" / "broker").rglob("*.py")
         if path.name not in ("table.py", "security_table.py") and attribute.search(path.read_text(encoding="utf-8"))
     ]
     assert users, f"nothing reads {name}; say has_effect=False or take it out"

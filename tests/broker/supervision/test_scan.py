@@ -37,7 +37,7 @@ STARTERS = {
 """What starts work that runs by itself; so does `eager.start`."""
 
 ADVICE = """{where} starts background work without a policy for unexpected exceptions.
-Start it through a place (broker/kernel/supervision.py): WORK = Place("what it is", Policy.RETRY), then
+Start it through a place (fencepost/broker/kernel/supervision.py): WORK = Place("what it is", Policy.RETRY), then
 WORK.start(coroutine), WORK.start_retrying(function) or loop.call_later(delay, WORK.callback(function)); or decorate a
 function that catches BaseException itself with @WORK.catches_itself. Then plant an exception there, in
 tests/broker/supervision. If other code handles its exceptions, add it to ALLOWED with the reason."""

@@ -1,9 +1,9 @@
 """Authentication of the connections of a SASL listener: what answers their requests until a client is known.
 
 An `Authentication` takes the place of the dispatcher of its connection. It knows three APIs and looks up every step in
-the table of `broker/security/sasl/authentication_state.py`; no request but ApiVersions reaches a handler through it.
-When the client is known, the connection gets its dispatcher, and no request is asked for it any more. A timer puts the
-`Authentication` back when the time of the client's session is over; so does a client that authenticates again.
+the table of `security/sasl/authentication_state.py`; no request but ApiVersions reaches a handler through it. When the
+client is authenticated, its connection gets the dispatcher, which then serves all requests. A timer puts the
+`Authentication` back when the client's session expires; so does a client that authenticates again.
 """
 
 from __future__ import annotations

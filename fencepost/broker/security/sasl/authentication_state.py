@@ -1,6 +1,6 @@
 """State machine of the authentication of a connection on a SASL listener: one table. Pure.
 
-`Authentication` in `broker/network/authentication.py` names the event, looks up the step, and does what it says.
+`Authentication` in `network/authentication.py` names the event, looks up the step, and does what it says.
 Nothing but this table decides which requests are served before a client is known, or ends its connection.
 Source: KIP-43, KIP-152, KIP-255, KIP-368; Kafka's SaslServerAuthenticator and KafkaChannel. What Kafka 4.3 answers in
 each cell was observed.

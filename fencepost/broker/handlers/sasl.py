@@ -1,5 +1,5 @@
 """SaslHandshake and SaslAuthenticate of clients that are served: the listener is without SASL, or they have
-authenticated. Those of other clients do not get here: see `broker/network/authentication.py`.
+authenticated. Those of other clients do not get here: see `fencepost/broker/network/authentication.py`.
 
 Source: KIP-152, KIP-368; Kafka's KafkaApis.handleSaslHandshakeRequest and handleSaslAuthenticateRequest.
 """
