@@ -37,12 +37,15 @@ def test_a_workflow_has_a_trigger_few_permissions_limits_and_commands_that_are_t
                 assert os.access(ROOT / script, os.X_OK), script
 
 
-def test_ci_runs_what_a_person_runs_and_all_pythons_that_are_promised() -> None:
-    content = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
-    assert ".ci/run" in [step.get("run") for step in content["jobs"]["everything"]["steps"]]
-    assert "exec ./scripts/test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    setups = [step for step in content["jobs"]["everything"]["steps"] if "setup-python" in step.get("uses", "")]
-    tested = [setups[0]["with"]["python-version"], *content["jobs"]["units"]["strategy"]["matrix"]["python"]]
+def test_ci_runs_each_part_in_a_job_of_its_own_and_units_on_all_pythons_that_are_promised() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
+    assert 'exec ./scripts/test "$@"' in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    parts = re.search(r"^PARTS=\((.+)\)$", (ROOT / "scripts" / "test").read_text(encoding="utf-8"), re.MULTILINE)
+    assert parts is not None
+    assert [one["part"] for one in jobs["parts"]["strategy"]["matrix"]["include"]] == parts[1].split()
+    assert ".ci/run --part ${{ matrix.part }}" in [step.get("run") for step in jobs["parts"]["steps"]]
+    setups = [step for step in jobs["parts"]["steps"] if "setup-python" in step.get("uses", "")]
+    tested = [setups[0]["with"]["python-version"], *jobs["units"]["strategy"]["matrix"]["python"]]
     promised = [one.rpartition(" ")[2] for one in PROJECT["project"]["classifiers"] if "Python :: 3." in one]
     assert tested == promised
 
