@@ -103,6 +103,8 @@ def test_connections_are_shown_to_those_who_may_describe_the_cluster(
         rule = {"permission": "3", "operation": "8", "resource_type": "4", "pattern_type": "3", "host": "*"}
         change(admin, "add-acl", "User:alice", principal="User:alice", resource_name="kafka-cluster", **rule)
         assert len(get_json(alice, "/connections")["listeners"]) == 1
+        change(admin, "remove-acl", "User:alice", principal="User:alice", resource_name="kafka-cluster", **rule)
+        assert get_json(alice, "/connections")["listeners"] == []
 
 
 def test_the_log_in_offers_what_the_cluster_has(console: RunningConsole) -> None:

@@ -97,8 +97,8 @@ def killable_orders(request: pytest.FixtureRequest) -> Iterator[Callable[[str], 
 
 @pytest.fixture
 def own_orders(fencepost: Any) -> Orders:
-    """Orders on Fencepost, for tests of faults."""
-    return Orders(fencepost, "orders")
+    """Orders on Fencepost, for tests of faults. A client of an earlier test that still runs cannot create this topic."""
+    return Orders(fencepost, f"orders-{next(_numbers)}")
 
 
 Sessions = Callable[[Orders], Session]
