@@ -1,4 +1,5 @@
-"""The rooms of the package: what lies flat, what handlers/ holds, and that no modules import each other in a circle.
+"""The rooms of the package: what lies flat, what handlers/ holds, and that no modules, scripts included, import
+each other in a circle.
 
 The layers contract in pyproject.toml says which room may import which; this sees imports for types, too.
 """
@@ -10,20 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fencepost.broker.requests.served import SERVED
+from tests.support.source_trees import ROOT, product_files, tree_of
 
-ROOT = Path(__file__).resolve().parents[1]
 MOST_FLAT_FILES = 8
 
 
 def modules() -> dict[str, Path]:
-    found = {}
-    for path in (ROOT / "fencepost").rglob("*.py"):
-        found[".".join(path.relative_to(ROOT).with_suffix("").parts)] = path
+    found = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in product_files()}
     return {name.removesuffix(".__init__"): path for name, path in found.items()}
 
 
 def imported_by(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"

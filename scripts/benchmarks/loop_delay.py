@@ -25,7 +25,8 @@ from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.client import Client
 from scripts.benchmarks.client_process import ClientFailedError
 from scripts.benchmarks.figures import Figure, Round, Sample, Sizes, Target
-from scripts.benchmarks.loop_operations import OPERATIONS, Bench, Operation
+from scripts.benchmarks.loop_bench import Bench
+from scripts.benchmarks.loop_operations import OPERATIONS, Operation
 from scripts.benchmarks.loop_steps import LoopSteps
 
 LONGEST_STEP_MS = 20.0

@@ -6,8 +6,7 @@ Each prepares what it needs and does, within `measured`, what counts. Others add
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fencepost.protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicRequest
 from fencepost.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -40,7 +39,6 @@ from scripts.benchmarks import loop_records
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import (
     READ_UNCOMMITTED,
-    Client,
     end_transaction_request,
     find_group_coordinator,
     find_transaction_coordinator,
@@ -50,27 +48,10 @@ from scripts.benchmarks.client import (
     require_success,
     wait_until_answered,
 )
+from scripts.benchmarks.loop_bench import Bench
 
 PARTITIONS_PER_TOPIC = 5_000
 TIMEOUT_MS = 120_000
-
-
-class Bench(NamedTuple):
-    """What an operation is done with: a client of a new broker, and how much of everything.
-
-    sizes:    `partitions` of most operations, `described_partitions` of descriptions of all there are, `records` of a
-              large batch, and `producers` of one partition.
-    measured: within it the steps of the event loop count.
-    """
-
-    client: Client
-    sizes: Mapping[str, int]
-    measured: Callable[[], AbstractContextManager[None]]
-
-    def measure(self, request: Any) -> Any:
-        """The reply to a request whose steps count."""
-        with self.measured():
-            return require_success(self.client.call(request))
 
 
 class Operation(NamedTuple):

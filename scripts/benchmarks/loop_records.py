@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
@@ -11,9 +10,7 @@ from fencepost.protocol.messages.topics import CreatableTopic, CreatableTopicCon
 from fencepost.protocol.record_batch import Record, build_batch, read_header, sealed_header
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import produce_request, require_success
-
-if TYPE_CHECKING:
-    from scripts.benchmarks.loop_operations import Bench
+from scripts.benchmarks.loop_bench import Bench
 
 BOMB_BYTES = 95 * 1024 * 1024
 
