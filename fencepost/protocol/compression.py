@@ -51,16 +51,6 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-CODEC_BY_NAME: Final[Mapping[str, Codec]] = {
-    "uncompressed": Codec.NONE,
-    "none": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
-"""The values of `compression.type`, of topics ("uncompressed") and of producers ("none"). "producer" names no codec."""
-
 DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 """Compression levels in Kafka's numbers; snappy has none."""
 

@@ -46,7 +46,6 @@ class Versions:
 
 HIGHEST_VERSION = 0x7FFF
 NO_VERSIONS = Versions(1, 0)
-ALL_VERSIONS = Versions(0, HIGHEST_VERSION)
 
 NULL_STRUCT, NULL_TAGGED_STRUCT = -1, 0
 """The byte in place of a struct that is None; 1 precedes one that is present. Source: Kafka's generator."""

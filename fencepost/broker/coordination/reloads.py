@@ -40,10 +40,10 @@ class ReloadPolicy:
         self._failures[index] = _FailureCount(count + 1, now_s)
         return FIRST_PAUSE_S * 2 ** (count - 1) if count else 0.0
 
-    def pause_after_decision_s(self, index: int, now_s: float) -> float:
-        """Return the pause before the reload of a shard that a failed decision may have half changed.
+    def pause_after_deadline_s(self, index: int, now_s: float) -> float:
+        """Return the pause before the reload of a shard whose deadline failed.
 
-        The shard is served meanwhile, so that a request that fails each time does not block the others.
+        The shard is served meanwhile, so that a deadline that fails each time does not block requests.
         """
         doubted_s = self._doubted_s.get(index)
         delay_s = 0.0 if doubted_s is None else max(0.0, doubted_s + DOUBT_PAUSE_S - now_s)

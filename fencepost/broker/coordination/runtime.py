@@ -2,7 +2,6 @@
 
 A coordinator is a set of shards, one per partition of its internal topic. A shard is pure: `decide` functions read it
 and return records; after the append, `apply` changes it by the records, and `settle` changes what is in no record.
-A runtime without `decides_purely` reloads a shard after a failed decision, which may have half changed it.
 Loading is `apply` over the log, so the live path and the recovery path are one path. Between the decision and the
 append there is no await; the reply leaves when the log is durable up to the last record that the shard's state was
 computed from.
@@ -80,7 +79,7 @@ MARKER = Place("application of a marker by a coordinator", Policy.FAIL_PARTITION
 ANSWER_PARKED = Place("answer to the waiting requests of a coordinator", Policy.FAIL_PARTITION)
 DEADLINE_TIMER = Place("timer of a coordinator's deadlines", Policy.FAIL_PARTITION)
 DEADLINE = Place("deadlines of a coordinator", Policy.RETRY)
-RELOAD_AFTER_DECISION = Place("reload of a coordinator's partition after a failed decision", Policy.FAIL_PARTITION)
+RELOAD_AFTER_DEADLINE = Place("reload of a coordinator's partition after a failed deadline", Policy.FAIL_PARTITION)
 
 
 class PartitionState(Enum):
@@ -110,7 +109,7 @@ class CoordinatorPartition(Generic[S]):
     is_due: bool = False  # a deadline was reached and is not decided yet
     parked: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
     load: asyncio.Task[None] | None = None
-    pending_reload: asyncio.TimerHandle | None = None  # a decision failed: the shard is reloaded
+    pending_reload: asyncio.TimerHandle | None = None  # a deadline failed: the shard is reloaded
 
     @property
     def is_loading(self) -> bool:
@@ -158,7 +157,6 @@ class CoordinatorRuntime(Generic[S]):
     applied:    called in the same step, after a decision's records are applied and after a partition is loaded; the
                 records are not durable yet.
     only_latest_count: whether the last record of a key holds its whole state, which makes loading faster.
-    decides_purely: whether a request's decision leaves the shard unchanged, even if it fails half-way.
     reload:     gives a partition up and loads it from the given log; set by its `InternalTopicLoader`.
     """
 
@@ -172,7 +170,6 @@ class CoordinatorRuntime(Generic[S]):
         clock: Clock,
         applied: Callable[[CoordinatorPartition[S]], None] | None = None,
         only_latest_count: bool = False,
-        decides_purely: bool = False,
     ) -> None:
         self.name = name
         self._make_shard = make_shard
@@ -180,7 +177,6 @@ class CoordinatorRuntime(Generic[S]):
         self._clock_watch = ClockWatch(clock)
         self._applied = applied
         self._only_latest_count = only_latest_count
-        self._decides_purely = decides_purely
         self.load_times = LoadTimes()
         self._reloads = ReloadPolicy()
         self._pauses_s: dict[int, float] = {}  # before loads that follow a failure
@@ -473,13 +469,6 @@ class CoordinatorRuntime(Generic[S]):
             if waiting is not None and not waiting.done():
                 waiting.set_result(answer)
 
-    def cancel_parked(self, index: int, token: Hashable) -> None:
-        """Drop a parked request whose connection is gone."""
-        partition = self._partitions.get(index)
-        waiting = partition.parked.pop(token, None) if partition is not None else None
-        if waiting is not None:
-            waiting.cancel()
-
     # Ownership
 
     def load(self, index: int, partition_log: PartitionLog, *, coordinator_epoch: int) -> asyncio.Task[None]:
@@ -589,28 +578,23 @@ class CoordinatorRuntime(Generic[S]):
             self.load(partition.index, partition.log, coordinator_epoch=partition.coordinator_epoch)
 
     def _decision_failed(self, partition: CoordinatorPartition[S], error: BaseException) -> None:
-        """Reload a shard whose decision failed before the append, unless its decisions are pure.
+        """Log a decision that failed before the append: the shard is as it was, since only applying changes it.
 
         A refusal is an answer, not a failure.
         """
-        if isinstance(error, CoordinatorRefusal):
-            return
-        DECISION.failed(
-            error,
-            concerns=partition.log.topic_partition,
-            on_failure=None if self._decides_purely else lambda _: self._reload_after_failed_decision(partition),
-        )
+        if not isinstance(error, CoordinatorRefusal):
+            DECISION.failed(error, concerns=partition.log.topic_partition)
 
-    def _reload_after_failed_decision(self, partition: CoordinatorPartition[S]) -> None:
-        """Schedule the reload of a shard that may be half changed; see `ReloadPolicy.pause_after_decision_s`."""
+    def _reload_after_failed_deadline(self, partition: CoordinatorPartition[S]) -> None:
+        """Schedule the reload of a shard that computes its deadlines anew; see `ReloadPolicy`."""
         if self._partitions.get(partition.index) is not partition or partition.state is not _ACTIVE:
             return
         if partition.pending_reload is not None:
             return
         loop = asyncio.get_running_loop()
-        delay_s = self._reloads.pause_after_decision_s(partition.index, loop.time())
-        # Not in this step: the failed decision's caller still uses the shard.
-        doubted = RELOAD_AFTER_DECISION.callback(
+        delay_s = self._reloads.pause_after_deadline_s(partition.index, loop.time())
+        # Not in this step: the failed deadline still uses the shard.
+        doubted = RELOAD_AFTER_DEADLINE.callback(
             self._reload_now, concerns=partition.log.topic_partition, on_failure=partial(self.fail, partition)
         )
         partition.pending_reload = loop.call_later(delay_s, doubted, partition)
@@ -695,7 +679,7 @@ class CoordinatorRuntime(Generic[S]):
     def _deadline_failed(self, partition: CoordinatorPartition[S], _: BaseException) -> None:
         """Reload the shard, which computes its deadlines again, and retry after a pause."""
         partition.is_due = False
-        self._reload_after_failed_decision(partition)
+        self._reload_after_failed_deadline(partition)
         try:
             self._schedule(partition, minimum_delay_s=REFUSED_DEADLINE_PAUSE_S)
         except Exception as error:  # noqa: BLE001  # logged, and the partition is loaded again

@@ -122,7 +122,6 @@ class GroupService:
             "group",
             make_shard=lambda _: GroupShard(config, topics.metadata),
             clock=clock,
-            decides_purely=True,
         )
         # A crash between the deletion of a topic and that of its offsets leaves them behind.
         self._offsets_topic = InternalTopicLoader(

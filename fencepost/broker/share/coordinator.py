@@ -50,7 +50,6 @@ class ShareCoordinator:
             "share",
             make_shard=lambda _: ShareStateShard(updates_per_snapshot),
             clock=clock,
-            decides_purely=True,
         )
         self._state_topic = InternalTopicLoader(SHARE_GROUP_STATE_TOPIC, topics, self._runtime, coordinator="share")
         self._tasks: set[asyncio.Task[Any]] = set()

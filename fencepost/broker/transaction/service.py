@@ -110,7 +110,6 @@ class TransactionService:
             clock=clock,
             applied=self._complete_prepared,
             only_latest_count=True,
-            decides_purely=True,
         )
         self._state_topic = InternalTopicLoader(
             TRANSACTION_STATE_TOPIC, topics, self._runtime, coordinator="transaction", resigned=self._resigned

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from types import MethodType
 
 import pytest
@@ -30,7 +31,7 @@ WORDS = TopicPartition("words", 0)
 class Harness:
     """A runtime of one partition. applied_errors: raised one after another when records were applied."""
 
-    def __init__(self, *, decides_purely: bool = False) -> None:
+    def __init__(self) -> None:
         self.clock = ManualClock()
         self.log = MemoryLog(WORDS)
         self.shards: list[WordShard] = []
@@ -40,7 +41,6 @@ class Harness:
             make_shard=self._make_shard,
             clock=self.clock,
             applied=self._applied,
-            decides_purely=decides_purely,
         )
 
     def _make_shard(self, _: int) -> WordShard:
@@ -153,30 +153,9 @@ async def test_a_record_that_can_never_be_applied_takes_the_partition_offline(ha
     assert harness.state is PartitionState.OFFLINE
 
 
-@plants(runtime.DECISION, runtime.RELOAD_AFTER_DECISION)
-@unforeseen
-async def test_a_shard_that_may_be_half_changed_is_loaded_again_once_the_request_has_failed(
-    harness: Harness, error: BaseException
-) -> None:
-    shard = await harness.load()
-    with logged(runtime.DECISION, WORDS):
-        with pytest.raises(type(error)):
-            await harness.runtime.execute(0, raising(error))
-        assert harness.runtime.partition(0).shard is shard
-        await asyncio.sleep(0.01)
-        assert (await harness.active()) is not shard
-    # A request that fails each time does not keep the others from being served.
-    shard = await harness.active()
-    with logged(runtime.DECISION, WORDS), pytest.raises(type(error)):
-        await harness.runtime.execute(0, raising(error))
-    await asyncio.sleep(0.01)
-    assert (await harness.active()) is shard
-
-
 @plants(runtime.DECISION)
 @unforeseen
-async def test_a_shard_that_decides_purely_is_served_on(error: BaseException) -> None:
-    harness = Harness(decides_purely=True)
+async def test_a_shard_whose_decision_failed_is_served_on(harness: Harness, error: BaseException) -> None:
     shard = await harness.load()
     with logged(runtime.DECISION, WORDS), pytest.raises(type(error)):
         await harness.runtime.execute(0, raising(error))
@@ -185,18 +164,17 @@ async def test_a_shard_that_decides_purely_is_served_on(error: BaseException) ->
     await asyncio.sleep(0.01)
     assert (await harness.active()) is shard
     assert harness.log.log_end_offset == 0
-    await harness.runtime.close()
 
 
-@plants(runtime.RELOAD_AFTER_DECISION)
+@plants(runtime.RELOAD_AFTER_DEADLINE)
 async def test_a_reload_that_cannot_begin_is_a_failure_of_the_partition(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = await harness.load()
     partition = harness.runtime.partition(0)
     monkeypatch.setattr(harness.runtime, "_reload_now", MethodType(raising(RuntimeError("planted")), harness.runtime))
-    with logged(runtime.RELOAD_AFTER_DECISION, WORDS):
-        harness.runtime._reload_after_failed_decision(partition)
+    with logged(runtime.RELOAD_AFTER_DEADLINE, WORDS):
+        harness.runtime._reload_after_failed_deadline(partition)
         await asyncio.sleep(0.01)
         assert (await harness.active()) is not shard
 
@@ -249,6 +227,13 @@ async def test_a_deadline_that_fails_is_not_the_last(harness: Harness, error: Ba
         assert set(logged_lines) == failed
     again = await harness.active()
     assert again is not shard
+    # A deadline that fails each time does not keep requests from being served.
+    with logged(runtime.DEADLINE, WORDS):
+        runtime.DEADLINE.failed(
+            error, concerns=WORDS, on_failure=partial(harness.runtime._deadline_failed, harness.runtime.partition(0))
+        )
+        await asyncio.sleep(0.01)
+    assert (await harness.active()) is again
     again.deadline_ms = harness.clock.milliseconds
     await harness.runtime.execute(0, lambda _: say("b"))
     await asyncio.sleep(0.02)
