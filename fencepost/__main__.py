@@ -1,5 +1,5 @@
 """`python -m fencepost` is the `fencepost` command."""
 
-from fencepost.broker.main import main
+from fencepost.cli.main import main
 
 main()

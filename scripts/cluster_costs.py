@@ -26,15 +26,15 @@ import psycopg
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from fencepost.broker.cli.commands import fencepost
-from fencepost.broker.cli.trial_services import trial_objects, trial_postgres
 from fencepost.broker.cluster.objects.location import ObjectLocation, read_location
 from fencepost.broker.cluster.objects.s3 import S3Objects
 from fencepost.broker.cluster.postgres.connections import connect, parse_address
 from fencepost.broker.cluster.postgres.schema import prepare
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow
+from fencepost.cli.commands import fencepost
 from fencepost.protocol.errors import ErrorCode
+from fencepost.soak.trial_services import trial_objects, trial_postgres
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import Client, error_of, produce_request
 from scripts.benchmarks.client_process import client

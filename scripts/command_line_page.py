@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
 HELP_WIDTH = 100

@@ -28,7 +28,7 @@ def test_the_wheel_holds_one_package_and_the_command(tmp_path: Path) -> None:
         names = wheel.namelist()
         (entry_points,) = (name for name in names if name.endswith("/entry_points.txt"))
         declared = wheel.read(entry_points).decode()
-        assert "fencepost = fencepost.broker.main:main" in declared
+        assert "fencepost = fencepost.cli.main:main" in declared
         assert "fencepost = fencepost.testing.plugin" in declared
     folders = {name.partition("/")[0] for name in names}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"fencepost"}

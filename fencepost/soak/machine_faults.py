@@ -10,12 +10,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from fencepost.broker.cli.trial_services import Service
 from fencepost.soak.broker import Broker, BrokerDiedError
 from fencepost.soak.busy_objects import Trouble
 from fencepost.soak.machines import Machines
 from fencepost.soak.operating import Operator, finished
 from fencepost.soak.plan import Partition
+from fencepost.soak.trial_services import Service
 
 STAYS_DOWN_S = (0.0, 8.0)
 """Others take over after 2 to 3 s."""

@@ -15,12 +15,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from fencepost.broker.cli.trial_services import USER, Service, postgres_programs, trial_objects, trial_postgres
 from fencepost.soak import busy_objects
 from fencepost.soak.broker import Broker
 from fencepost.soak.busy_objects import NO_TROUBLE, Trouble, set_trouble
 from fencepost.soak.free_port import free_port
 from fencepost.soak.process_family import freeze_family, thaw
+from fencepost.soak.trial_services import USER, Service, postgres_programs, trial_objects, trial_postgres
 
 COMMAND_TIMEOUT_S = 60.0
 ALL_ALIVE_TIMEOUT_S = 60.0

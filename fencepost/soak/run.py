@@ -13,7 +13,6 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
-from fencepost.broker.cli.trial_services import TrialError
 from fencepost.history.writer import HistoryWriter
 from fencepost.soak.broker import Broker, BrokerDiedError
 from fencepost.soak.client_process import Surroundings
@@ -24,6 +23,7 @@ from fencepost.soak.machines import Machines
 from fencepost.soak.nemesis import Nemesis
 from fencepost.soak.plan import BROKER_SETTINGS, MACHINE_SETTINGS, Plan
 from fencepost.soak.report import SoakReport
+from fencepost.soak.trial_services import TrialError
 
 TICK_S = 0.02
 PROGRESS_INTERVAL_S = 5.0

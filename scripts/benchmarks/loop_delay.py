@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fencepost.broker.cli.serve import COLLECTION_THRESHOLDS
 from fencepost.broker.config import Settings, load_settings
 from fencepost.broker.config.loading import Entry
 from fencepost.broker.kernel.logging import configure_logging
 from fencepost.broker.node import Node
+from fencepost.broker.process.serve import COLLECTION_THRESHOLDS
 from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.client import Client
 from scripts.benchmarks.client_process import ClientFailedError

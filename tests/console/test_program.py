@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-COMMAND = "from fencepost.broker.main import main; main()"
+COMMAND = "from fencepost.cli.main import main; main()"
 WITHOUT = f"import sys; sys.modules['uvicorn'] = None; {COMMAND}"
 
 

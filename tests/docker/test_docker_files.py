@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.cli.commands import fencepost
-from fencepost.broker.cli.serve_command import serve
 from fencepost.broker.config import load_settings, parse_listeners
+from fencepost.cli.commands import fencepost
+from fencepost.cli.serve_command import serve
 from tests.docker.docker_files import DOCKER, ROOT, Dockerfile, compose
 from tests.support.broker_process import BrokerProcess
 from tests.support.locks import pins
@@ -94,7 +94,7 @@ class OnlyWhatIsLocked(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, OnlyWhatIsLocked())
-from fencepost.broker.main import main
+from fencepost.cli.main import main
 main()
 """
 

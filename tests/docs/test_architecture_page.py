@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.cli.commands import COMMANDS
 from fencepost.broker.config import SETTINGS, TOPIC_SETTINGS
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
+from fencepost.cli.commands import COMMANDS
 from fencepost.protocol.errors import ErrorCode
 
 ROOT = Path(__file__).resolve().parents[2]

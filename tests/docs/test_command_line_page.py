@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from fencepost.broker.cli.commands import COMMANDS, fencepost
+from fencepost.cli.commands import COMMANDS, fencepost
 from scripts.command_line_page import PAGE, command_line_page
 
 

@@ -15,9 +15,9 @@ import httpx
 import pytest
 import yaml
 
-from fencepost.broker.cli.commands import fencepost
 from fencepost.broker.config import load_settings
 from fencepost.broker.config.loading import SERVICE_LINK
+from fencepost.cli.commands import fencepost
 from fencepost.soak.free_port import free_port
 from tests.docs.code_blocks import DOCS, ROOT, blocks
 from tests.support.http_node import VIEWER, token_file

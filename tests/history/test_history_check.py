@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from fencepost.history.checker import check_history
 from fencepost.history.reader import MalformedHistoryError
 from fencepost.history.writer import HistoryWriter

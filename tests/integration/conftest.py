@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from tests.support.broker_process import BrokerProcess
 from tests.support.clients_of_processes import SETTINGS, create, leaders
 from tests.support.conditions import until

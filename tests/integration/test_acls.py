@@ -31,7 +31,7 @@ from kafka.admin import (
 )
 from kafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from tests.support.admin_client import TIMEOUT_S, create
 from tests.support.broker_process import BrokerProcess
 from tests.support.secured_broker import STANDARD_AUTHORIZER

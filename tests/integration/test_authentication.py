@@ -19,7 +19,7 @@ from jwt.algorithms import RSAAlgorithm
 from kafka import KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from fencepost.soak.free_port import free_port
 from tests.broker.http.test_metrics import values_of
 from tests.support.broker_process import BrokerProcess

@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
-from fencepost.broker.cli.commands import fencepost
 from fencepost.check_back.case import Case, Decider, Decision, State
 from fencepost.check_back.case import Outcome as CaseOutcome
 from fencepost.check_back.question import Question
 from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Journal, case_entry, read_journal
 from fencepost.check_back.resolvers.record import CLOCK_SKEW_MS
+from fencepost.cli.commands import fencepost
 from fencepost.two_phase import Coordinator, Outcome, Token, confluent_producer, prepare
 from tests.support.answering_source import AnsweringSource
 from tests.support.broker_process import BrokerProcess

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from kafka.admin import KafkaAdminClient
 
-from fencepost.broker.cli.commands import fencepost
 from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Command, command_entry, read_journal
 from fencepost.check_back.resolvers.record import CLOCK_SKEW_MS
+from fencepost.cli.commands import fencepost
 from fencepost.soak.free_port import free_port
 from fencepost.two_phase import Coordinator, Token, confluent_producer, prepare
 from scripts.apache_kafka import ApacheKafka

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from tests.support.clients_of_processes import SETTINGS
 from tests.support.conditions import until
 from tests.support.machines import Machines

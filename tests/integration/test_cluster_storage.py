@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 from kafka import KafkaConsumer, TopicPartition
 
-from fencepost.broker.cli.cluster import cluster as cluster_command
 from fencepost.broker.cluster.objects.location import ObjectLocation
 from fencepost.broker.cluster.objects.s3 import S3Objects
 from fencepost.broker.cluster.postgres.connections import connect, parse_address
 from fencepost.broker.cluster.postgres.schema import FORMAT, prepare
+from fencepost.cli.cluster import cluster as cluster_command
 from tests.broker.cluster.sealed_world import SealedCluster, SealedWorld
 from tests.broker.conftest import cluster_url, durable_postgres  # noqa: F401
 from tests.compat.harness import NotHereError

@@ -18,7 +18,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from tests.support.broker_process import ROOT, BrokerProcess
 from tests.support.conditions import until
 from tests.support.hanging_transaction import leave_hanging

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from fencepost.protocol.messages.streams_groups import (
     StreamsGroupHeartbeatRequest,

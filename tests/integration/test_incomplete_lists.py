@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from fencepost.broker.cli.commands import fencepost
 from fencepost.check_back.records import STATE_TOPIC, Command, command_entry
+from fencepost.cli.commands import fencepost
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.connection import Security
 from fencepost.console.reading.groups import list_groups

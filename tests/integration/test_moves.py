@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from scripts.apache_kafka import KAFKA_VERSION
 from tests.compat.harness import NotHereError
 from tests.compat.jvm import class_path

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.leaders import NodeEndpoint
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.broker.cli.commands import fencepost
 from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Journal, read_journal
 from fencepost.check_back.resolvers.record import CLOCK_SKEW_MS
+from fencepost.cli.commands import fencepost
 from fencepost.two_phase import Token, confluent_producer, prepare
 from tests.integration.test_check_back import settings_for
 from tests.support import conditions

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from tests.support.broker_process import BrokerProcess
 from tests.support.secured_broker import STANDARD_AUTHORIZER
 

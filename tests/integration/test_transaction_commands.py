@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import KafkaException, Producer
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from fencepost.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.two_phase import Coordinator, Superseded, Token
 from tests.support.broker_process import BrokerProcess

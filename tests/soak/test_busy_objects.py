@@ -10,11 +10,11 @@ from urllib.error import HTTPError
 
 import pytest
 
-from fencepost.broker.cli.trial_services import BUCKET, trial_objects
 from fencepost.broker.cluster.objects.location import read_location
 from fencepost.soak import busy_objects
 from fencepost.soak.busy_objects import NO_TROUBLE, Trouble, set_trouble
 from fencepost.soak.free_port import free_port
+from fencepost.soak.trial_services import BUCKET, trial_objects
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-WITHOUT = "import sys; sys.modules['confluent_kafka'] = None; from fencepost.broker.main import main; main()"
+WITHOUT = "import sys; sys.modules['confluent_kafka'] = None; from fencepost.cli.main import main; main()"
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

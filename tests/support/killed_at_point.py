@@ -167,6 +167,6 @@ if __name__ == "__main__":
     watch(Order(Path(sys.argv[1])))
     sweep_at_once()
     sys.argv = ["fencepost", *sys.argv[2:]]
-    from fencepost.broker.main import main
+    from fencepost.cli.main import main
 
     main()

@@ -19,7 +19,7 @@ LOGS: Final = "fencepost.broker.log.log_directory"
 MEMBER: Final = f"{CLUSTER}.process_member"
 DIRECTORIES: Final = f"{CLUSTER}.node_directories"
 AS_PROCESS: Final = "--process"
-NODE_PROCESS: Final = "fencepost.broker.cli.node_process"
+NODE_PROCESS: Final = "fencepost.broker.process.node_process"
 
 POINTS: Final = {
     "before logs are closed to move": Point("before", LOGS, "LogDirectory.close_to_move"),
@@ -56,9 +56,9 @@ if __name__ == "__main__":
     if arguments[0] == AS_PROCESS:
         watch(Order(Path(order)), POINTS)
         sys.argv = arguments
-        from fencepost.broker.cli.node_process import main
+        from fencepost.broker.process.node_process import main
     else:
         start_processes_so(order)
         sys.argv = ["fencepost", *arguments]
-        from fencepost.broker.main import main
+        from fencepost.cli.main import main
     main()

@@ -80,7 +80,7 @@ async def test_a_broker_on_a_loop_leaves_no_tasks_or_descriptors() -> None:
 def test_a_served_broker_imports_nothing_of_it(tmp_path: Path) -> None:
     code = (
         "import atexit, sys\n"
-        "from fencepost.broker.main import main\n"
+        "from fencepost.cli.main import main\n"
         f"sys.argv = ['fencepost', 'serve', '--listener', '127.0.0.1:0', '--data-dir', {str(tmp_path)!r}]\n"
         "atexit.register(lambda: print(sorted(sys.modules)))\n"
         "main()\n"

@@ -361,7 +361,7 @@ def test_the_package_alone_loads_neither_a_broker_nor_a_client_nor_uvloop() -> N
 
 def test_a_process_that_does_not_use_it_loads_none_of_it() -> None:
     program = (
-        "import sys, fencepost, fencepost.broker.main, fencepost.broker.node, fencepost.testing.plugin; "
+        "import sys, fencepost, fencepost.cli.main, fencepost.broker.node, fencepost.testing.plugin; "
         "print([name for name in sys.modules if name.startswith('fencepost.two_phase')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fencepost.broker.cli.commands import fencepost
+from fencepost.cli.commands import fencepost
 from fencepost.two_phase import Coordinator, Outcome, Refused, Token
 from scripts.apache_kafka import ApacheKafka
 from tests.compat.secured import ADMIN, ADMIN_PASSWORD, USERS, Security

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.cli import serve
 from fencepost.broker.cluster import process_member
 from fencepost.broker.kernel.events import events_to
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.process import serve
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.alter_configs import (

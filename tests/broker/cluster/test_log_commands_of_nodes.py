@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fencepost.broker.cli.commands import fencepost
 from fencepost.broker.cluster.node_directories import node_directory
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.cli.commands import fencepost
 from tests.broker.cluster.members import NAMES, Members, orders_on_two
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from fencepost.broker.cli.serve_settings import needs_tls
 from fencepost.broker.config import ConfigurationError, load_settings
 from fencepost.broker.http import encryption
 from fencepost.broker.node import Node
+from fencepost.broker.process.serve_settings import needs_tls
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.broker.test_node import running
 from tests.support.captured_events import capture_logs

@@ -9,9 +9,9 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from fencepost.broker.cli.commands import fencepost
 from fencepost.broker.inspection import dump
 from fencepost.broker.log.log_config import LogConfig
+from fencepost.cli.commands import fencepost
 from tests.support.data_directory import batches_of, flip, log_paths
 from tests.support.log_world import TOPIC_ID, LogWorld
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fencepost.broker.cli.commands import fencepost
 from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.cli.commands import fencepost
 from tests.support.data_directory import batches_of, flip, log_paths, served, tree
 from tests.support.log_world import LogWorld, content_of
 
@@ -143,7 +143,7 @@ async def test_no_broker_may_start_meanwhile(world: LogWorld) -> None:
 
 def test_neither_the_server_nor_uvloop_is_imported(tmp_path: Path) -> None:
     code = (
-        "import sys; from click.testing import CliRunner; from fencepost.broker.cli.commands import fencepost; "
+        "import sys; from click.testing import CliRunner; from fencepost.cli.commands import fencepost; "
         f"CliRunner().invoke(fencepost, ['log', 'verify', '--data-dir', {str(tmp_path)!r}]); "
         "heavy = ('uvloop', 'fencepost.broker.network.server', 'fencepost.broker.node'); "
         "print(sorted(name for name in sys.modules if name in heavy));"
@@ -155,7 +155,7 @@ def test_neither_the_server_nor_uvloop_is_imported(tmp_path: Path) -> None:
 
 def test_help_imports_nothing_of_the_broker() -> None:
     code = (
-        "import sys; from click.testing import CliRunner; from fencepost.broker.cli.commands import fencepost; "
+        "import sys; from click.testing import CliRunner; from fencepost.cli.commands import fencepost; "
         "assert CliRunner().invoke(fencepost, ['log', 'repair', '--help']).exit_code == 0; "
         "heavy = tuple(f'fencepost.broker.{room}' for room in ('log', 'inspection', 'config')); "
         "print([name for name in sys.modules if name.startswith(heavy)])"

@@ -42,13 +42,13 @@ def test_every_offline_line_names_verify_and_repair() -> None:
 
 
 def test_the_commands_that_they_name_are_those_there_are() -> None:
-    from fencepost.broker.cli.commands import fencepost
-    from fencepost.broker.cli.log import log
     from fencepost.broker.log.remedies import (
         remedy_offline_partition,
         remedy_partition_went_offline,
         remedy_unreadable_records,
     )
+    from fencepost.cli.commands import fencepost
+    from fencepost.cli.log import log
 
     for text in (
         remedy_offline_partition("/data/a-0"),

@@ -19,7 +19,7 @@ IMPORTED = """
 from fencepost.broker.kernel.lean_imports import import_libraries
 import_libraries()
 import json, sys
-import fencepost.broker.cli.serve
+import fencepost.broker.process.serve
 """
 PRINT_MODULES = "print(json.dumps(sorted(sys.modules)))"
 SERVED_UNTIL_READY = """
@@ -29,9 +29,9 @@ def ready(node, settings):
     print(json.dumps(sorted(sys.modules)))
     os.kill(os.getpid(), signal.SIGTERM)
 
-fencepost.broker.cli.serve._print_ready = ready
-from fencepost.broker.cli.serve_settings import load
-fencepost.broker.cli.serve.serve(load(("127.0.0.1:0",), sys.argv[1], None, (), None, None))
+fencepost.broker.process.serve._print_ready = ready
+from fencepost.broker.process.serve_settings import load
+fencepost.broker.process.serve.serve(load(("127.0.0.1:0",), sys.argv[1], None, (), None, None))
 """
 # Each with what it costs a broker that has no use for it.
 NOT_IMPORTED = {
@@ -118,22 +118,22 @@ def test_a_broker_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
 def test_a_broker_with_tls_starts_with_openssl_and_without_the_library_of_certificates(tmp_path: Path) -> None:
     server = Authority(tmp_path / "authority").server()
     program = f"""
-import json, os, signal, sys, fencepost.broker.main
+import json, os, signal, sys, fencepost.cli.main
 import fencepost.broker.kernel.lean_imports as lean
 
 def import_libraries(**needs):
     imported(**needs)
-    import fencepost.broker.cli.serve
-    fencepost.broker.cli.serve._print_ready = ready
+    import fencepost.broker.process.serve
+    fencepost.broker.process.serve._print_ready = ready
 
 def ready(node, settings):
     print(json.dumps(sorted(sys.modules)))
     os.kill(os.getpid(), signal.SIGTERM)
 
-imported, fencepost.broker.main.import_libraries = lean.import_libraries, import_libraries
+imported, fencepost.cli.main.import_libraries = lean.import_libraries, import_libraries
 sys.argv = ["fencepost", "serve", "--data-dir", {str(tmp_path / "data")!r}]
 sys.argv += ["--set", "listeners=SSL://127.0.0.1:0", "--set", "ssl.keystore.location={server.both}"]
-fencepost.broker.main.main()
+fencepost.cli.main.main()
 """
     modules = set(json.loads(run(program)))
     assert {"_ssl", "asyncio.sslproto", "fencepost.broker.network.tls_server"} <= modules

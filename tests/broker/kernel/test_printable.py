@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker.cli.connection import refusal
-from fencepost.broker.cli.output import print_rows
 from fencepost.broker.kernel.printable import printable
+from fencepost.cli.connection import refusal
+from fencepost.cli.output import print_rows
 
 EVIL = "g\x1b]0;OWNED\x07\x1b[31mRED\nFAKE ROW\tok\u202egnirts\x85"
 HARMLESS = "g\\x1b]0;OWNED\\x07\\x1b[31mRED\\nFAKE ROW\\tok\\u202egnirts\\x85"

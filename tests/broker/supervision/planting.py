@@ -48,7 +48,7 @@ def plants(*places: Place) -> Callable[[Test], Test]:
 def all_places() -> dict[str, Place]:
     """Those of every module of the broker."""
     for module in pkgutil.walk_packages(fencepost.broker.__path__, "fencepost.broker."):
-        if not module.name.endswith("main__") and module.name != "fencepost.broker.main":
+        if not module.name.endswith("main__") and module.name != "fencepost.cli.main":
             importlib.import_module(module.name)
     return PLACES
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from fencepost.broker import node
-from fencepost.broker.cli import serve
 from fencepost.broker.coordination import internal_topic
 from fencepost.broker.group import service as group_service
 from fencepost.broker.group.streams import service as streams_service
@@ -25,6 +24,7 @@ from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, Topi
 from fencepost.broker.log import log_opening
 from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.log_opening import LogOpening
+from fencepost.broker.process import serve
 from fencepost.broker.quotas import connections as connection_quotas
 from fencepost.broker.quotas.addresses import address_of
 from fencepost.broker.share import coordinator, share_partitions
@@ -97,8 +97,8 @@ async def test_a_node_that_has_failed_serves_no_client(tmp_path: Path) -> None:
 
 PROGRAM = """
 import asyncio, os, signal
-from fencepost.broker.cli import serve
-from fencepost.broker.cli.serve_settings import load
+from fencepost.broker.process import serve
+from fencepost.broker.process.serve_settings import load
 from fencepost.broker.node import Node
 from fencepost.broker.kernel.supervision import Place, Policy
 

@@ -1,0 +1,192 @@
+"""What a cluster has in PostgreSQL and in its object store, for `fencepost cluster`: a check, an export of topics, and
+what makes a restored cluster safe.
+
+All of them ask the stores themselves: no broker has to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from fencepost.cli.output import print_rows
+
+if TYPE_CHECKING:
+    from fencepost.broker.cluster.exporting import ExportedPartition
+    from fencepost.broker.cluster.objects.checking import CheckReport
+    from fencepost.broker.cluster.objects.store import ObjectStore
+    from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress
+    from fencepost.broker.cluster.postgres.restored import RestoredCluster
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+Work = Callable[["Connection", "ObjectStore", str, "PostgresAddress"], Awaitable[T]]
+DatabaseWork = Callable[["Connection", "PostgresAddress"], Awaitable[T]]
+
+LONGEST_STATEMENT_S: Final = 600.0
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+# The variables are those of `serve`: brokers and commands share one environment.
+cluster_option = click.option(
+    "--cluster",
+    "cluster_url",
+    metavar="URL",
+    required=True,
+    envvar="FENCEPOST_CLUSTER_URL",
+    show_envvar=True,
+    help="Its PostgreSQL: postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+)
+objects_option = click.option(
+    "--objects",
+    "objects_url",
+    metavar="URL",
+    required=True,
+    envvar="FENCEPOST_CLUSTER_OBJECTS",
+    show_envvar=True,
+    help="Its object store: s3://BUCKET/PREFIX, with ?endpoint=URL for another server than Amazon's.",
+)
+
+
+def stores_options(command: Command) -> Command:
+    """Add `--cluster` and `--objects`."""
+    return cluster_option(objects_option(command))
+
+
+def check(cluster_url: str, objects_url: str, *, is_deep: bool, as_json: bool) -> None:
+    """Check all rows against all objects, and print what is found; problems end the command with an error.
+
+    is_deep: read all objects, too.
+    """
+
+    async def work(
+        connection: Connection, store: ObjectStore, cluster_id: str, address: PostgresAddress
+    ) -> CheckReport:
+        from fencepost.broker.cluster.objects.checking import check_cluster
+
+        return await check_cluster(connection, store, cluster_id, is_deep=is_deep, shown=address.shown)
+
+    report = _with_stores(cluster_url, objects_url, work)
+    document = dataclasses.asdict(report)
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+    else:
+        counts = {name: value for name, value in document.items() if name not in ("problems", "warnings")}
+        print_rows(list(counts), [counts], as_json=False)
+        for found in (*report.warnings, *report.problems):
+            click.echo(found)
+    if report.problems:
+        raise click.ClickException(
+            f"{len(report.problems)} problems: acknowledged records may not be read. Do what they say, or restore the "
+            "database and the bucket to one moment"
+        )
+
+
+def export(cluster_url: str, objects_url: str, topics: tuple[str, ...], directory: str, *, as_json: bool) -> None:
+    """Export topics into a directory, and print their partitions."""
+
+    async def work(
+        connection: Connection, store: ObjectStore, cluster_id: str, _: PostgresAddress
+    ) -> list[ExportedPartition]:
+        from fencepost.broker.cluster.exporting import ExportError, export_topics
+
+        try:
+            return await export_topics(connection, store, cluster_id, list(dict.fromkeys(topics)), directory)
+        except ExportError as error:
+            raise click.ClickException(str(error)) from error
+
+    exported = _with_stores(cluster_url, objects_url, work)
+    columns = ["topic", "partition", "log_start_offset", "end_offset", "segments", "sealed_bytes", "tail_bytes"]
+    print_rows(columns, [one._asdict() for one in exported], as_json=as_json)
+
+
+def restored(cluster_url: str) -> RestoredCluster:
+    """Make the tables of a cluster safe that were restored to an earlier moment. Raises ClickException."""
+
+    async def work(connection: Connection, address: PostgresAddress) -> RestoredCluster:
+        from fencepost.broker.cluster.postgres.restored import after_restore
+        from fencepost.broker.transaction import producer_ids
+
+        return await after_restore(connection, address, producer_ids.after_restore)
+
+    return _with_database(cluster_url, work)
+
+
+def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
+    """Run work with a connection and a store, and turn what fails into one line."""
+    with _packages_of_a_cluster():
+        from fencepost.broker.cluster.objects.bucket_check import remedy
+        from fencepost.broker.cluster.objects.location import UnusableLocationError, read_location
+        from fencepost.broker.cluster.objects.s3 import S3Objects
+        from fencepost.broker.cluster.objects.store import ObjectStoreError
+        from fencepost.broker.cluster.postgres.schema import FORMAT
+    try:
+        location = read_location(objects_url)
+    except UnusableLocationError as error:
+        raise click.BadParameter(str(error), param_hint="--objects") from None
+
+    async def on_connection(connection: Connection, address: PostgresAddress) -> T:
+        row = None
+        if await connection.fetchval("SELECT to_regclass('cluster')") is not None:
+            row = await connection.fetchrow("SELECT cluster_id, format FROM cluster")
+        if row is None:
+            raise click.ClickException(
+                f"PostgreSQL at {address.shown} has no tables of a cluster; name the database, and with search_path "
+                "the schema, that the brokers have in fencepost.cluster.url"
+            )
+        if row["format"] != FORMAT:
+            raise click.ClickException(
+                f"the tables of PostgreSQL at {address.shown} have format {row['format']}, this command reads format "
+                f"{FORMAT}; use the command of the version that the brokers have"
+            )
+        try:
+            return await work(connection, S3Objects(location), row["cluster_id"], address)
+        except ObjectStoreError as error:
+            raise click.ClickException(f"{error}. {remedy(error, 's3:ListBucket and s3:GetObject')}") from error
+
+    return _with_database(cluster_url, on_connection)
+
+
+def _with_database(cluster_url: str, work: DatabaseWork[T]) -> T:
+    """Run work with a connection to PostgreSQL, and turn what fails into one line."""
+    with _packages_of_a_cluster():
+        from fencepost.broker.cluster.postgres.connections import connect, parse_address, translated
+    from fencepost.broker.cluster.tail_store import StoreUnavailableError
+    from fencepost.broker.storage.disk import StorageError
+
+    try:
+        address = parse_address(cluster_url)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--cluster") from None
+
+    async def run() -> T:
+        connection = await connect(
+            address, application_name="fencepost cluster", statement_timeout_s=LONGEST_STATEMENT_S
+        )
+        try:
+            with translated(address):
+                return await work(connection, address)
+        finally:
+            await connection.close(timeout=CLOSE_TIMEOUT_S)
+
+    try:
+        return asyncio.run(run())
+    except (StorageError, StoreUnavailableError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@contextlib.contextmanager
+def _packages_of_a_cluster() -> Iterator[None]:
+    """Raises ClickException where an import in the block fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise click.ClickException(
+            f"{error}; install the packages of a cluster: pip install 'fencepost[cluster]'"
+        ) from error

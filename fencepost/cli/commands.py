@@ -1,0 +1,107 @@
+"""The `fencepost` command in click. A subcommand is imported when it is used, so that `serve` starts without client
+libraries."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fencepost.broker.process.interrupts import EXIT_INTERRUPTED, end_silently, raise_again
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "serve": "Run a broker until SIGTERM or Ctrl-C.",
+    "ping": "Check whether a broker serves.",
+    "cluster": "Show the brokers of a cluster and who leads, move leaders.",
+    "topics": "Show, create, grow, trim and delete topics.",
+    "produce": "Write lines of standard input, or of a file, to a topic.",
+    "consume": "Print the records of topics.",
+    "groups": "Show groups of all kinds and lag, reset offsets.",
+    "transactions": "Show transactions and producers, end transactions.",
+    "check-back": "Ask the sources of transactions in doubt how they end.",
+    "acls": "Add, list and remove access control lists (ACLs).",
+    "users": "Add, list and remove users with passwords (SCRAM, PLAIN).",
+    "console": "Show a cluster in a web browser.",
+    "quotas": "Set, list and remove quotas of users and client ids.",
+    "configs": "Show or change settings of brokers, groups and loggers.",
+    "bench": "Measure throughput and latency with one client.",
+    "log": "Check, show and repair a stopped broker's data directory.",
+    "history": "Check histories of client operations.",
+    "soak": "Transact while processes are killed and frozen.",
+    "version": "Show the version.",
+}
+"""The commands, each with what its help begins with: to show that, no command is imported.
+
+Each is a click command of this name in the module of fencepost.cli with the same name; for `serve`, which a broker runs
+without click, see `fencepost.cli.main`.
+"""
+_MODULES = {"serve": "serve_command", "check-back": "check_back"}
+
+
+class LazyGroup(click.Group):
+    """A group that imports the module of a command only when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"fencepost.cli.{_MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        raise_again()  # what is imported from here on can be interrupted without harm
+        return super().invoke(ctx)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            import difflib
+
+            nearest = difflib.get_close_matches(name, COMMANDS, 1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"there is no command {name!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def run() -> None:
+    """Run the command that the process was called with, and end the process; after a Ctrl-C, without a word."""
+    end_silently()
+    try:
+        # What a command returns is no exit code; a click of its own is one.
+        code = fencepost.main(prog_name="fencepost", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            sys.exit(EXIT_INTERRUPTED)
+        click.echo("Aborted!", err=True)
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fencepost", prog_name="fencepost")
+def fencepost() -> None:
+    """A broker that speaks the Kafka wire protocol, and commands to try it out."""

@@ -1,0 +1,205 @@
+"""Common parts of the client commands: `--bootstrap`, kafka-python clients, and readable errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from fencepost.broker.kernel.printable import printable
+from fencepost.cli.client_security import current_security, security_options
+from fencepost.cli.probe import NoBrokerError, NoLoginError, check_advertised, parse_address, probe_any
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+CLIENT_ID = "fencepost-cli"
+CONNECT_TIMEOUT_MS = 30_000
+"""The broker has answered a moment before."""
+READS_TRIED = 4
+
+
+def bootstrap_option(command: Command) -> Command:
+    """Add `--bootstrap HOST:PORT`, and the options for TLS and SASL, which `client_options` reads."""
+    return address_option(security_options(command))
+
+
+def address_option(command: Command) -> Command:
+    """Add `--bootstrap HOST:PORT` alone, also read from FENCEPOST_BOOTSTRAP, with the names that other tools have for
+    it."""
+    return click.option(
+        "-b",
+        "--bootstrap",
+        "--bootstrap-server",
+        "bootstrap",
+        metavar="HOST:PORT",
+        default="127.0.0.1:9092",
+        show_default=True,
+        envvar="FENCEPOST_BOOTSTRAP",
+        show_envvar=True,
+        callback=_check_bootstrap,
+        help="Broker to connect to.",
+    )(command)
+
+
+def _check_bootstrap(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    for address in text.split(","):
+        try:
+            parse_address(address)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return text
+
+
+def json_option(command: Command) -> Command:
+    """Add `--json`: machine-readable output, one document, or one object per line."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(command)
+
+
+def client_options(bootstrap: str) -> dict[str, Any]:
+    """Arguments of all kafka-python clients of the command line."""
+    # The client's own log lines would hide the error message that matters.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    return {
+        "bootstrap_servers": bootstrap.split(","),
+        "client_id": CLIENT_ID,
+        "bootstrap_timeout_ms": CONNECT_TIMEOUT_MS,
+        **current_security().client_options(),
+    }
+
+
+@contextmanager
+def admin_client(bootstrap: str) -> Iterator[Any]:
+    """A connected KafkaAdminClient. Raises ClickException: no broker answers, or the broker refused."""
+    with kafka_errors(bootstrap):
+        from kafka.admin import KafkaAdminClient
+
+        client = KafkaAdminClient(**client_options(bootstrap))
+        try:
+            yield _RepeatedReads(client)
+        finally:
+            client.close()
+
+
+class _RepeatedReads:
+    """A KafkaAdminClient whose reads, `describe_…` and `list_…`, are repeated where no connection can be made.
+
+    Metadata names a broker for some time after it has died. The client may choose it, and chooses others after that.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._client, name)
+        if not name.startswith(("describe_", "list_")):
+            return attribute
+        from kafka.errors import KafkaConnectionError
+
+        def repeated(*arguments: Any, **options: Any) -> Any:
+            for _ in range(READS_TRIED - 1):
+                try:
+                    return attribute(*arguments, **options)
+                except KafkaConnectionError:
+                    continue
+            return attribute(*arguments, **options)
+
+        return repeated
+
+
+@contextmanager
+def kafka_errors(bootstrap: str) -> Iterator[None]:
+    """Turn kafka-python's exceptions into one line with the problem and the remedy.
+
+    Probes the broker first: the client would retry for seconds, and not report the reason.
+    """
+    security = current_security()
+    try:
+        probe_any(bootstrap, security=security)
+    except NoLoginError as error:
+        raise click.ClickException(f"{bootstrap} does not serve this client: {error}") from None
+    except NoBrokerError as error:
+        advice = (
+            ""
+            if "--command-config" in str(error)
+            else f". Start one with `fencepost serve --listener {bootstrap.split(',')[0]} --data-dir DIRECTORY`, "
+            "or name another with --bootstrap"
+        )
+        raise click.ClickException(f"no broker answers at {bootstrap}: {error}{advice}") from None
+    try:
+        check_advertised(bootstrap, security=security)
+    except NoLoginError as error:
+        raise click.ClickException(f"{bootstrap} does not serve this client: {error}") from None
+    except NoBrokerError as error:
+        raise click.ClickException(
+            f"{bootstrap} answers, but sends clients to an address where this machine finds no broker: {error}. "
+            "Start the broker with an advertised.listeners that clients can reach"
+        ) from None
+    try:
+        from kafka.errors import BrokerResponseError, KafkaConnectionError, KafkaError, KafkaTimeoutError
+    except ModuleNotFoundError:
+        # As in the image of the broker alone.
+        raise click.ClickException(
+            "kafka-python is not installed here, and this command needs it; run it where "
+            "all of Fencepost is installed, with --bootstrap"
+        ) from None
+    try:
+        yield
+    except (KafkaConnectionError, KafkaTimeoutError) as error:
+        raise click.ClickException(
+            f"{bootstrap} stopped answering, or sends clients to an address that they cannot reach "
+            f"(advertised.listeners): {error}"
+        ) from error
+    except BrokerResponseError as error:
+        raise click.ClickException(describe_error(error)) from error
+    except (KafkaError, ValueError) as error:
+        raise click.ClickException(str(error) or type(error).__name__) from error
+
+
+def describe_error(error: Any) -> str:
+    """`the broker refused: TOPIC_ALREADY_EXISTS (36): …`, from an instance or a class of kafka.errors."""
+    detail = str(error.args[0]) if getattr(error, "args", None) else ""
+    return refusal(error, detail if detail != "None" else "")
+
+
+def refusal(error: Any, detail: str | None) -> str:
+    """Kafka's name and number of an error of kafka.errors, with the broker's message or, if there is none, Kafka's."""
+    name = getattr(error, "message", None) or getattr(error, "__name__", type(error).__name__)
+    words = printable(detail or getattr(error, "description", None) or "")
+    text = f"the broker refused: {name} ({getattr(error, 'errno', '?')})"
+    return f"{text}: {words}" if words else text
+
+
+def check_results(results: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ClickException for the first result of a reply whose `error_code` is not 0, with its `error_message`."""
+    from kafka.errors import for_code
+
+    for result in results:
+        if result["error_code"]:
+            raise click.ClickException(refusal(for_code(result["error_code"]), result.get("error_message")))
+
+
+def describe_topic(admin: Any, name: str) -> dict[str, Any]:
+    """Describe a topic. Raises ClickException if it does not exist."""
+    found = admin.describe_topics([name])
+    if not found or found[0]["error_code"]:
+        no_such("topic", name, "topics")
+    description: dict[str, Any] = found[0]
+    return description
+
+
+def no_such(kind: str, name: str, command: str) -> NoReturn:
+    """Raise ClickException: this name does not exist, and the command that lists those that do."""
+    raise click.ClickException(f"there is no {kind} {name!r}; `fencepost {command} list` shows which there are")
+
+
+def parse_settings(pairs: Sequence[str], option: str) -> dict[str, str]:
+    """`("a=1", "b=2")` as a dictionary. Raises BadParameter, which names the option and the pair."""
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=option)
+        settings[name.strip()] = value.strip()
+    return settings

@@ -1,0 +1,345 @@
+"""`fencepost groups`: lists groups, shows the members and lag of any kind of group, resets offsets, deletes groups."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fencepost.broker.kernel.printable import printable
+from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC
+from fencepost.cli.completion import group_names, topic_names
+from fencepost.cli.connection import (
+    admin_client,
+    bootstrap_option,
+    describe_topic,
+    json_option,
+    no_such,
+    refusal,
+)
+from fencepost.cli.console_client import ask_cluster
+from fencepost.cli.group_descriptions import Group, Place, describe_group
+from fencepost.cli.group_resets import Target, planned, read_offsets, reset_rows
+from fencepost.cli.incomplete import print_or_fail, unserved
+from fencepost.cli.output import Done, print_done, print_rows
+from fencepost.cli.positions import checked_partitions
+from fencepost.cli.times import TimeType
+
+if TYPE_CHECKING:
+    from fencepost.console.kafka.cluster import Cluster
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+
+@click.group()
+def groups() -> None:
+    """Show groups of all kinds and lag, reset offsets."""
+
+
+@groups.command("list")
+@bootstrap_option
+@json_option
+def list_groups(bootstrap: str, as_json: bool) -> None:
+    """List groups and their states."""
+    with admin_client(bootstrap) as admin:
+        listed = admin.list_groups()
+    missing = unserved(bootstrap, CONSUMER_OFFSETS_TOPIC)
+    rows = [
+        {
+            "group": group["group_id"],
+            "state": group.get("group_state"),
+            "type": group.get("group_type"),
+            "protocol_type": group.get("protocol_type"),
+        }
+        for group in sorted(listed, key=lambda group: str(group["group_id"]))
+    ]
+    print_or_fail(["group", "state", "type", "protocol_type"], rows, missing, as_json=as_json, empty="no groups yet")
+
+
+@groups.command()
+@bootstrap_option
+@json_option
+@click.argument("group", shell_complete=group_names)
+@click.option("--members", is_flag=True, help="Show the members, and what is assigned to each.")
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds between.")
+def describe(bootstrap: str, as_json: bool, group: str, members: bool, watch: bool, interval: float) -> None:
+    """Show a group's partitions, offsets and lag, or its members.
+
+    Groups of every kind: classic, consumer, share and streams. There is a line for each partition with a committed
+    offset or a reader, and for each member that reads none. Lag is the number of offsets up to the high watermark,
+    markers and aborted records included. Read_committed lag is the number of records that a read_committed consumer
+    gets now; of a partition with more than 1 MB of them, or that may not be read, the offsets up to the last stable
+    one.
+    """
+    with admin_client(bootstrap) as admin:
+        while True:
+            described = describe_group(admin, group)
+            rows = _member_rows(described) if members else _partition_rows(admin, bootstrap, described)
+            if watch and not as_json:
+                click.clear()  # where the output is a terminal
+                click.echo(time.strftime("%H:%M:%S"))
+            _show(described, rows, members=members, as_json=as_json)
+            if not watch:
+                return
+            time.sleep(interval)
+
+
+def _show(described: Group, rows: list[dict[str, Any]], *, members: bool, as_json: bool) -> None:
+    if not as_json:
+        click.echo(printable(described.headline))
+    if members:
+        columns = [*("member_id", "client_id", "host", "instance_id", "epoch", "subscription", "assignment")]
+        columns += ["tasks"] if described.kind == "streams" else []
+    elif described.kind == "share":
+        columns = ["topic", "partition", "start_offset", "high_watermark", "lag", "member"]
+    else:
+        columns = ["topic", "partition", "committed_offset", "last_stable_offset", "high_watermark"]
+        columns += ["lag", "read_committed_lag", "member", "host"]
+    empty = "no members" if members else "no committed offsets and no members"
+    print_rows(columns, rows, as_json=as_json, empty=empty)
+    sys.stdout.flush()
+
+
+def _member_rows(group: Group) -> list[dict[str, Any]]:
+    rows = []
+    for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id)):
+        assignment = [f"{place.topic}-{place.partition}" for place in member.assignment]
+        rows.append({**vars(member), "assignment": assignment, "subscription": list(member.subscription)})
+    return rows
+
+
+def _partition_rows(admin: Any, bootstrap: str, group: Group) -> list[dict[str, Any]]:
+    from kafka import TopicPartition
+    from kafka.protocol.consumer import IsolationLevel, OffsetSpec
+
+    committed: dict[Place, int] = {}
+    if group.kind != "share":
+        found = admin.list_group_offsets({group.name: None})[group.name]
+        committed = {Place(*partition): offset.offset for partition, offset in found.items()}
+    readers = group.readers()
+    places = sorted({*committed, *readers, *group.positions})
+    existing = _existing(admin, {place.topic for place in places})
+    latest = {TopicPartition(*place): OffsetSpec.LATEST for place in places if place in existing}
+    ends = admin.list_partition_offsets(latest) if latest else {}
+    stable = admin.list_partition_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED) if latest else {}
+    readable = _readable(bootstrap, {place: committed[place] for place in existing & committed.keys()})
+    rows = []
+    for place in places:
+        end, last_stable = (offsets.get(TopicPartition(*place)) for offsets in (ends, stable))
+        row: dict[str, Any] = {
+            "topic": place.topic,
+            "partition": place.partition,
+            "high_watermark": end.offset if end else None,
+            "last_stable_offset": last_stable.offset if last_stable else None,
+            "member": ", ".join(member.client_id for member in readers.get(place, ())) or None,
+            "host": ", ".join(member.host for member in readers.get(place, ())) or None,
+        }
+        if group.kind == "share":
+            row["start_offset"], row["lag"] = group.positions.get(place, (None, None))
+        else:
+            offset = row["committed_offset"] = committed.get(place)
+            row["lag"] = _distance(offset, row["high_watermark"])
+            row["read_committed_lag"] = readable.get(place)
+        rows.append(row)
+    rows += [{"member": member.client_id, "host": member.host} for member in group.members if not member.assignment]
+    return rows
+
+
+def _readable(bootstrap: str, committed: Mapping[Place, int]) -> dict[Place, int | None]:
+    """How many records a read_committed consumer gets from each of these offsets on."""
+    from fencepost.console.reading.groups import lags_of
+    from fencepost.console.reading.lags import ReadableCounts
+    from fencepost.console.reading.topics import fill_offsets, partition_states
+
+    if not committed:
+        return {}
+
+    async def ask(cluster: Cluster) -> dict[Place, int | None]:
+        states = partition_states(await cluster.view(sorted({place.topic for place in committed})), committed)
+        await fill_offsets(cluster, states)
+        by_place = {(one.topic, one.index): one for one in states}
+        lags = lags_of({place: (offset, "") for place, offset in committed.items()}, by_place)
+        await ReadableCounts().fill(cluster, [(one, by_place[one.topic, one.partition]) for one in lags if one.lag.end])
+        return {Place(one.topic, one.partition): one.lag.deliverable for one in lags}
+
+    return ask_cluster(bootstrap, ask)
+
+
+def _existing(admin: Any, topics: set[str]) -> set[Place]:
+    """The partitions of these topics that there are: a group may have offsets of a topic that was deleted."""
+    described = admin.describe_topics(sorted(topics)) if topics else []
+    return {
+        Place(topic["name"], partition["partition_index"])
+        for topic in described
+        if not topic["error_code"]
+        for partition in topic["partitions"]
+    }
+
+
+def _distance(offset: int | None, end: int | None) -> int | None:
+    return None if offset is None or end is None else max(0, end - offset)
+
+
+@groups.command("reset-offsets")
+@bootstrap_option
+@json_option
+@click.argument("group", shell_complete=group_names)
+@click.argument("topic", required=False, shell_complete=topic_names)
+@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
+@click.option("--to", type=click.Choice(["earliest", "latest"]), help="To one of the ends.")
+@click.option("--to-offset", type=click.IntRange(min=0), help="To this offset.")
+@click.option("--to-time", type=TimeType(), help="To the first record of this time or later, for example -10m.")
+@click.option("--shift-by", type=int, metavar="N", help="On by N offsets from the committed one, or back by -N.")
+@click.option(
+    "--from-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="To the offsets of lines topic,partition,offset, as kafka-consumer-groups exports, or of --json.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be set, and set nothing.")
+def reset_offsets(
+    bootstrap: str,
+    as_json: bool,
+    group: str,
+    topic: str | None,
+    partitions: tuple[int, ...],
+    to: str | None,
+    to_offset: int | None,
+    to_time: int | None,
+    shift_by: int | None,
+    from_file: Path | None,
+    dry_run: bool,
+) -> None:
+    """Set the offsets of a group without members.
+
+    All partitions of TOPIC are set, or those of --partition. An offset outside of what a partition holds becomes the
+    nearest that it has. A missing group is created.
+    """
+    target = Target(to, to_offset, shift_by, to_time, from_file)
+    if target.count() != 1:
+        raise click.UsageError("say once where to: --to, --to-offset, --to-time, --shift-by or --from-file")
+    if (topic is None) == (from_file is None):
+        raise click.UsageError("name the topic, or a file with --from-file, which names topics itself")
+    if from_file is not None and partitions:
+        raise click.UsageError("--from-file names the partitions itself: leave out --partition")
+    in_file = read_offsets(from_file) if from_file is not None else {}
+    with admin_client(bootstrap) as admin:
+        places = sorted(in_file) if topic is None else _places(admin, topic, partitions)
+        for place in in_file:
+            _places(admin, place.topic, (place.partition,))
+        committed = _committed(admin, group)
+        plan = planned(
+            target,
+            places,
+            earliest=_offsets(admin, places, EARLIEST),
+            latest=(latest := _offsets(admin, places, LATEST)),
+            committed=committed,
+            at_time=latest | _offsets(admin, places, to_time) if to_time is not None else {},
+            from_file=in_file,
+        )
+        if not dry_run:
+            _alter(admin, group, plan)
+    if dry_run and not as_json:
+        click.echo("nothing was set; without --dry-run this would be:")
+    print_rows(["topic", "partition", "offset", "before"], reset_rows(plan, committed), as_json=as_json)
+
+
+def _places(admin: Any, topic: str, partitions: Sequence[int]) -> list[Place]:
+    found = describe_topic(admin, topic)["partitions"]
+    known = [partition["partition_index"] for partition in found]
+    return [Place(topic, partition) for partition in checked_partitions(topic, known, partitions)]
+
+
+def _committed(admin: Any, group: str) -> dict[Place, int]:
+    from kafka.errors import GroupIdNotFoundError
+
+    try:
+        found = admin.list_group_offsets({group: None})[group]
+    except GroupIdNotFoundError:
+        return {}
+    return {Place(*place): offset.offset for place, offset in found.items() if offset.offset >= 0}
+
+
+def _offsets(admin: Any, places: Sequence[Place], at: int) -> dict[Place, int]:
+    """at: EARLIEST, LATEST, or a time in ms; a partition without a record of that time is left out."""
+    from kafka import TopicPartition
+
+    found = admin.list_partition_offsets({TopicPartition(*place): at for place in places})
+    return {Place(*place): one.offset for place, one in found.items() if one.offset >= 0}
+
+
+def _alter(admin: Any, group: str, plan: Mapping[Place, int]) -> None:
+    from kafka import TopicPartition
+    from kafka.errors import UnknownMemberIdError
+    from kafka.structs import OffsetAndMetadata
+
+    outcomes = admin.alter_group_offsets(
+        group, {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in plan.items()}
+    )
+    for error in outcomes.values():
+        if error is UnknownMemberIdError:
+            raise click.ClickException(f"group {group!r} has members; stop them, then reset its offsets")
+        if error.errno:
+            raise click.ClickException(refusal(error, None))
+
+
+@groups.command("delete-offsets")
+@bootstrap_option
+@json_option
+@click.argument("group", shell_complete=group_names)
+@click.argument("topic", shell_complete=topic_names)
+@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
+@click.confirmation_option("--yes", prompt="This deletes committed offsets of the group. Continue?")
+def delete_offsets(bootstrap: str, as_json: bool, group: str, topic: str, partitions: tuple[int, ...]) -> None:
+    """Delete a group's offsets of a topic that no member reads.
+
+    Of all partitions, or of those of --partition. The next member begins there by its auto.offset.reset.
+    """
+    from kafka import TopicPartition
+    from kafka.errors import GroupIdNotFoundError, GroupSubscribedToTopicError
+
+    with admin_client(bootstrap) as admin:
+        try:
+            committed = [place for place in _committed(admin, group) if place.topic == topic]
+            chosen = [Place(topic, partition) for partition in partitions] or committed
+            missing = sorted(set(chosen) - set(committed))
+            if missing or not chosen:
+                what = f"{topic}-{missing[0].partition}" if missing else topic
+                raise click.ClickException(
+                    f"group {group!r} has no offset for {what}; `fencepost groups describe {group}` shows those it has"
+                )
+            outcomes = admin.delete_group_offsets(group, [TopicPartition(*place) for place in sorted(chosen)])
+        except GroupIdNotFoundError:
+            no_such("group", group, "groups")
+    for error in outcomes.values():
+        if error is GroupSubscribedToTopicError:
+            raise click.ClickException(f"members of group {group!r} read {topic!r}; stop them, then delete its offsets")
+        if error.errno:
+            raise click.ClickException(refusal(error, None))
+    words = f"deleted offsets of {len(chosen)} partition{'s' if len(chosen) != 1 else ''} of {topic} in {group}"
+    deleted = {"group": group, "topic": topic, "partitions": sorted(place.partition for place in chosen)}
+    print_done(Done(words, deleted), as_json=as_json)
+
+
+@groups.command()
+@bootstrap_option
+@json_option
+@click.argument("group", shell_complete=group_names)
+@click.confirmation_option("--yes", prompt="This deletes the group and its offsets. Continue?")
+def delete(bootstrap: str, as_json: bool, group: str) -> None:
+    """Delete a group without members, and its offsets."""
+    with admin_client(bootstrap) as admin:
+        outcome = admin.delete_groups([group])[group]
+    if outcome == "GroupIdNotFoundError":
+        no_such("group", group, "groups")
+    if outcome == "NonEmptyGroupError":
+        raise click.ClickException(f"group {group!r} has members; stop them, then delete it")
+    if outcome != "OK":
+        raise click.ClickException(f"group {group!r} was not deleted: {outcome}")
+    print_done(Done(f"deleted {group}", {"group": group, "deleted": True}), as_json=as_json)

@@ -1,0 +1,160 @@
+"""What a check-back knows of transactions in doubt, and what administrators write for it: through its two topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fencepost.broker.kernel.printable import printable
+from fencepost.cli.connection import client_options, refusal
+from fencepost.cli.incomplete import unserved
+from fencepost.cli.output import format_time
+
+if TYPE_CHECKING:
+    from fencepost.check_back.records import Entry, Journal
+    from fencepost.two_phase import Token
+
+COLUMNS: Final = ("resolver", "checks", "last_answer", "next_question", "parked")
+WAIT_S: Final = 10.0
+PAUSE_S: Final = 0.2
+SEND_TIMEOUT_S: Final = 20.0
+READ_TIMEOUT_S: Final = 30.0
+"""Without a record."""
+
+
+def read_journal(bootstrap: str) -> tuple[Journal | None, list[str]]:
+    """The content of `__fencepost_check_back`; None if no check-back has run on this cluster, or it cannot be read.
+
+    With it the parts that could not be read, as sentences. Raises ClickException.
+    """
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.errors import KafkaError
+
+    from fencepost.check_back import records
+
+    away = unserved(bootstrap, records.STATE_TOPIC)
+    if away:  # the client would ask for it until its time-out
+        return None, away
+    options = client_options(bootstrap)
+    consumer = KafkaConsumer(group_id=None, isolation_level="read_committed", allow_auto_create_topics=False, **options)
+    with closing(consumer):
+        if not consumer.partitions_for_topic(records.STATE_TOPIC):
+            return None, []
+        place = TopicPartition(records.STATE_TOPIC, 0)
+        latest: dict[str, bytes | None] = {}
+        try:
+            consumer.assign([place])
+            consumer.seek_to_beginning(place)
+            end = consumer.end_offsets([place])[place]
+            give_up_at_s = time.monotonic() + READ_TIMEOUT_S
+            while consumer.position(place) < end:
+                if time.monotonic() > give_up_at_s:
+                    return None, [f"{records.STATE_TOPIC} was not read to its end within {READ_TIMEOUT_S:g} s"]
+                for found in consumer.poll(timeout_ms=200).values():
+                    give_up_at_s = time.monotonic() + READ_TIMEOUT_S
+                    latest.update((one.key.decode("utf-8", "replace"), one.value) for one in found if one.key)
+        except KafkaError as error:
+            return None, [f"{records.STATE_TOPIC} cannot be read: {refusal(error, None)}"]
+    journal = records.read_journal(latest)
+    words = records.left_out_words(journal)
+    if words is not None:  # they are about no transaction, so nothing is missing
+        click.echo(f"Warning: {printable(words)}", err=True)
+    return journal, []
+
+
+def columns_of(journal: Journal | None, token: Token, started_ms: int) -> dict[str, Any]:
+    """The cells of COLUMNS for one transaction; empty if nobody is asked about it."""
+    from fencepost.check_back.case import CaseKey
+    from fencepost.check_back.records import resolver_of
+
+    if journal is None:
+        return {}
+    case = journal.cases.get(CaseKey(token, started_ms))
+    if case is None:
+        resolver = resolver_of(journal, token.transactional_id)
+        if resolver is None:
+            return {}
+        first_ms = started_ms + journal.resolvers[resolver].first_ms
+        return {"resolver": resolver, "checks": 0, "next_question": format_time(first_ms), "parked": "no"}
+    is_asked = not case.is_parked and case.decision is None
+    return {
+        "resolver": case.resolver,
+        "checks": case.checks,
+        "last_answer": case.last_answer.value if case.last_answer is not None and not case.failures else None,
+        "next_question": format_time(case.next_ms) if is_asked else None,
+        "parked": "yes" if case.is_parked else "no",
+    }
+
+
+def ask_again(bootstrap: str, transactional_id: str) -> str:
+    """Have the source of an open transaction asked now; returns what was done, in words. Raises ClickException."""
+    from fencepost.check_back.records import ASK_AGAIN, Command, command_entry, resolver_of
+
+    journal, missing = read_journal(bootstrap)
+    if missing:
+        raise click.ClickException("; ".join(missing))
+    resolver = None if journal is None else resolver_of(journal, transactional_id)
+    if resolver is None:
+        raise click.ClickException(
+            f"no check-back asks about {transactional_id}: no resolver names it. Give the broker, or `fencepost "
+            "check-back`, one whose fencepost.check.back.NAME.ids match it"
+        )
+    command = Command(transactional_id, ASK_AGAIN, None, int(time.time() * 1000))
+    write(bootstrap, [command_entry(command)])
+    give_up_at_s = time.monotonic() + WAIT_S
+    while time.monotonic() < give_up_at_s:
+        now, _ = read_journal(bootstrap)
+        if now is not None and not any(one.transactional_id == transactional_id for one in now.commands):
+            return f"the source {resolver} is asked about {transactional_id} now"
+        time.sleep(PAUSE_S)
+    raise click.ClickException(
+        f"no check-back has taken this up within {WAIT_S:g} s: is the broker, or `fencepost check-back`, running with "
+        f"the resolver {resolver}? It asks when it starts"
+    )
+
+
+def record_decision(bootstrap: str, admin: Any, token: Token, started_ms: int, *, commit: bool) -> None:
+    """Record that an administrator ends a transaction, where a check-back runs. Raises ClickException: then it must not
+    be ended.
+    """
+    from fencepost.check_back.question import Question
+    from fencepost.check_back.records import (
+        AUDIT_TOPIC,
+        STATE_TOPIC,
+        Command,
+        administrator_entry,
+        command_entry,
+    )
+
+    topics = set(admin.list_topics())
+    word = "commit" if commit else "abort"
+    now_ms = int(time.time() * 1000)
+    described = admin.describe_transactions([token.transactional_id])[token.transactional_id]
+    places = tuple(sorted((place.topic, place.partition) for place in described.topic_partitions))
+    entries: list[Entry] = []
+    if AUDIT_TOPIC in topics:
+        entries.append(administrator_entry(Question(token, started_ms, places), word, now_ms))
+    if STATE_TOPIC in topics:
+        entries.append(command_entry(Command(token.transactional_id, word, str(token), now_ms)))
+    if entries:
+        write(bootstrap, entries)
+
+
+def write(bootstrap: str, entries: Sequence[Entry]) -> None:
+    """Write records and wait until they are durable. Raises ClickException."""
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+
+    with closing(KafkaProducer(acks="all", **client_options(bootstrap))) as producer:
+        for entry in entries:
+            try:
+                sent = producer.send(entry.topic, key=entry.key.encode(), value=entry.encoded_value(), partition=0)
+                sent.get(timeout=SEND_TIMEOUT_S)
+            except KafkaError as error:
+                raise click.ClickException(
+                    f"{entry.topic} could not be written, so nothing was done: {refusal(error, None)}"
+                ) from None

@@ -1,0 +1,37 @@
+"""Options that mean the same have one name, in every command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+from fencepost.cli.commands import fencepost
+
+SERVING: Final = {"serve", "cluster try", "console"}
+"""They print no results."""
+OF_FILES: Final = {"log repair"}
+"""It prints what it did to each file, in lines."""
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
+    """The commands that do something, with their options."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, (*path, name))
+    else:
+        options = (one for one in command.params if isinstance(one, click.Option))
+        yield " ".join(path), {name for option in options for name in option.opts}
+
+
+def test_what_a_command_shows_or_has_done_a_program_can_read() -> None:
+    assert {name for name, options in commands(fencepost) if "--json" not in options} == SERVING | OF_FILES
+
+
+def test_what_answers_a_question_beforehand_is_called_yes() -> None:
+    forced = {name for name, options in commands(fencepost) if "--force" in options and "--yes" not in options}
+    assert forced == set()
