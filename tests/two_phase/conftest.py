@@ -97,7 +97,7 @@ def killable_orders(request: pytest.FixtureRequest) -> Iterator[Callable[[str], 
 
 @pytest.fixture
 def own_orders(fencepost: Any) -> Orders:
-    """Orders on Fencepost, for tests of faults. A client of an earlier test that still runs cannot create this topic."""
+    """Orders on Fencepost, for tests of faults. Clients of earlier tests that still run cannot create this topic."""
     return Orders(fencepost, f"orders-{next(_numbers)}")
 
 
