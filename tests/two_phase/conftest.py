@@ -12,6 +12,7 @@ import pytest
 from fencepost.soak.free_port import free_port
 from fencepost.testing.process import ProcessBroker
 from scripts.apache_kafka import ApacheKafka
+from tests.support.covering import mark_all_but_few_as_long
 from tests.support.missing_tools import require_apache_kafka
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
@@ -24,10 +25,13 @@ _numbers = count(1)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # One Apache Kafka for all of these tests, in one of the processes of `pytest --dist loadgroup`.
-    for item in items:
-        if "tests/two_phase/" in item.path.as_posix() and "apache-kafka" in item.name:
+    ours = [item for item in items if "tests/two_phase/" in item.path.as_posix()]
+    for item in ours:
+        # One Apache Kafka for all of these tests, in one of the processes of `pytest --dist loadgroup`.
+        if "apache-kafka" in item.name:
             item.add_marker(pytest.mark.xdist_group("two-phase-apache-kafka"))
+    # Each client, database and broker has its turn in each test; the marker `long` has all combinations.
+    mark_all_but_few_as_long(item for item in ours if item.get_closest_marker("integration") is not None)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from fencepost.two_phase import Coordinator, Outcome, Token
+from tests.support.covering import covering
 from tests.two_phase.brokers import BROKERS, Orders
 from tests.two_phase.databases import KINDS, Database
 from tests.two_phase.order_writer import GAVE_UP, RECOVERY_ROWS, ROWS, SIDES_DIFFER
@@ -104,16 +105,16 @@ def case(row: str, client: str, kind: str, broker: str, killed: str, *, is_quick
 
 
 def cases() -> Iterator[Any]:
-    clients = list(SESSIONS)
-    for row, client, kind, broker, killed in product(ROWS, clients, KINDS, BROKERS, KILLED):
-        turn = ROWS.index(row) + clients.index(client)
-        is_databases_turn = KINDS.index(kind) == turn % 2
-        is_clients_turn = turn % 3 == KILLED.index(killed) and is_databases_turn
-        if broker == "fencepost":
-            is_quick = (killed == "writer" and is_databases_turn) or is_clients_turn
-        else:
-            is_quick = is_clients_turn and (killed == "writer" or row == "committed in the database")
-        yield case(row, client, kind, broker, killed, is_quick=is_quick)
+    """Quick are the writer at each row, the broker or both at each row, and three rows on Apache Kafka."""
+    table = list(product(ROWS, SESSIONS, KINDS, BROKERS, KILLED))
+    quick: set[tuple[str, ...]] = set()
+    for killed in (("writer",), ("broker", "both")):
+        of_fencepost = [row for row in table if row[3] == "fencepost" and row[4] in killed]
+        quick |= {of_fencepost[chosen] for chosen in covering(of_fencepost, len(killed))}
+    of_kafka = [row for row in table if row[3] == "apache-kafka" and row[0] == "committed in the database"]
+    quick |= {of_kafka[chosen] for chosen in covering(of_kafka)}
+    for row in table:
+        yield case(*row, is_quick=row in quick)
 
 
 @pytest.fixture
