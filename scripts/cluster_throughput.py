@@ -23,8 +23,8 @@ from fencepost.broker.cluster.leases import LeaseTable, NodeState, decide_creati
 from fencepost.broker.cluster.tail_log import TailLog
 from fencepost.broker.cluster.tail_store import NO_OBJECTS, FlushId, PartitionKey, TailRow
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.flusher import FilesToSync, Flusher
-from fencepost.broker.log.shared_log import AppendedBytes
+from fencepost.broker.log.durability.flusher import FilesToSync, Flusher
+from fencepost.broker.log.durability.shared_log import AppendedBytes
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 from fencepost.protocol.record_batch import LENGTH_OVERHEAD_BYTES
 from scripts.cluster_model import MB, MEASURED

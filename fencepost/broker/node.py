@@ -35,7 +35,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.kernel.random_ids import RandomIds
 from fencepost.broker.kernel.supervision import CURRENT, Place, Policy, Supervisor
-from fencepost.broker.log.log_directory import LogDirectory, partition_directories
+from fencepost.broker.log.directory.log_directory import LogDirectory, partition_directories
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.network.connection import RequestDispatcher

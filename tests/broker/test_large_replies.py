@@ -19,7 +19,7 @@ from fencepost.broker.handlers import (
     producers,
     scram_credentials,
 )
-from fencepost.broker.log.sliced_work import run_to_end
+from fencepost.broker.kernel.sliced_work import run_to_end
 from fencepost.broker.requests import api
 from fencepost.broker.requests.api import SlicedResponse
 from fencepost.protocol.framing import response_frame, response_frame_in_slices

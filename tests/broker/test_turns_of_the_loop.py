@@ -17,11 +17,11 @@ from fencepost.broker.config import Settings
 from fencepost.broker.hosting import hosted_logs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import SystemClock
+from fencepost.broker.kernel.sliced_work import run_to_end
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log import checkpoints
-from fencepost.broker.log.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
+from fencepost.broker.log.directory.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
+from fencepost.broker.log.files import checkpoints
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.sliced_work import run_to_end
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk

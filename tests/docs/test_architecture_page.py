@@ -200,10 +200,10 @@ def test_a_room_may_import_what_the_contract_says() -> None:
 @pytest.mark.parametrize(
     ("span", "is_true"),
     [
-        ("fencepost/broker/log/flusher.py", True),
+        ("fencepost/broker/log/durability/flusher.py", True),
         ("fencepost/broker/log/nowhere.py", False),
-        ("fencepost.broker.log.flusher.Flusher.request", True),
-        ("fencepost.broker.log.flusher.Flusher.nothing", False),
+        ("fencepost.broker.log.durability.flusher.Flusher.request", True),
+        ("fencepost.broker.log.durability.flusher.Flusher.nothing", False),
         ("Flusher.request", True),
         ("Flusher.nothing", False),
         ("flush.messages", True),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.broker.log.sliced_work import run_to_end
+from fencepost.broker.kernel.sliced_work import run_to_end
 from fencepost.protocol.compression import Codec, decompress
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import (

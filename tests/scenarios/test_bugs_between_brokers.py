@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.producers.producer_state import ProducerState
 from fencepost.broker.transaction import remote_markers, remote_verification
 from fencepost.protocol.errors import ErrorCode
 from tests.scenarios.runner.performance import perform_transcript

@@ -48,8 +48,8 @@ from fencepost.broker.cluster.tail_store import (
     TailRow,
 )
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.away_segments import SealedSegment
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 from fencepost.broker.metadata.image import TopicMetadata
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.engine_requests import EngineRequests, Trouble, kind_of

@@ -34,8 +34,8 @@ from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRow
 from fencepost.broker.cluster.tail_store import ConflictError, FlushId, NotLedError, PartitionKey, TailRow
 from fencepost.broker.config.cluster_settings import LONGEST_LEASE_MS
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.away_segments import SealedSegment
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import StorageError
 

@@ -17,7 +17,9 @@ from unittest import mock
 
 from fencepost.broker.cluster import lease_placement
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log import log_opening, recovery_mark, segment_batches, segment_reads
+from fencepost.broker.log.directory import log_opening
+from fencepost.broker.log.recovery import recovery_mark
+from fencepost.broker.log.segment import segment_batches, segment_reads
 from fencepost.broker.storage import file_slice
 from fencepost.history.checker import check_history
 from fencepost.history.writer import ClientHistory, HistoryWriter, ReadRecord

@@ -17,10 +17,10 @@ from fencepost.broker.group.offsets.records import OffsetAndMetadata, offset_rec
 from fencepost.broker.group.shard import GroupShard
 from fencepost.broker.inspection.trial_start import coordinator_shard
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID, decode_offsets
-from fencepost.broker.log.cleaner import LogCleaning, dirty_range
+from fencepost.broker.log.compaction.cleaner import LogCleaning, dirty_range
+from fencepost.broker.log.directory.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
+from fencepost.broker.log.files.checkpoints import ZERO_TOPIC_ID, decode_offsets
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.log_directory import CHECKPOINT_INTERVAL_MS, LogDirectory
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.storage.disk import StorageError

@@ -16,7 +16,7 @@ from fencepost.broker.config import Settings
 from fencepost.broker.hosting.placement import NodeAddress, PlacementView
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.node import Node
 from fencepost.broker.storage.disk import Disk
 from tests.broker.supervision.planting import until

@@ -39,7 +39,7 @@ from fencepost.broker.hosting.scram_credentials import ScramCredentials
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.quotas.client_quotas import ClientQuotas

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.partition_log import AppendResult, PartitionLog
-from fencepost.broker.log.verification import VerificationGuard
+from fencepost.broker.log.producers.verification import VerificationGuard
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from tests.support.killed_at_point import CLUSTER, Order, Point, watch
 
 COORDINATION: Final = "fencepost.broker.coordination.runtime"
-LOGS: Final = "fencepost.broker.log.log_directory"
+LOGS: Final = "fencepost.broker.log.directory.log_directory"
 MEMBER: Final = f"{CLUSTER}.process_member"
 DIRECTORIES: Final = f"{CLUSTER}.node_directories"
 AS_PROCESS: Final = "--process"

@@ -8,7 +8,7 @@ from fencepost.broker.config import Settings
 from fencepost.broker.hosting.placement import NodeAddress, PlacementTable
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC, TopicPartition
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.share.coordinator import ShareCoordinator
 from fencepost.broker.share.remote_persister import RemoteSharePersister

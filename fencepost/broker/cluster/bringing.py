@@ -19,10 +19,10 @@ from fencepost.broker.cluster.tail_store import (
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.log.away_segments import AwaySegment, SealedSegment, open_brought
-from fencepost.broker.log.log_directory import LogDirectory
-from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE
-from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE
+from fencepost.broker.log.segment.remote_segment import AwaySegment, SealedSegment, open_brought
+from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.storage.disk import Disk, StorageError
 
 log = get_logger(__name__)

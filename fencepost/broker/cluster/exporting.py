@@ -21,10 +21,10 @@ from fencepost.broker.cluster.postgres.sealed import read_rows
 from fencepost.broker.cluster.sealed_rows import SealedRows
 from fencepost.broker.cluster.tail_store import PartitionKey
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.checkpoints import encode_offsets, encode_partition_metadata
-from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
-from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
-from fencepost.broker.log.segment_files import file_name
+from fencepost.broker.log.files.checkpoints import encode_offsets, encode_partition_metadata
+from fencepost.broker.log.files.file_names import file_name
+from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.storage.disk import StorageError

@@ -10,7 +10,7 @@ from fencepost.broker.cluster.lease_placement import LeasePlacement
 from fencepost.broker.cluster.leases import Move, Placed
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)

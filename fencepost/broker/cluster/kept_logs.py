@@ -13,11 +13,11 @@ from fencepost.broker.cluster.seal_plan import RolledSegment, TailOfLog
 from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows, SealedTable
 from fencepost.broker.cluster.tail_store import PartitionKey, Tenure
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.away_segments import AwaySegment, SealedSegment
-from fencepost.broker.log.checkpoints import encode_epochs
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.files.checkpoints import encode_epochs
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment.remote_segment import AwaySegment, SealedSegment
+from fencepost.broker.log.segment.segment import Segment
 
 LOGS_PER_SLICE: Final = 200
 """Looked at in one step of the event loop, which takes some 2 ms."""

@@ -10,8 +10,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from fencepost.broker.cluster.tail_store import PartitionKey, TailRow
-from fencepost.broker.log.shared_log import AppendedBytes
-from fencepost.broker.log.sliced_work import SlicedWork
+from fencepost.broker.kernel.sliced_work import SlicedWork
+from fencepost.broker.log.durability.shared_log import AppendedBytes
 from fencepost.protocol.record_batch import LENGTH_OVERHEAD_BYTES
 
 OBJECT_BYTES: Final = 4 * 1024 * 1024

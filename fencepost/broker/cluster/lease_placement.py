@@ -19,7 +19,7 @@ from fencepost.broker.cluster.leases import (
 from fencepost.broker.hosting.leader_choices import LeaderChoice, NodeDescription
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
 
 REMEMBERED_S = 60.0
 """How long Metadata names a node that is gone: longer than a process that dies again and again waits for the next."""

@@ -28,7 +28,7 @@ from fencepost.broker.cluster.leases import (
 from fencepost.broker.hosting.placement import NO_PORT
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.shared_sqlite import NO_VERSION, SharedSqliteMetadataStore
 from fencepost.broker.storage.disk import StorageError

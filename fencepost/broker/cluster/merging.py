@@ -17,9 +17,9 @@ from fencepost.broker.cluster.seal_plan import MERGED_COUNT, SealLimits, StoredS
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.log.merging import merge_segments
-from fencepost.broker.log.retention import UNLIMITED
-from fencepost.broker.log.rewriting import RewritingAbandonedError
+from fencepost.broker.log.compaction.rewriting import RewritingAbandonedError
+from fencepost.broker.log.compaction.segment_merge import merge_segments
+from fencepost.broker.log.retention.retention import UNLIMITED
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)

@@ -24,7 +24,7 @@ from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.storage.disk import Disk, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
 

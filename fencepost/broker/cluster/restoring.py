@@ -23,12 +23,12 @@ from fencepost.broker.cluster.tail_store import (
 )
 from fencepost.broker.hosting.arrivals import Arrival, Found
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
-from fencepost.broker.log.log_directory import NONE_LEFT_OFF
-from fencepost.broker.log.partition_files import PartitionFiles
-from fencepost.broker.log.segment_files import file_name
-from fencepost.broker.log.sliced_work import SLICE_S, Slices
+from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.log_directory import NONE_LEFT_OFF
+from fencepost.broker.log.files.file_names import file_name
+from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
 log = get_logger(__name__)

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.log_directory import (
+from fencepost.broker.log.directory.log_directory import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     RECOVERY_POINT_FILE,
@@ -21,9 +22,8 @@ from fencepost.broker.log.log_directory import (
     LogDirectory,
     partition_directories,
 )
-from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
-from fencepost.broker.log.partition_files import PartitionFiles
-from fencepost.broker.log.sliced_work import SLICE_S, Slices
+from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.metadata.sqlite import FILE_NAME as METADATA_FILE
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.log.header_plausibility import MAX_RELATIVE_OFFSET
+from fencepost.broker.log.segment.header_plausibility import MAX_RELATIVE_OFFSET
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 INTERNAL_SEGMENT_BYTES: Final = 8 * 1024 * 1024

@@ -17,8 +17,8 @@ from fencepost.broker.cluster.sealing import Sealing
 from fencepost.broker.cluster.tail_store import SealedPart, SealedPartition, Tenure
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.away_segments import SealedSegment
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 from fencepost.broker.storage.disk import Disk, StorageError
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.cluster.tail_store import PartitionKey
-from fencepost.broker.log.away_segments import SealedSegment
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 
 
 class SealedRows(NamedTuple):

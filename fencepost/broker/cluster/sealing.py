@@ -23,8 +23,8 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.away_segments import SealedSegment
-from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)

@@ -16,13 +16,13 @@ from fencepost.broker.cluster.lease_store import place_all, read_leases, store_e
 from fencepost.broker.cluster.leases import NodeEvent, NodeId
 from fencepost.broker.cluster.node_directories import checkpointed, node_directory, node_ids
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.log_directory import (
+from fencepost.broker.log.directory.log_directory import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     RECOVERY_POINT_FILE,
     partition_directories,
 )
-from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.storage.disk import Disk, StorageError

@@ -31,8 +31,8 @@ from fencepost.broker.cluster.tail_store import (
     Tenure,
 )
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.shared_log import AppendedBytes, LedElsewhereError
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.log.durability.shared_log import AppendedBytes, LedElsewhereError
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)

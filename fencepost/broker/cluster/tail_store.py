@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.away_segments import SealedSegment
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 from fencepost.broker.storage.disk import StorageError
 
 NO_OBJECTS: Final[Mapping[UUID, int]] = MappingProxyType({})

@@ -35,7 +35,7 @@ from fencepost.broker.kernel.deadlines import TOO_LARGE
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
-from fencepost.broker.log.remedies import remedy_partition_went_offline
+from fencepost.broker.log.files.remedies import remedy_partition_went_offline
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.primitives import DecodeError

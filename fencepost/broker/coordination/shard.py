@@ -16,7 +16,7 @@ from operator import mul
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from fencepost.broker.log.verification import VerificationGuard
+    from fencepost.broker.log.producers.verification import VerificationGuard
     from fencepost.protocol.errors import ErrorCode
 
 ReplyT = TypeVar("ReplyT")

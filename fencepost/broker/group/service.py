@@ -37,9 +37,9 @@ from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (

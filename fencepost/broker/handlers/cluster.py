@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Sequence
 
 from fencepost.broker.handlers.metadata import missing_topic_error
 from fencepost.broker.hosting.placement import NO_PORT
+from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,

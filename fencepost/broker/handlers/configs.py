@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from fencepost.broker.config import ConfigSource, ConfigValue, describe_broker_configs, describe_broker_defaults
 from fencepost.broker.handlers.metadata import missing_topic_error
-from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
+from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
 from fencepost.protocol.errors import ErrorCode

@@ -10,13 +10,13 @@ from enum import IntEnum
 
 from fencepost.broker.coordination.runtime import partition_for_key
 from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
 from fencepost.broker.kernel.topic_partition import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode

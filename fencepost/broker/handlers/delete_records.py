@@ -5,9 +5,9 @@ Source: KIP-107; Kafka's ReplicaManager.deleteRecords and Partition.deleteRecord
 
 from __future__ import annotations
 
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.storage.disk import StorageError

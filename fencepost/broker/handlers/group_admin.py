@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from fencepost.broker.group.refusals import HeartbeatRefusal
-from fencepost.broker.log.sliced_work import SLICE_S, Slices
+from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.requests.authorized_operations import GROUP_BITS
 from fencepost.broker.requests.caught_up import may_have_missed

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.sliced_work import SLICE_S, Slices
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,

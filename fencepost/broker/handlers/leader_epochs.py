@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
+from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,
     RequestContext,

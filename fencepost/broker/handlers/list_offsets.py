@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Awaitable
 
-from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
-from fencepost.broker.log.time_search import Need, Search, searched_at_once
+from fencepost.broker.log.reads.time_search import Need, Search, searched_at_once
+from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
 from fencepost.broker.requests.partition_lookup import find_log

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.storage.disk import StorageError, Volume

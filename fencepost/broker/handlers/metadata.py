@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Sequence
 
 from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT
+from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
-from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations

@@ -6,9 +6,9 @@ Source: KIP-664; Kafka's ReplicaManager.activeProducerState.
 from __future__ import annotations
 
 from fencepost.broker.handlers.metadata import missing_topic_error
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.log.log_types import ActiveProducer
-from fencepost.broker.log.producer_work import LISTED_PER_SLICE
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.log.producers.producer_work import LISTED_PER_SLICE
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.protocol.errors import ErrorCode

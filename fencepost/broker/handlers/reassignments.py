@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.partition_lookup import NO_LEADER, leadership

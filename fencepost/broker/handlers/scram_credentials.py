@@ -18,7 +18,7 @@ from fencepost.broker.hosting.scram_credentials import (
     ScramMechanism,
     credential_of,
 )
-from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
+from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, RequestContext, SlicedResponse, api, build_in_slices
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
-from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
+from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
 from fencepost.broker.transaction.metadata import TransactionMetadata

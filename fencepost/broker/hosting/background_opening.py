@@ -11,8 +11,8 @@ import contextvars
 from fencepost.broker.hosting.hosted_logs import HostedLogs
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.log_directory import LogDirectory
-from fencepost.broker.log.log_opening import report_unopened
+from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_opening import report_unopened
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import MetadataImage
 from fencepost.broker.storage.disk import StorageError

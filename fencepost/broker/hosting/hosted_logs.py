@@ -12,11 +12,11 @@ from fencepost.broker.hosting.placement import Placement
 from fencepost.broker.hosting.topic_rules import log_config
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID
-from fencepost.broker.log.left_off import ArrivingLog, LeftOff
+from fencepost.broker.log.directory.last_leader_state import ArrivingLog, LeftOff
+from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_opening import OWN_LEADER_EPOCH
+from fencepost.broker.log.files.checkpoints import ZERO_TOPIC_ID
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.log_directory import LogDirectory
-from fencepost.broker.log.log_opening import OWN_LEADER_EPOCH
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import StorageError, remedy

@@ -9,8 +9,8 @@ from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.leader_choices import LeaderChoices
 from fencepost.broker.hosting.placement import Placement
 from fencepost.broker.kernel.clock import Clock
-from fencepost.broker.log.log_directory import LogDirectory
-from fencepost.broker.log.shared_log import SharedLog
+from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.durability.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk
 
 if TYPE_CHECKING:

@@ -36,11 +36,11 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.random_ids import random_uuid
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.log_directory import NONE_LEFT_OFF, LogDirectory
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.log_directory import NONE_LEFT_OFF, LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.time_search import Searches
+from fencepost.broker.log.reads.time_search import Searches
 from fencepost.broker.metadata.image import MetadataImage, TopicMetadata, collision_key
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.storage.disk import StorageError

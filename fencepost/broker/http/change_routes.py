@@ -10,7 +10,7 @@ from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.http.open_transactions import Cause, OpenTransaction, described_transaction, open_transactions
 from fencepost.broker.http.scrape import Scrape
 from fencepost.broker.http.view_routes import find_open_log, find_transaction
-from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
+from fencepost.broker.kernel.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.security.audit import AdministrativeChange, note_change
 from fencepost.broker.transaction.markers import TransactionMarker, write_markers
 from fencepost.protocol.errors import ErrorCode

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 
-from fencepost.broker.log.sliced_work import SlicedWork
+from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.protocol.checked_json import JsonError, parse
 
 JSON: Final = "application/json"

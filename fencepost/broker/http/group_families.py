@@ -12,7 +12,7 @@ from fencepost.broker.http.family import Family, Kind, Sample, Samples, escaped
 from fencepost.broker.http.group_lags import CommittedOffset, GroupLag
 from fencepost.broker.http.scrape import STEP, Scrape
 from fencepost.broker.http.transaction_families import average_s, load_time, longest_s
-from fencepost.broker.log.sliced_work import largest
+from fencepost.broker.kernel.sliced_work import largest
 
 GAUGE: Final = Kind.GAUGE
 STATES: Final = {

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.batch_scan import DamagedLogError
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.readable_records import NO_TIME_MS, ReadableRecords, count_readable_records
-from fencepost.broker.log.sliced_work import SlicedWork
+from fencepost.broker.log.reads.readable_records import NO_TIME_MS, ReadableRecords, count_readable_records
+from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.storage.disk import StorageError
 
 BATCHES_PER_STEP: Final = 50

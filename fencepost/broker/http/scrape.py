@@ -8,10 +8,10 @@ from typing import Final
 from fencepost.broker.group.shard import GroupSummary
 from fencepost.broker.http.group_lags import CommittedOffset, GroupLag, LogOffsets, offsets_of
 from fencepost.broker.http.node_view import NodeView
+from fencepost.broker.kernel.sliced_work import SlicedWork, largest
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_types import LogTraffic
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.sliced_work import SlicedWork, largest
 from fencepost.broker.transaction.metadata import TransactionMetadata
 
 KINDS_LEFT_OUT: Final = ("partitions", "group_lags", "quota_clients")

@@ -7,7 +7,7 @@ from typing import Final
 
 from fencepost.broker.http.family import Family, Kind, Sample, Samples, label_text
 from fencepost.broker.http.scrape import STEP, Scrape
-from fencepost.broker.log.sliced_work import largest
+from fencepost.broker.kernel.sliced_work import largest
 from fencepost.broker.quotas.client_quotas import QuotaUsage
 from fencepost.broker.quotas.entities import QuotaKey
 

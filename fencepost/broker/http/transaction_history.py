@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.sliced_work import SlicedWork
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.transaction.metadata import from_value
 from fencepost.protocol.primitives import DecodeError

@@ -31,11 +31,11 @@ from fencepost.broker.http.open_transactions import (
 )
 from fencepost.broker.http.scrape import STEP, Scrape
 from fencepost.broker.http.transaction_history import history_steps
+from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.kernel.version import build_version
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.sliced_work import SlicedWork
-from fencepost.broker.log.unreadable_log import is_unreadable
+from fencepost.broker.log.segment.unreadable_log import is_unreadable
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.state_machine import DISPLAY_NAMES

@@ -14,12 +14,12 @@ from typing import Any
 from fencepost.broker.inspection.overlay_disk import OverlayDisk
 from fencepost.broker.inspection.segment_scan import Damaged, Mended, scan_segment
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_epochs, decode_partition_metadata
-from fencepost.broker.log.offset_index import ENTRY_BYTES
-from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
-from fencepost.broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from fencepost.broker.log.time_index import TIME_INDEX_ENTRY
-from fencepost.broker.log.transaction_index import TRANSACTION_INDEX_ENTRY
+from fencepost.broker.log.files.checkpoints import CorruptCheckpointError, decode_epochs, decode_partition_metadata
+from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE, METADATA_FILE
+from fencepost.broker.log.files.producer_snapshot import CorruptSnapshot, decode_snapshot
+from fencepost.broker.log.segment.offset_index import ENTRY_BYTES
+from fencepost.broker.log.segment.time_index import TIME_INDEX_ENTRY
+from fencepost.broker.log.segment.transaction_index import TRANSACTION_INDEX_ENTRY
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import RecordBatch, read_end_transaction_marker, read_records
 from fencepost.protocol.stored.consumer_offsets import (

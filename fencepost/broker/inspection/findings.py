@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from fencepost.broker.inspection.problems import DirectoryProblem, Kind
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.partition_files import METADATA_FILE
-from fencepost.broker.log.segment_files import lost_path
+from fencepost.broker.log.files.file_names import lost_path
+from fencepost.broker.log.files.partition_files import METADATA_FILE
 
 
 class Severity(StrEnum):

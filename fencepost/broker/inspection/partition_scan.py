@@ -1,6 +1,6 @@
 """Scan of one partition: reads all its files, every byte of every segment, and compares them, which no start does.
 
-`broker.log.recovery` has the same rules, for what a crash may have left unfinished.
+`broker.log.recovery.recovery` has the same rules, for what a crash may have left unfinished.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from typing import NamedTuple
 
 from fencepost.broker.inspection.problems import DirectoryProblem, Kind
 from fencepost.broker.inspection.segment_scan import Damaged, Found, Mended, Whole, scan_segment
-from fencepost.broker.log.checkpoints import (
+from fencepost.broker.log.files.checkpoints import (
     ZERO_TOPIC_ID,
     CorruptCheckpointError,
     EpochStart,
     decode_epochs,
     decode_partition_metadata,
 )
-from fencepost.broker.log.leader_epochs import LeaderEpochs
-from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
-from fencepost.broker.log.offset_index import CorruptIndexError, OffsetIndex
-from fencepost.broker.log.partition_files import (
+from fencepost.broker.log.files.file_names import INDEX_SUFFIXES, LOST_SUFFIX, file_name
+from fencepost.broker.log.files.leader_epochs import LeaderEpochs
+from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.files.partition_files import (
     LEADER_EPOCH_FILE,
     METADATA_FILE,
     RECOVERY_MARK_FILE,
     PartitionFiles,
 )
-from fencepost.broker.log.producer_replay import NEVER_EXPIRE_MS, replay_batch
-from fencepost.broker.log.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot
-from fencepost.broker.log.producer_state import ProducerState
-from fencepost.broker.log.recovery_mark import read_mark
-from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE, START_SUFFIX, FileRecord
-from fencepost.broker.log.segment_files import INDEX_SUFFIXES, LOST_SUFFIX, file_name, has_other_start
-from fencepost.broker.log.small_file import read_small
-from fencepost.broker.log.time_index import TimeIndex
-from fencepost.broker.log.transaction_index import TransactionIndex, TransactionIndexEntry
+from fencepost.broker.log.files.producer_snapshot import CorruptSnapshot, ProducerSnapshot, decode_snapshot
+from fencepost.broker.log.files.segment_checksums import CHECKSUMS_FILE, START_SUFFIX, FileRecord
+from fencepost.broker.log.files.small_file import read_small
+from fencepost.broker.log.producers.producer_replay import NEVER_EXPIRE_MS, replay_batch
+from fencepost.broker.log.producers.producer_state import ProducerState
+from fencepost.broker.log.recovery.recovery_mark import read_mark
+from fencepost.broker.log.segment.offset_index import CorruptIndexError, OffsetIndex
+from fencepost.broker.log.segment.segment_files import has_other_start
+from fencepost.broker.log.segment.time_index import TimeIndex
+from fencepost.broker.log.segment.transaction_index import TransactionIndex, TransactionIndexEntry
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import HEADER_BYTES, BatchHeader, RecordBatch, read_header
@@ -105,10 +106,7 @@ class PartitionScan:
     """
 
     def __init__(
-        self,
-        files: PartitionFiles,
-        expectations: Expectations,
-        check_records: CheckRecords | None = None,
+        self, files: PartitionFiles, expectations: Expectations, check_records: CheckRecords | None = None
     ) -> None:
         self.problems: list[DirectoryProblem] = []
         self.end_offset = 0

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 from fencepost.broker.inspection.overlay_disk import OverlayDisk
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.checkpoints import ZERO_TOPIC_ID
-from fencepost.broker.log.log_directory import partition_directories
-from fencepost.broker.log.partition_files import PartitionFiles
-from fencepost.broker.log.segment_checksums import DIRECTORY_NAME, START_SUFFIX, directory_record
-from fencepost.broker.log.segment_files import file_name, has_other_start, has_start
+from fencepost.broker.log.directory.log_directory import partition_directories
+from fencepost.broker.log.files.checkpoints import ZERO_TOPIC_ID
+from fencepost.broker.log.files.file_names import file_name
+from fencepost.broker.log.files.partition_files import PartitionFiles
+from fencepost.broker.log.files.segment_checksums import DIRECTORY_NAME, START_SUFFIX, directory_record
+from fencepost.broker.log.segment.segment_files import has_other_start, has_start
 from fencepost.broker.storage.disk import Disk
 
 MOVED_SUFFIX = ".moved"

@@ -11,18 +11,18 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from fencepost.broker.inspection.repair_plan import LOSING, Edit, Plan
+from fencepost.broker.kernel.sliced_work import run_to_end
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from fencepost.broker.log.directory.log_directory import RECOVERY_POINT_FILE
+from fencepost.broker.log.files.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from fencepost.broker.log.files.file_names import INDEX_SUFFIXES, file_name, lost_path
+from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.files.partition_files import METADATA_FILE, RECOVERY_MARK_FILE, PartitionFiles
+from fencepost.broker.log.files.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX
+from fencepost.broker.log.files.small_file import read_small
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.log_directory import RECOVERY_POINT_FILE
-from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
-from fencepost.broker.log.partition_files import METADATA_FILE, RECOVERY_MARK_FILE, PartitionFiles
-from fencepost.broker.log.recovery import LoadedLog, LogRecovery
-from fencepost.broker.log.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX
-from fencepost.broker.log.segment_files import INDEX_SUFFIXES, file_name, lost_path
-from fencepost.broker.log.sliced_work import run_to_end
-from fencepost.broker.log.small_file import read_small
-from fencepost.broker.log.swap import finish_swaps
+from fencepost.broker.log.recovery.recovery import LoadedLog, LogRecovery
+from fencepost.broker.log.segment.swap import finish_swaps
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
 COPY_BYTES = 1024 * 1024

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from fencepost.broker.inspection.partition_scan import PartitionScan
 from fencepost.broker.inspection.problems import DirectoryProblem, Kind
-from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
-from fencepost.broker.log.partition_files import LEADER_EPOCH_FILE, METADATA_FILE, RECOVERY_MARK_FILE
+from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE, METADATA_FILE, RECOVERY_MARK_FILE
 from fencepost.protocol.record_batch import BatchHeader, sealed_header
 
 LARGEST_OFFSET_DELTA = 2**31 - 2

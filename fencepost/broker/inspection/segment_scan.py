@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fencepost.broker.log.header_plausibility import CURRENT_MAGIC, MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH
+from fencepost.broker.log.segment.header_plausibility import CURRENT_MAGIC, MAX_RELATIVE_OFFSET, SMALLEST_BATCH_LENGTH
 from fencepost.broker.storage.disk import LogFile
 from fencepost.protocol.record_batch import (
     HEADER_BYTES,

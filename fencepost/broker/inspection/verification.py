@@ -25,9 +25,9 @@ from fencepost.broker.inspection.trial_start import (
     try_start,
 )
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.sliced_work import run_to_end
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.checkpoints import CorruptCheckpointError, decode_offsets
-from fencepost.broker.log.log_directory import (
+from fencepost.broker.log.directory.log_directory import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     LOCK_FILE,
@@ -35,12 +35,12 @@ from fencepost.broker.log.log_directory import (
     RESERVE_FILE,
     partition_directories,
 )
-from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
-from fencepost.broker.log.partition_files import METADATA_FILE, PartitionFiles
-from fencepost.broker.log.recovery import LogRecovery, RecoveryRefusal
-from fencepost.broker.log.sliced_work import run_to_end
-from fencepost.broker.log.small_file import read_small
-from fencepost.broker.log.swap import finish_swaps
+from fencepost.broker.log.files.checkpoints import CorruptCheckpointError, decode_offsets
+from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.files.partition_files import METADATA_FILE, PartitionFiles
+from fencepost.broker.log.files.small_file import read_small
+from fencepost.broker.log.recovery.recovery import LogRecovery, RecoveryRefusal
+from fencepost.broker.log.segment.swap import finish_swaps
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.primitives import DecodeError

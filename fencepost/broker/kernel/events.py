@@ -24,7 +24,7 @@ LogEvent = MutableMapping[str, Any]
 """The fields of an event; `event` is its name."""
 
 PACKAGE: Final = "fencepost."
-"""The prefix that names of loggers omit: `broker.log.cleaner` is the logger of `fencepost.broker.log.cleaner`."""
+"""The prefix that names of loggers omit: `broker.node` is the logger of `fencepost.broker.node`."""
 
 
 MAXIMUM_VALUE_CHARACTERS: Final = 2_000

@@ -32,7 +32,7 @@ class LogLevel(IntEnum):
 
 class Loggers:
     """The level of each logger: its own, else that of the nearest package above that has one (`broker.log` for
-    `broker.log.cleaner`), else the root's.
+    `broker.log.compaction.cleaner`), else the root's.
 
     on_changed: called after a level was set or removed.
     """

@@ -3,8 +3,10 @@ topic configs."""
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.compression import MAXIMUM_DECOMPRESSED_BYTES
 
 MAX_INT64 = 2**63 - 1
@@ -52,3 +54,14 @@ class LogConfig:
     @property
     def uses_log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
+
+
+def roll_age_ms(topic_partition: TopicPartition, config: LogConfig) -> int:
+    """Return the age at which this partition's active segment is rolled. Source: Kafka's LogSegment.shouldRoll.
+
+    The jitter is fixed per partition, so that partitions created together do not all roll at once.
+    """
+    age_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
+    if config.segment_jitter_ms <= 0:
+        return age_ms
+    return age_ms - zlib.crc32(str(topic_partition).encode()) % min(config.segment_jitter_ms, age_ms)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.batch_scan import DamagedLogError
-from fencepost.broker.log.remedies import remedy_partition_went_offline, remedy_unreadable_records
-from fencepost.broker.log.shared_log import LedElsewhereError
+from fencepost.broker.log.durability.shared_log import LedElsewhereError
+from fencepost.broker.log.files.remedies import remedy_partition_went_offline, remedy_unreadable_records
+from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.storage.disk import NoRoomError, StorageError, remedy
 
 log = get_logger(__name__)

@@ -128,6 +128,13 @@ class ActiveProducer(NamedTuple):
     current_transaction_first_offset: int
 
 
+class LastRecord(NamedTuple):
+    """Where the state of a producer comes from: its last batch, or the marker of its epoch where `offset` is None."""
+
+    offset: int | None
+    producer_epoch: int
+
+
 class LogTraffic(NamedTuple):
     """What went through a log since it was opened.
 

@@ -11,26 +11,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.append_rules import AppendRules
-from fencepost.broker.log.away_segments import SegmentAwayError
-from fencepost.broker.log.batch_scan import DamagedLogError
-from fencepost.broker.log.batch_validation import (
+from fencepost.broker.log.append.append_rules import AppendRules
+from fencepost.broker.log.append.batch_validation import (
     finish_preparation,
     prepare_client_batch,
     read_client_batch,
     too_large,
 )
-from fencepost.broker.log.checkpoints import EpochStart
-from fencepost.broker.log.flusher import FilesToSync, Flusher
-from fencepost.broker.log.large_batch_checks import CheckedLargeBatch
-from fencepost.broker.log.leader_epochs import LeaderEpochs
+from fencepost.broker.log.append.large_batch_checks import CheckedLargeBatch
+from fencepost.broker.log.append.run_validation import form_for, prepare_run
+from fencepost.broker.log.durability.flusher import FilesToSync, Flusher
+from fencepost.broker.log.durability.log_durability import LogDurability
+from fencepost.broker.log.durability.shared_log import AppendedBytes
+from fencepost.broker.log.durability.waiters import ALREADY_DURABLE, Watchers
+from fencepost.broker.log.files.checkpoints import EpochStart
+from fencepost.broker.log.files.leader_epochs import LeaderEpochs
+from fencepost.broker.log.files.partition_files import PartitionFiles
+from fencepost.broker.log.files.producer_snapshot import ProducerSnapshot
 from fencepost.broker.log.log_config import MAX_INT64, LogConfig
-from fencepost.broker.log.log_durability import LogDurability
 from fencepost.broker.log.log_reports import LogReports
-from fencepost.broker.log.log_retention import LogRetention
-from fencepost.broker.log.log_segments import CorruptTransactionIndexError, LogSegments
 from fencepost.broker.log.log_types import (
     CLIENT,
     AbortedRange,
@@ -46,22 +48,20 @@ from fencepost.broker.log.log_types import (
     RecordError,
     TimestampedOffset,
 )
-from fencepost.broker.log.partition_files import PartitionFiles
-from fencepost.broker.log.producer_replay import usable_transaction_index
-from fencepost.broker.log.producer_snapshot import ProducerSnapshot
-from fencepost.broker.log.producer_state import Duplicate, ProducerState
-from fencepost.broker.log.producer_work import ProducerWork
-from fencepost.broker.log.recovery_mark import RecoveryMarks
-from fencepost.broker.log.run_validation import form_for, prepare_run
-from fencepost.broker.log.segment import Segment
-from fencepost.broker.log.segment_batches import NO_RECORDS
-from fencepost.broker.log.shared_log import AppendedBytes
-from fencepost.broker.log.sliced_work import SlicedWork, run_to_end
-from fencepost.broker.log.time_search import Search, find_first, find_latest
-from fencepost.broker.log.transaction_index import TransactionIndexEntry
-from fencepost.broker.log.unreadable_log import is_unreadable
-from fencepost.broker.log.verification import VerificationGuard
-from fencepost.broker.log.waiters import ALREADY_DURABLE, Watchers
+from fencepost.broker.log.producers.producer_replay import usable_transaction_index
+from fencepost.broker.log.producers.producer_state import Duplicate, ProducerState
+from fencepost.broker.log.producers.producer_work import ProducerWork
+from fencepost.broker.log.producers.verification import VerificationGuard
+from fencepost.broker.log.reads.time_search import Search, find_first, find_latest
+from fencepost.broker.log.recovery.recovery_mark import RecoveryMarks
+from fencepost.broker.log.retention.log_retention import LogRetention
+from fencepost.broker.log.segment.batch_scan import DamagedLogError
+from fencepost.broker.log.segment.log_segments import CorruptTransactionIndexError, LogSegments
+from fencepost.broker.log.segment.remote_segment import SegmentAwayError
+from fencepost.broker.log.segment.segment import Segment, new_segment
+from fencepost.broker.log.segment.segment_batches import NO_RECORDS
+from fencepost.broker.log.segment.transaction_index import TransactionIndexEntry
+from fencepost.broker.log.segment.unreadable_log import is_unreadable
 from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError
 from fencepost.protocol.batch_run import BatchRun, BatchShape
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
@@ -1020,7 +1020,7 @@ class PartitionLog:
         has_few_producers = producer_work.has_few_producers
         snapshots = [producer_work.write_snapshot(base_offset)] if has_few_producers else []
         self.write_epochs()
-        new = self.files.new_segment(base_offset, self.config.index_interval_bytes)
+        new = new_segment(self.files, base_offset, self.config.index_interval_bytes)
         try:
             index_files = sealed.seal()  # its last step notes what the files are like: after that, nothing may fail
         except NoRoomError as error:

@@ -17,7 +17,7 @@ from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
-from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
+from fencepost.broker.kernel.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.requests.api import RequestObserver, UsualAnswer
 from fencepost.broker.requests.long_polls import LongPoll, PendingReply, ReplyFrame

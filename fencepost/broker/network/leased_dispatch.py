@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.broker.log.shared_log import SharedLog
+from fencepost.broker.log.durability.shared_log import SharedLog
 from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.requests.api import CloseConnection
 from fencepost.broker.requests.produce_append import NotInTimeError, flushed_in_time

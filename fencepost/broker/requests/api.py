@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from fencepost.broker.kernel.loggers import Loggers
-from fencepost.broker.log.large_batch_checks import LargeBatches
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.log.append.large_batch_checks import LargeBatches
 from fencepost.broker.requests.long_polls import LongPolls
 from fencepost.broker.requests.routes import Api, Repeats
 from fencepost.broker.requests.served import SERVED

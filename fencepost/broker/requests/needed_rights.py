@@ -52,7 +52,7 @@ from fencepost.protocol.record_batch import CURRENT_MAGIC, HEADER_BYTES, TRANSAC
 from fencepost.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from fencepost.broker.log.sliced_work import SlicedWork
+    from fencepost.broker.kernel.sliced_work import SlicedWork
     from fencepost.broker.requests.api import RequestContext
     from fencepost.broker.security.authorizer import Rights
 

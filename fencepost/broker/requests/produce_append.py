@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_types import AppendResult
-from fencepost.broker.log.verification import ANSWERED_AT_ONCE
+from fencepost.broker.log.producers.verification import ANSWERED_AT_ONCE
 from fencepost.broker.requests.api import CloseConnection, UsualAnswer
 from fencepost.broker.requests.leader_hints import current_leader, endpoints_of
 from fencepost.broker.requests.produce_verification import (
@@ -36,7 +36,7 @@ from fencepost.protocol.messages.produce import (
 if TYPE_CHECKING:
     from fencepost.broker.hosting.topics import Topics
     from fencepost.broker.log.partition_log import PartitionLog
-    from fencepost.broker.log.verification import VerificationGuard
+    from fencepost.broker.log.producers.verification import VerificationGuard
     from fencepost.broker.requests.api import RequestContext, Services
     from fencepost.protocol.record_batch import BatchHeader
 

@@ -14,7 +14,7 @@ from inspect import isawaitable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.requests.api import CloseConnection, SlicedResponse, UsualAnswer
 from fencepost.broker.requests.error_messages import explain
 from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource

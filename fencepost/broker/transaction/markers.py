@@ -13,10 +13,10 @@ from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 

@@ -21,12 +21,12 @@ from fencepost.broker.cluster.sealed_logs import SealedLogs
 from fencepost.broker.cluster.tail_log import TailLog
 from fencepost.broker.cluster.tail_store import PartitionKey
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.away_segments import AwaySegment
-from fencepost.broker.log.left_off import ArrivingLog
+from fencepost.broker.log.directory.last_leader_state import ArrivingLog
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.segment.remote_segment import AwaySegment
 from fencepost.protocol.record_batch import iterate_batches, read_records
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld
 

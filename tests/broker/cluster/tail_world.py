@@ -11,8 +11,8 @@ from fencepost.broker.cluster.tail_log import TailLog
 from fencepost.broker.cluster.tail_store import FlushObjects, PartitionKey, SealedParts, TailStore
 from fencepost.broker.hosting.arrivals import Found
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import ArrivingLog
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.directory.last_leader_state import ArrivingLog
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld
 

@@ -11,7 +11,7 @@ import pytest
 
 from fencepost.broker.cluster.exporting import ExportError, export_topics
 from fencepost.broker.cluster.postgres.connections import parse_address
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.storage.disk import StorageError

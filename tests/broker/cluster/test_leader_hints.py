@@ -11,7 +11,7 @@ import pytest
 from fencepost.broker.cluster.leases import Move, NodeEvent, Placed
 from fencepost.broker.hosting import hand_overs as hand_overs_module
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.leaders import LeaderIdAndEpoch, NodeEndpoint
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

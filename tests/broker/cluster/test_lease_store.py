@@ -17,7 +17,7 @@ from fencepost.broker.cluster.leases import Move, NodeEvent, NodeState
 from fencepost.broker.hosting.placement import NO_PORT
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore

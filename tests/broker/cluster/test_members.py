@@ -23,11 +23,11 @@ from fencepost.broker.hosting import catching_up, topics
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.checkpoints import encode_offsets
-from fencepost.broker.log.left_off import LeftOff
-from fencepost.broker.log.log_directory import RECOVERY_POINT_FILE
-from fencepost.broker.log.offset_checkpoint import LOG_START_FILE
-from fencepost.broker.log.partition_files import PartitionFiles
+from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.log_directory import RECOVERY_POINT_FILE
+from fencepost.broker.log.files.checkpoints import encode_offsets
+from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.metadata import shared_sqlite
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.sqlite import FILE_NAME

@@ -17,7 +17,7 @@ from fencepost.broker.coordination import runtime
 from fencepost.broker.hosting import topics
 from fencepost.broker.hosting.peers import PeerUnreachable
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log import log_directory
+from fencepost.broker.log.directory import log_directory
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.broker.storage.local_disk import LocalFile
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode

@@ -16,7 +16,7 @@ from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.scratch import ScratchDisk
 from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows
 from fencepost.broker.cluster.tail_store import FlushId, NotLedError, PartitionKey, TailRow
-from fencepost.broker.log.away_segments import SealedSegment
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 from fencepost.broker.storage.disk import StorageError
 from tests.support.modelled_objects import ModelledObjects
 

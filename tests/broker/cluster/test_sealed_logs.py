@@ -19,10 +19,10 @@ from fencepost.broker.cluster.postgres.connections import parse_address
 from fencepost.broker.cluster.seal_plan import SealLimits
 from fencepost.broker.hosting.arrivals import Found
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.cleaner import LogCleaning, dirty_range
+from fencepost.broker.log.compaction.cleaner import LogCleaning, dirty_range
+from fencepost.broker.log.compaction.segment_merge import merge_segments
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_types import Isolation
-from fencepost.broker.log.merging import merge_segments
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.broker.storage.local_disk import LocalFile
 from fencepost.protocol.errors import ErrorCode

@@ -16,8 +16,8 @@ import pytest
 from fencepost.broker.cluster import large_flushes, tail_log
 from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.durability.shared_log import AppendedBytes
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.shared_log import AppendedBytes
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.cluster.tail_world import HeldTenure, KeptObjects, TailWorld

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log import log_directory
+from fencepost.broker.log.directory import log_directory
 from fencepost.broker.log.partition_log import Isolation
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk

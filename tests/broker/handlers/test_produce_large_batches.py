@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.log import large_batch_checks
+from fencepost.broker.log.append import large_batch_checks
 from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import HEADER_BYTES, read_header, sealed_header

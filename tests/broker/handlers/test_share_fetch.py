@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.verification import VerificationGuard
+from fencepost.broker.log.producers.verification import VerificationGuard
 from fencepost.broker.requests.api import RequestGate
 from fencepost.broker.security.acls import AclResource
 from fencepost.protocol.errors import ErrorCode

@@ -14,8 +14,8 @@ from fencepost.broker.config import Settings
 from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT, Topics
 from fencepost.broker.kernel.clock import SystemClock
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.log_directory import LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore

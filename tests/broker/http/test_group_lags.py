@@ -16,7 +16,7 @@ from fencepost.broker.http.families import FAMILIES
 from fencepost.broker.http.scrape import Scrape
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.verification import VerificationGuard
+from fencepost.broker.log.producers.verification import VerificationGuard
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
 from tests.broker.http.test_metrics import values_of

@@ -42,7 +42,7 @@ def test_every_offline_line_names_verify_and_repair() -> None:
 
 
 def test_the_commands_that_they_name_are_those_there_are() -> None:
-    from fencepost.broker.log.remedies import (
+    from fencepost.broker.log.files.remedies import (
         remedy_offline_partition,
         remedy_partition_went_offline,
         remedy_unreadable_records,

@@ -13,9 +13,9 @@ from fencepost.broker.config import Settings
 from fencepost.broker.inspection.findings import Severity
 from fencepost.broker.inspection.problems import Kind
 from fencepost.broker.inspection.repair import Repair
-from fencepost.broker.log import recovery_mark
-from fencepost.broker.log.checkpoints import encode_offsets, encode_partition_metadata
+from fencepost.broker.log.files.checkpoints import encode_offsets, encode_partition_metadata
 from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.recovery import recovery_mark
 from fencepost.broker.metadata.sqlite import SqliteMetadataStore
 from fencepost.broker.storage.disk import LogFile, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk

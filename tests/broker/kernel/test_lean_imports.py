@@ -178,7 +178,9 @@ def test_handlers_come_with_what_they_ask(api_key: ApiKey, needed: set[str]) -> 
 
 
 def test_the_function_of_crc32c_is_the_packages_own() -> None:
-    printed = run(IMPORTED + "import fencepost.broker.log.segment_checksums as user; print(user.crc32c(b'123456789'))")
+    printed = run(
+        IMPORTED + "import fencepost.broker.log.files.segment_checksums as user; print(user.crc32c(b'123456789'))"
+    )
     assert int(printed) == crc32c(b"123456789") == 0xE3069283
 
 

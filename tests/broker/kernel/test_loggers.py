@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import fencepost.broker.log.cleaner  # noqa: F401  # for its logger
+import fencepost.broker.log.compaction.cleaner  # noqa: F401  # for its logger
 from fencepost.broker.config import Alteration, AlterOperation
 from fencepost.broker.kernel.loggers import ROOT, Loggers, LogLevel
 from fencepost.protocol.errors import ErrorCode
@@ -22,20 +22,20 @@ def alter(loggers: Loggers, *alterations: tuple[str, int, str | None], validate_
 def test_the_nearest_level_above_a_logger_counts() -> None:
     loggers = Loggers(LogLevel.ERROR)
     assert alter(loggers, ("broker.log", SET, "DEBUG")) is ErrorCode.NONE
-    assert loggers.level("broker.log.cleaner") is LogLevel.DEBUG
+    assert loggers.level("broker.log.compaction.cleaner") is LogLevel.DEBUG
     assert loggers.level("broker.hosting.topics") is LogLevel.ERROR
-    assert alter(loggers, ("broker.log.cleaner", SET, "FATAL"), (ROOT, SET, "INFO")) is ErrorCode.NONE
-    assert loggers.level("broker.log.cleaner") is LogLevel.FATAL
+    assert alter(loggers, ("broker.log.compaction.cleaner", SET, "FATAL"), (ROOT, SET, "INFO")) is ErrorCode.NONE
+    assert loggers.level("broker.log.compaction.cleaner") is LogLevel.FATAL
     assert loggers.level("broker.hosting.topics") is LogLevel.INFO
     assert loggers.level("asyncio") is LogLevel.INFO
-    assert alter(loggers, ("broker.log.cleaner", DELETE, None), ("broker.log", DELETE, "")) is ErrorCode.NONE
-    assert loggers.level("broker.log.cleaner") is LogLevel.INFO
+    assert alter(loggers, ("broker.log.compaction.cleaner", DELETE, None), ("broker.log", DELETE, "")) is ErrorCode.NONE
+    assert loggers.level("broker.log.compaction.cleaner") is LogLevel.INFO
 
 
 def test_every_module_that_logs_has_a_logger_and_so_has_what_is_above_it() -> None:
     names = Loggers().names()
     assert names[0] == ROOT
-    assert {"broker", "broker.log", "broker.log.cleaner"} <= set(names)
+    assert {"broker", "broker.log", "broker.log.compaction.cleaner"} <= set(names)
     assert "broker.log.log_config" not in names
     assert names[1:] == sorted(names[1:])
 

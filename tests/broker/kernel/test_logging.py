@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import fencepost.broker.log.cleaner  # noqa: F401  # for its logger
+import fencepost.broker.log.compaction.cleaner  # noqa: F401  # for its logger
 from fencepost.broker.config import Alteration, AlterOperation
 from fencepost.broker.kernel import events
 from fencepost.broker.kernel.events import get_logger, set_processors
@@ -50,7 +50,7 @@ def test_a_line_that_cannot_be_written_is_lost_and_nothing_else() -> None:
 def test_a_level_counts_for_loggers_that_are_in_use_already() -> None:
     stream = io.StringIO()
     loggers = configure_logging(log_format="json", level="warning", stream=stream)
-    cleaner, topics = get_logger("broker.log.cleaner"), get_logger("broker.hosting.topics")
+    cleaner, topics = get_logger("broker.log.compaction.cleaner"), get_logger("broker.hosting.topics")
 
     def log_all(round_name: str) -> list[str]:
         stream.seek(0)
@@ -62,7 +62,7 @@ def test_a_level_counts_for_loggers_that_are_in_use_already() -> None:
 
     severe = ["warning", "error", "critical"]
     assert log_all("as_started") == severe + severe
-    set_level(loggers, "broker.log.cleaner", "TRACE")
+    set_level(loggers, "broker.log.compaction.cleaner", "TRACE")
     assert log_all("cleaner_in_detail") == ["debug", "info", *severe, *severe]
     set_level(loggers, "root", "FATAL")
     assert log_all("others_quiet") == ["debug", "info", *severe, "critical"]

@@ -15,15 +15,9 @@ import pytest
 from fencepost.broker.coordination.shard import CoordinatorRecord
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.partition_log import (
-    AbortedRange,
-    AppendResult,
-    Isolation,
-    PartitionLog,
-    TimestampedOffset,
-)
-from fencepost.broker.log.time_search import searched_at_once
-from fencepost.broker.log.verification import ANSWERED_AT_ONCE, VerificationGuard
+from fencepost.broker.log.partition_log import AbortedRange, AppendResult, Isolation, PartitionLog, TimestampedOffset
+from fencepost.broker.log.producers.verification import ANSWERED_AT_ONCE, VerificationGuard
+from fencepost.broker.log.reads.time_search import searched_at_once
 from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError
 from fencepost.broker.storage.file_slice import FileSlice
 from fencepost.broker.storage.local_disk import LocalDisk, LocalFile

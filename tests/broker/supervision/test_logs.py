@@ -10,13 +10,17 @@ import pytest
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log import cleaner, flusher, log_directory, partition_log, producer_work, waiters
-from fencepost.broker.log.cleaner import LogCleaning
+from fencepost.broker.log import partition_log
+from fencepost.broker.log.compaction import cleaner
+from fencepost.broker.log.compaction.cleaner import LogCleaning
+from fencepost.broker.log.directory import log_directory
+from fencepost.broker.log.durability import flusher, waiters
+from fencepost.broker.log.files.offset_checkpoint import OffsetCheckpoint
+from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_types import Isolation
-from fencepost.broker.log.offset_checkpoint import OffsetCheckpoint
-from fencepost.broker.log.partition_files import PartitionFiles
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.producers import producer_work
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
@@ -179,7 +183,7 @@ async def test_half_a_roll_is_no_log_to_go_on_with(
 ) -> None:
     log = world.create()
     append(log)
-    monkeypatch.setattr(PartitionFiles, "new_segment", raising(error))
+    monkeypatch.setattr(partition_log, "new_segment", raising(error))
     world.config = log.config = LogConfig(segment_ms=1)
     world.clock.time_ms += 10_000
     with logged(partition_log.APPEND, ORDERS):

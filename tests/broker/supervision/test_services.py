@@ -21,9 +21,9 @@ from fencepost.broker.hosting.catching_up import CATCHING_UP
 from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from fencepost.broker.log import log_opening
-from fencepost.broker.log.log_directory import LogDirectory
-from fencepost.broker.log.log_opening import LogOpening
+from fencepost.broker.log.directory import log_opening
+from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_opening import LogOpening
 from fencepost.broker.process import serve
 from fencepost.broker.quotas import connections as connection_quotas
 from fencepost.broker.quotas.addresses import address_of

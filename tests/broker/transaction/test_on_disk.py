@@ -12,7 +12,7 @@ from fencepost.broker.config import Settings
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.storage.local_disk import LocalDisk

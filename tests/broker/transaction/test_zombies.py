@@ -13,7 +13,7 @@ import pytest
 
 from fencepost.broker.coordination.shard import Decision
 from fencepost.broker.log.log_types import AppendOrigin
-from fencepost.broker.log.producer_state import ProducerState
+from fencepost.broker.log.producers.producer_state import ProducerState
 from fencepost.broker.transaction.metadata import Producer
 from fencepost.broker.transaction.shard import ProducerReply, TransactionShard
 from fencepost.broker.transaction.state_machine import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from fencepost.broker.log.files.producer_snapshot import CorruptSnapshot, decode_snapshot
 from fencepost.broker.transaction.state_machine import TransactionState
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import iterate_batches, read_records

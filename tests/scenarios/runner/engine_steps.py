@@ -9,7 +9,7 @@ from typing import Final
 from fencepost.broker.cluster.objects.names import segment_of
 from fencepost.broker.cluster.tail_store import TailRow
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.away_segments import SealedSegment
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 from tests.scenarios.runner.arguments import ArgumentError, parse_partition
 from tests.scenarios.runner.engine_point import Order
 from tests.scenarios.runner.stage import Stage

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from fencepost.broker.log.transaction_index import TRANSACTION_INDEX_ENTRY, TransactionIndexEntry
+from fencepost.broker.log.segment.transaction_index import TRANSACTION_INDEX_ENTRY, TransactionIndexEntry
 from fencepost.broker.transaction.state_machine import TransactionState
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData

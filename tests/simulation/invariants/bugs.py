@@ -15,13 +15,14 @@ from fencepost.broker.group.offsets.committed import OffsetStore
 from fencepost.broker.group.offsets.decisions import OffsetDecisions
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log import partition_files, producer_replay, producer_snapshot
-from fencepost.broker.log.compaction import CleanedTransactions, RetentionRules
-from fencepost.broker.log.flusher import Flusher
+from fencepost.broker.log.compaction.compaction import CleanedTransactions, RetentionRules
+from fencepost.broker.log.durability.flusher import Flusher
+from fencepost.broker.log.files import partition_files, producer_snapshot
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.producer_state import ProducerEntry, ProducerState
-from fencepost.broker.log.transaction_index import TransactionIndex
-from fencepost.broker.log.transaction_index_file import TransactionIndexFile
+from fencepost.broker.log.producers import producer_replay
+from fencepost.broker.log.producers.producer_state import ProducerEntry, ProducerState
+from fencepost.broker.log.segment.transaction_index import TransactionIndex
+from fencepost.broker.log.segment.transaction_index_file import TransactionIndexFile
 from fencepost.broker.requests import produce_verification
 from fencepost.broker.requests.produce_append import ProduceAppend
 from fencepost.broker.requests.rights_gate import RestrictedRequest
@@ -168,7 +169,7 @@ def replay_forgets_coordinator_epochs() -> AbstractContextManager[Any]:
     replayed = producer_replay.replay_batch
     return _together(
         patch.object(producer_replay, "replay_batch", replay_batch),
-        patch("fencepost.broker.log.recovery.replay_batch", replay_batch),
+        patch("fencepost.broker.log.recovery.recovery.replay_batch", replay_batch),
     )
 
 
@@ -182,7 +183,7 @@ def the_cleaner_drops_markers_at_once() -> AbstractContextManager[Any]:
 
 def the_cleaner_keeps_the_oldest_record_of_a_key() -> AbstractContextManager[Any]:
     return patch(
-        "fencepost.broker.log.compaction.OffsetMap.has_newer",
+        "fencepost.broker.log.compaction.compaction.OffsetMap.has_newer",
         lambda self, key, offset: offset > self._offsets.part_of(key)[key] - 1,
     )
 

@@ -23,7 +23,7 @@ from fencepost.broker.cluster.tail_log import TailLog
 from fencepost.broker.cluster.tail_store import NO_OBJECTS, FlushId, PartitionKey, StoreUnavailableError, TailRow
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.away_segments import SealedSegment
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 from tests.simulation import engine, engine_rows
 from tests.simulation.engine_rows import EngineRows
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.broker.cluster.tail_store import PartitionKey
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.partition_files import METADATA_FILE
+from fencepost.broker.log.files.partition_files import METADATA_FILE
 from tests.simulation.disk import Operation
 from tests.simulation.invariants.evidence import DIRECTORY, LOG_FILE, Evidence, Key, LogFileSeen, name_of
 from tests.simulation.invariants.history import PartitionHistory

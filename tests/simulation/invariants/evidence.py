@@ -17,7 +17,7 @@ from fencepost.broker.kernel.topic_partition import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from fencepost.broker.log.partition_files import METADATA_FILE
+from fencepost.broker.log.files.partition_files import METADATA_FILE
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from tests.simulation.disk import Operation

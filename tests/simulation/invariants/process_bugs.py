@@ -17,8 +17,8 @@ from fencepost.broker.cluster.process_member import ProcessMember
 from fencepost.broker.hosting.arrivals import Arrival, Found
 from fencepost.broker.hosting.confirmations import Confirmations
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
-from fencepost.broker.log.log_directory import LogDirectory
+from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.metadata.followed_documents import FollowedDocuments
 
 # Leases

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.log.away_segments import AwaySegment
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.segment.remote_segment import AwaySegment
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchRequest
 from tests.simulation.broker import SimulatedBroker

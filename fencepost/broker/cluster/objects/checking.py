@@ -23,8 +23,8 @@ from fencepost.broker.cluster.objects.segments import check_object
 from fencepost.broker.cluster.objects.store import ObjectMissingError, ObjectStore
 from fencepost.broker.cluster.postgres.connections import Connection
 from fencepost.broker.cluster.postgres.history import find_difference
-from fencepost.broker.log.away_segments import SealedSegment
-from fencepost.broker.log.sliced_work import SLICE_S, run_in_slices
+from fencepost.broker.kernel.sliced_work import SLICE_S, run_in_slices
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 from fencepost.broker.storage.local_disk import LocalDisk
 
 _COVER: Final = """

@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from fencepost.broker.log.away_segments import SealedSegment
-from fencepost.broker.log.batch_scan import damaged
-from fencepost.broker.log.header_plausibility import HeaderPlausibility, implausibility
-from fencepost.broker.log.sliced_work import SlicedWork
-from fencepost.broker.log.tail_scan import checked_batches
+from fencepost.broker.kernel.sliced_work import SlicedWork
+from fencepost.broker.log.segment.batch_scan import damaged
+from fencepost.broker.log.segment.header_plausibility import HeaderPlausibility, implausibility
+from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.tail_scan import checked_batches
 from fencepost.broker.storage.disk import LogFile, StorageError
 from fencepost.protocol.record_batch import HEADER_BYTES, check_crc, read_header
 

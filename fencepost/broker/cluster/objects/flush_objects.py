@@ -20,7 +20,7 @@ from fencepost.broker.cluster.objects.store import (
     ObjectStoreRefusedError,
 )
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)

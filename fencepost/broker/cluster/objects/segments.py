@@ -29,10 +29,10 @@ from fencepost.broker.cluster.objects.names import (
 from fencepost.broker.cluster.objects.names import suffixes as suffixes_of
 from fencepost.broker.cluster.objects.store import ObjectMissingError, ObjectStore, ObjectStoreError
 from fencepost.broker.cluster.tail_store import PartitionKey, StoreUnavailableError
-from fencepost.broker.log.away_segments import SealedSegment
-from fencepost.broker.log.batch_scan import DamagedLogError
-from fencepost.broker.log.segment_files import file_name
-from fencepost.broker.log.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.log.files.file_names import file_name
+from fencepost.broker.log.segment.batch_scan import DamagedLogError
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, storage_error
 
 READ_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)

@@ -23,7 +23,7 @@ from fencepost.broker.cluster.leases import (
 )
 from fencepost.broker.cluster.postgres.connections import Connection
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
 
 READ_TOGETHER: Final = 2_000
 """Rows that are read in one step of the event loop: about 5 ms."""

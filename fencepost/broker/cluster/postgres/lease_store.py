@@ -43,7 +43,7 @@ from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.kernel.version import build_version
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)

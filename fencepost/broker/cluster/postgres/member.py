@@ -32,8 +32,8 @@ from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks, stop_broker
-from fencepost.broker.log.log_directory import LogDirectory
-from fencepost.broker.log.shared_log import SharedLog
+from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.durability.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk, StorageError
 
 log = get_logger(__name__)

@@ -16,7 +16,7 @@ from fencepost.broker.cluster.postgres.schema import SWEEPING
 from fencepost.broker.cluster.postgres.session import Session
 from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows
 from fencepost.broker.cluster.tail_store import PartitionKey, StoreUnavailableError
-from fencepost.broker.log.away_segments import SealedSegment
+from fencepost.broker.log.segment.remote_segment import SealedSegment
 from fencepost.broker.storage.disk import StorageError
 
 SEGMENT_COLUMNS: Final = (

@@ -31,7 +31,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from fencepost.broker.log.verification import VerificationGuard
+    from fencepost.broker.log.producers.verification import VerificationGuard
 
 DECISION_RECORDS_BYTES = 16_384
 """Bound on the records of a decision about deadlines, expiry or deletion. Records that belong together may exceed it.

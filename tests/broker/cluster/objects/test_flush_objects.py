@@ -12,7 +12,7 @@ from fencepost.broker.cluster.objects import flush_objects
 from fencepost.broker.cluster.objects.checksums import checksum_in_steps
 from fencepost.broker.cluster.objects.flush_objects import FlushUploads
 from fencepost.broker.cluster.objects.names import flush_of
-from fencepost.broker.log.sliced_work import run_to_end
+from fencepost.broker.kernel.sliced_work import run_to_end
 from fencepost.broker.storage.disk import StorageError
 from tests.support.modelled_objects import DONE_LATER, LOST_REPLY, NOTHING_DONE, ModelledObjects
 

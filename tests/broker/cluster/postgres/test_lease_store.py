@@ -21,7 +21,7 @@ from fencepost.broker.cluster.postgres.lease_store import (
 )
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.kernel.version import build_version
-from fencepost.broker.log.left_off import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LeftOff
 from fencepost.broker.metadata.image import TopicMetadata
 from tests.support.captured_events import capture_logs
 

@@ -28,9 +28,9 @@ from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.supervision import CURRENT, Supervisor
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.left_off import LeftOff
-from fencepost.broker.log.log_directory import LogDirectory
-from fencepost.broker.log.shared_log import SharedLog
+from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.durability.shared_log import SharedLog
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import Disk, StorageError
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until

@@ -1,0 +1,204 @@
+"""Durability of one log: files and directories to sync, segments to delete afterwards, and waiters for an offset.
+
+Knows nothing of the log's offsets but those it is given: `PartitionLog` calls it, the flusher calls `PartitionLog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import NamedTuple
+
+from fencepost.broker.log.durability.flusher import FilesToSync
+from fencepost.broker.log.durability.waiters import DurabilityWaiters
+from fencepost.broker.log.files.partition_files import PartitionFiles
+from fencepost.broker.log.segment.log_segments import LogSegments
+from fencepost.broker.log.segment.segment import Segment
+from fencepost.broker.log.segment.segment_files import forget_segments
+from fencepost.broker.storage.disk import LogFile, StorageError
+
+
+class LogEnd(NamedTuple):
+    """The end of a log: the base offset of its active segment, the size of that, and the offset of the next record."""
+
+    segment_base: int
+    position: int
+    offset: int
+
+
+class LogDurability:
+    """What of one log is on the disk, and what the next sync has to bring there.
+
+    recovery_point: the offset up to which the log is known to be on the disk, whatever the config asks for.
+    sync_target:    the offset that the sync reaches which began last.
+    flush_offset:   the log's end when a flush was last requested that no reply waits for.
+    flushed_ms:     when the log was last looked at for a flush by time.
+    taken:          with a shared log, the end of what it has been given; else None.
+    """
+
+    __slots__ = (
+        "_deleted_count",
+        "_discarded_segments",
+        "_files",
+        "_is_closing",
+        "_is_flush_due",
+        "_side_files",
+        "_unsynced_directories",
+        "_unsynced_segments",
+        "_waiters",
+        "flush_offset",
+        "flushed_ms",
+        "recovery_point",
+        "sync_target",
+        "taken",
+    )
+
+    def __init__(self, files: PartitionFiles, *, end_offset: int, recovery_point: int, now_ms: int) -> None:
+        self.recovery_point = recovery_point
+        self.sync_target = end_offset
+        self.flush_offset = end_offset
+        self.flushed_ms = now_ms
+        self.taken: LogEnd | None = None
+        self._files = files
+        self._is_closing = False
+        self._is_flush_due = False
+        self._waiters = DurabilityWaiters()
+        self._unsynced_segments: list[Segment] = []
+        self._unsynced_directories: list[str] = []
+        self._side_files: list[tuple[Segment | None, LogFile]] = []
+        self._discarded_segments: list[Segment] = []
+        self._deleted_count = 0  # of segments that were discarded before those
+
+    # Waiters
+
+    def wait_for(self, end_offset: int) -> Awaitable[None]:
+        """Return an awaitable that ends when a sync has reached the offset. It raises StorageError after `fail`."""
+        return self._waiters.wait_for(end_offset)
+
+    def resolve_waiters(self, offset: int) -> None:
+        """Let all waiters for this offset or a lower one go on."""
+        self._waiters.resolve_up_to(offset)
+
+    def fail_waiters(self, reason: str) -> None:
+        """Raise a StorageError in all waiters."""
+        self._waiters.fail(reason)
+
+    # What the next sync takes
+
+    def require_flush(self, end_offset: int) -> None:
+        """Have the next sync take the active segment, though no reply waits for it."""
+        self.flush_offset = end_offset
+        self._is_flush_due = True
+
+    def begin_closing(self) -> None:
+        """Have every sync take the active segment from now on."""
+        self._is_closing = True
+
+    def add_sealed(self, segment: Segment) -> None:
+        """Have the next sync take a segment that has just been sealed."""
+        self._unsynced_segments.append(segment)
+
+    def add_files(
+        self, side_files: Sequence[LogFile], directories: Sequence[str] = (), segment: Segment | None = None
+    ) -> None:
+        """Have the next sync take files beside the log, which are closed afterwards, and directory entries.
+
+        segment: that the files belong to; they are left out if it is not part of the log any more.
+        """
+        self._side_files.extend((segment, file) for file in side_files)
+        self._unsynced_directories.extend(directories)
+
+    @property
+    def has_side_files(self) -> bool:
+        """Whether files beside the log wait for the next sync."""
+        return bool(self._side_files)
+
+    # A sync
+
+    def begin_sync(self, segments: LogSegments, end_offset: int, *, is_durable: bool) -> FilesToSync:
+        """Return the files and directories of the sync that begins now.
+
+        is_durable: whether the config asks for more than the page cache; otherwise the active segment may be left out.
+        """
+        # Retention and the cleaner may have removed a segment, with its files, before they were synced.
+        present = set(segments) if self._side_files or self._unsynced_segments else set()
+        files = [segment.batches.log for segment in self._unsynced_segments if segment in present]
+        files += [file for segment, file in self._side_files if segment is None or segment in present]
+        side_files = [file for _, file in self._side_files]
+        self._unsynced_segments = []
+        self._side_files = []
+        directories, self._unsynced_directories = self._unsynced_directories, []
+        if is_durable or self._is_closing or self._is_flush_due:
+            self._is_flush_due = False
+            files.append(segments.active.batches.log)
+            self.sync_target = end_offset
+        else:
+            self.sync_target = segments.active.base_offset
+        discarded_count = self._deleted_count + len(self._discarded_segments)
+        return FilesToSync(files, directories, self.sync_target, side_files, discarded_count)
+
+    def finish_sync(self, work: FilesToSync) -> None:
+        """Raise the recovery point after a sync that succeeded; delete what was waiting for it.
+
+        Raises StorageError; the recovery point is as before then.
+        """
+        while self._deleted_count < work.discarded_count:
+            self._deleted_count += 1
+            self._discarded_segments.pop(0).delete()
+        self.recovery_point = max(self.recovery_point, work.target)
+
+    # A shared log
+
+    def begin_sharing(self, segments: LogSegments) -> None:
+        """Give the shared log what is appended from now on: it has what is in the log already."""
+        self.taken = LogEnd(segments.active.base_offset, segments.active.size_bytes, segments.active.next_offset)
+
+    def take_appended(self, segments: LogSegments) -> Iterator[tuple[Segment, int, int]]:
+        """Take what the shared log has not been given yet; yields segments, with the position and the offset from which
+        on they have it."""
+        taken = self.taken
+        assert taken is not None, "the log is shared since it was opened"
+        for segment in segments.from_offset(taken.segment_base):
+            if segment.next_offset <= max(taken.offset, segment.base_offset):
+                continue  # all of it was given, and it may have been compacted since; or it is empty
+            if segment.base_offset == taken.segment_base:
+                yield segment, taken.position, taken.offset
+            else:
+                yield segment, 0, segment.base_offset
+        self.begin_sharing(segments)
+
+    # Segments that are not part of the log any more
+
+    def discard(self, segments: Sequence[Segment]) -> bool:
+        """Have the files of removed segments deleted after the next sync; False if they are deleted already.
+
+        The files are deleted only when the list of checksums, on the disk, no longer names them: a start takes a
+        segment that the list names and that is not there for lost. Raises StorageError.
+        """
+        try:
+            self.add_files([forget_segments(self._files.checksums, [one.base_offset for one in segments])])
+        except StorageError:
+            # A full disk, perhaps, and deleting makes room: without a list no segment is known.
+            self._files.checksums.drop()
+            for segment in segments:
+                segment.delete()
+            return False
+        self._discarded_segments.extend(segments)
+        return True
+
+    def first_file_offset(self, segments: LogSegments) -> int:
+        """The base offset of the first segment whose files are still there, the discarded ones included."""
+        first = self._discarded_segments[0] if self._discarded_segments else segments.first
+        return first.base_offset
+
+    # Closing
+
+    def close_discarded(self) -> None:
+        """Close the discarded segments, and leave their files."""
+        for segment in self._discarded_segments:
+            segment.close()
+
+    def drop_side_files(self) -> None:
+        """Close the files that wait for the next sync: there is none for a deleted log."""
+        for _, file in self._side_files:
+            file.close()
+        self._side_files = []

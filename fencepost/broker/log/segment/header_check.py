@@ -1,0 +1,138 @@
+"""Check of headers that another process has written: once, before the batches are served.
+
+What begins at the end of a batch confirms its length, so a check reads one header further. Where that leaves a gap of
+offsets the length may reach over batches; then the checksum decides.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from typing import NamedTuple
+
+from fencepost.broker.log.segment.batch_scan import LARGE_BATCH_BYTES, SCAN_CHUNK_BYTES, header_at
+from fencepost.broker.log.segment.checked_ranges import CheckedRange
+from fencepost.broker.log.segment.header_plausibility import (
+    CURRENT_MAGIC,
+    SMALLEST_BATCH_LENGTH,
+    HeaderFault,
+    HeaderPlausibility,
+    implausibility,
+)
+from fencepost.broker.log.segment.offset_index import OffsetIndex
+from fencepost.broker.storage.disk import LogFile
+from fencepost.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, check_crc, read_header
+
+MOST_HEADERS = 4_096
+"""The most headers of one check, so that it takes some milliseconds; the next check does the rest."""
+BYTES_LIKE_A_HEADER = 4_096
+"""Computing the checksum of this many bytes takes about as long as checking one header."""
+_FIELDS = struct.Struct(">qiib6xi")  # base offset, batch length, leader epoch, format, last offset delta
+
+
+class CheckedHeaders(NamedTuple):
+    """What is checked now, and the fault behind it, if the check has met one."""
+
+    checked: CheckedRange
+    fault: HeaderFault | None
+
+
+def check_headers(
+    file: LogFile,
+    checked: CheckedRange,
+    order: HeaderPlausibility,
+    index: OffsetIndex,
+    base_offset: int,
+    *,
+    offset: int,
+    wanted_end: int,
+) -> CheckedHeaders:
+    """Go on from the end of what is checked, at least beyond the batch that holds `offset`.
+
+    order:       that of the batches, which follow on what is checked.
+    index:       of the segment that begins at `base_offset`; its entries must lead to batches.
+    wanted_end:  position up to which batches are to be checked, unless there are too many.
+    """
+    size_bytes = file.size_bytes
+    slot = bisect_left(index.positions, checked.end)
+    indexed_position = index.positions[slot] if slot < len(index.positions) else size_bytes
+    chunk = memoryview(b"")
+    chunk_position = position = checked.end
+    next_offset, leader_epoch = checked.next_offset, checked.leader_epoch
+    confirmed = position, next_offset, leader_epoch  # the end of `checked`: the length before it is right
+    end_offset = order.end_offset
+    batch_bytes = count = 0
+    fault: HeaderFault | None = None
+    while position < size_bytes:
+        start = position - chunk_position
+        if start + HEADER_BYTES > len(chunk):
+            # Between large batches only the headers are read.
+            chunk_bytes = SCAN_CHUNK_BYTES if batch_bytes < LARGE_BATCH_BYTES else HEADER_BYTES
+            chunk, chunk_position, start = file.read(position, min(chunk_bytes, size_bytes - position)), position, 0
+            if len(chunk) < HEADER_BYTES:
+                fault = HeaderFault(position, next_offset, None, f"the {len(chunk)} bytes from there on are no batch")
+                break
+        first_offset, batch_length, epoch, magic, last_offset_delta = _FIELDS.unpack_from(chunk, start)
+        if (
+            first_offset != next_offset
+            or epoch != leader_epoch
+            or magic != CURRENT_MAGIC
+            or batch_length < SMALLEST_BATCH_LENGTH
+            or last_offset_delta < 0
+            or first_offset + last_offset_delta >= end_offset
+            or position + batch_length + LENGTH_OVERHEAD_BYTES > size_bytes
+        ):
+            order.next_offset, order.leader_epoch = next_offset, leader_epoch
+            fault = _fault_at(file, position, read_header(chunk, start), order)
+            if fault is not None:
+                break
+            if first_offset != next_offset:
+                if not _is_whole(file, confirmed[0], position):
+                    fault = _wrong_length(*confirmed)
+                    return CheckedHeaders(CheckedRange(checked.start, *confirmed), fault)
+                count += (position - confirmed[0]) // BYTES_LIKE_A_HEADER
+        confirmed = position, next_offset, leader_epoch
+        if next_offset > offset and (position >= wanted_end or count >= MOST_HEADERS):
+            return CheckedHeaders(CheckedRange(checked.start, *confirmed), None)
+        last_offset = first_offset + last_offset_delta
+        if position >= indexed_position:
+            indexed_offset = base_offset + index.last_offsets[slot]
+            if position != indexed_position or last_offset != indexed_offset:
+                reason = f"its index says that the batch at {indexed_position} ends at offset {indexed_offset}"
+                checked = CheckedRange(checked.start, *confirmed)
+                return CheckedHeaders(checked, HeaderFault(position, next_offset, first_offset, reason))
+            slot += 1
+            indexed_position = index.positions[slot] if slot < len(index.positions) else size_bytes
+        count += 1
+        next_offset, leader_epoch = last_offset + 1, epoch
+        batch_bytes = batch_length + LENGTH_OVERHEAD_BYTES
+        position += batch_bytes
+    confirmed_end = confirmed[0]
+    if confirmed_end < position:
+        ends_the_file = fault is None and next_offset == end_offset
+        if ends_the_file or _is_whole(file, confirmed_end, position):
+            confirmed = position, next_offset, leader_epoch
+        else:
+            fault = _wrong_length(*confirmed)
+    return CheckedHeaders(CheckedRange(checked.start, *confirmed), fault)
+
+
+def _is_whole(file: LogFile, position: int, end_position: int) -> bool:
+    """Whether a batch lies between two positions, by its checksum; also for an empty range."""
+    return position == end_position or check_crc(file.read(position, end_position - position))
+
+
+def _wrong_length(position: int, next_offset: int, _: int) -> HeaderFault:
+    return HeaderFault(position, next_offset, None, "the batch there has a wrong length, or a wrong checksum")
+
+
+def _fault_at(file: LogFile, position: int, header: BatchHeader, order: HeaderPlausibility) -> HeaderFault | None:
+    """Return what is wrong with a batch that does not simply continue the one before; None when nothing is."""
+    implausible = implausibility(header)
+    if implausible is not None:
+        order.reject(position, header, implausible)
+    elif position + header.size_bytes > file.size_bytes:
+        order.reject(position, header, "the batch there does not end in the file")
+    else:
+        order.accept(header, position, lambda: header_at(file, position + header.size_bytes))
+    return order.fault

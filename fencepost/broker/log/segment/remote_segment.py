@@ -1,0 +1,224 @@
+"""Segments of a log whose files are not on this node: they are in a store that all nodes share, and come when needed.
+
+A stand-in is part of the log as any other segment: its offsets, its size and its age count. What reads its batches gets
+SegmentAwayError instead, has the segment brought, and looks again. Its transaction index is here, if it has one: reads
+of committed records look into the indexes of later segments, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.files.partition_files import PartitionFiles
+from fencepost.broker.log.segment.batch_scan import ScannedBatch
+from fencepost.broker.log.segment.offset_index import OffsetIndex
+from fencepost.broker.log.segment.segment import Segment
+from fencepost.broker.log.segment.segment_batches import SegmentBatches, SegmentRead
+from fencepost.broker.log.segment.segment_files import SegmentFiles
+from fencepost.broker.log.segment.segment_indexes import SegmentIndexes
+from fencepost.broker.log.segment.time_index import TimeIndex
+from fencepost.broker.storage.disk import LogFile, StorageError
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+class SealedSegment(NamedTuple):
+    """A segment in the shared store, which never changes.
+
+    end_offset:       where the next segment begins.
+    size_bytes:       of its log file.
+    max_timestamp_ms: the greatest of its records; where none has a timestamp, when it was last written.
+    has_aborted:      whether it has a transaction index.
+    leader_epoch:     of its last records.
+    object_id:        by which the store names its files.
+    checksums:        of its files, back to back; None of a segment that was stored before there were any.
+    """
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+    has_aborted: bool
+    leader_epoch: int
+    object_id: UUID
+    checksums: bytes | None = None
+
+
+class SealedStore(Protocol):
+    """The store of sealed segments, as logs see it."""
+
+    def bring(self, topic_partition: TopicPartition, sealed: SealedSegment) -> Awaitable[None]:
+        """Bring the files of a segment of an open log, and put it into the log in place of its stand-in.
+
+        The work begins at once, also if nothing awaits it; that of several calls is done once. What it returns raises
+        StorageError if that failed, or if the log was closed meanwhile. Raises StorageError itself where it has just
+        failed: then it is not tried again at once.
+        """
+        ...
+
+    async def store_log_starts(self, log_starts: dict[TopicPartition, int]) -> None:
+        """Store the starts of logs, so that a later leader has them. Raises StorageError."""
+        ...
+
+
+class SegmentAwayError(Exception):
+    """The batches of a segment are needed, which is not on this node."""
+
+    def __init__(self, segment: AwaySegment) -> None:
+        super().__init__(f"{segment.files.path('.log')} is not on this node")
+        self._segment = segment
+
+    def bring(self) -> Awaitable[None]:
+        """Begin to bring the segment; it is there when what is returned ends. That raises StorageError, and this, too:
+        see `SealedStore.bring`."""
+        return self._segment.bring()
+
+    def begin_bringing(self) -> ErrorCode:
+        """Begin to bring the segment, for a reader that does not wait. KAFKA_STORAGE_ERROR if that has just failed."""
+        try:
+            self._segment.bring()
+        except StorageError:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return NO_ERROR
+
+
+class AwaySegment(Segment):
+    """Stand-in for a sealed segment. sealed: what is known of it."""
+
+    __slots__ = ("_store", "_topic_partition", "sealed")
+
+    def __init__(
+        self,
+        files: PartitionFiles,
+        topic_partition: TopicPartition,
+        sealed: SealedSegment,
+        store: SealedStore,
+        index_interval_bytes: int,
+    ) -> None:
+        self.sealed = sealed
+        self._store = store
+        self._topic_partition = topic_partition
+        path = f"{files.directory}/{sealed.base_offset:020d}.log"
+        super().__init__(
+            files.disk,
+            files.directory,
+            sealed.base_offset,
+            next_offset=sealed.end_offset,
+            index_interval_bytes=index_interval_bytes,
+            has_transaction_index=sealed.has_aborted,
+            may_skip=True,
+            checksums=files.checksums,
+            log_file=_AwayFile(path, sealed, self._raise_away),
+        )
+        self.files = _AwayFiles(files.disk, files.directory, sealed.base_offset, files.checksums)
+        self.batches.begin(sealed.max_timestamp_ms)  # the first batch's is in the file
+        self.indexes = _AwayIndexes(self.batches, index_interval_bytes, sealed.max_timestamp_ms, self._raise_away)
+
+    def bring(self) -> Awaitable[None]:
+        """See `SealedStore.bring`."""
+        return self._store.bring(self._topic_partition, self.sealed)
+
+    def read(
+        self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool = False
+    ) -> SegmentRead | None:
+        return None if offset >= self.next_offset else self._raise_away()
+
+    def scan_from(self, offset: int) -> Iterator[ScannedBatch]:
+        self._raise_away()
+
+    def _raise_away(self) -> NoReturn:
+        raise SegmentAwayError(self)
+
+
+class _Raise(Protocol):
+    def __call__(self) -> NoReturn: ...
+
+
+class _AwayFile:
+    """The log file of a stand-in: its size is known, its bytes are not here."""
+
+    __slots__ = ("_last_write_ms", "_raise_away", "path", "size_bytes")
+
+    def __init__(self, path: str, sealed: SealedSegment, raise_away: _Raise) -> None:
+        self.path = path
+        self.size_bytes = sealed.size_bytes
+        self._last_write_ms = sealed.max_timestamp_ms
+        self._raise_away = raise_away
+
+    def append(self, *buffers: bytes | bytearray | memoryview) -> None:
+        self._raise_away()
+
+    def read(self, position: int, length_bytes: int) -> memoryview:
+        self._raise_away()
+
+    def read_to_send(self, position: int, length_bytes: int) -> memoryview:
+        self._raise_away()
+
+    def send(self, descriptor: int, position: int, length_bytes: int) -> int:
+        self._raise_away()
+
+    def truncate(self, size_bytes: int) -> None:
+        self._raise_away()
+
+    def last_write_ms(self) -> int:
+        return self._last_write_ms
+
+    def set_last_write_ms(self, time_ms: int) -> None:
+        pass
+
+    def release_room(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _AwayFiles(SegmentFiles):
+    """The names of the files of a stand-in."""
+
+    __slots__ = ()
+
+    def record_start(self, log_file: LogFile) -> None:
+        """Nothing is recorded of a file that is not here."""
+
+
+class _AwayIndexes(SegmentIndexes):
+    """The indexes of a stand-in, of which the greatest timestamp is known."""
+
+    __slots__ = ("_raise_away",)
+
+    def __init__(self, batches: SegmentBatches, interval_bytes: int, max_timestamp_ms: int, raise_away: _Raise) -> None:
+        super().__init__(batches, interval_bytes)
+        self._raise_away = raise_away
+        self.known_max_timestamp_ms = max_timestamp_ms
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        self._raise_away()
+
+    @property
+    def time_index(self) -> TimeIndex:
+        self._raise_away()
+
+
+def open_brought(files: PartitionFiles, sealed: SealedSegment, index_interval_bytes: int) -> Segment:
+    """Open a segment whose files are in the log's directory by now. Raises StorageError.
+
+    Compaction may have left gaps in it, and its file counts as written when its records were.
+    """
+    segment = Segment(
+        files.disk,
+        files.directory,
+        sealed.base_offset,
+        next_offset=sealed.end_offset,
+        index_interval_bytes=index_interval_bytes,
+        has_transaction_index=sealed.has_aborted,
+        may_skip=True,
+        checksums=files.checksums,
+    )
+    segment.batches.log.set_last_write_ms(max(sealed.max_timestamp_ms, 0))
+    return segment
