@@ -208,7 +208,7 @@ async def test_clients_are_sent_to_the_address_of_the_listener_they_came_in_by(t
         listener_security_protocol_map=("INSIDE:PLAINTEXT", "OUTSIDE:PLAINTEXT"),
     ) as node:
         seen = []
-        for server in node._servers:
+        for server in node.servers.of_clients:
             address = server.bound.address
             reader, writer = await asyncio.open_connection(address.host, address.port)
             metadata = await Client(reader, writer).call(MetadataRequest(topics=[]), MetadataResponse, 9)
@@ -359,7 +359,7 @@ async def test_a_stopping_node_answers_requests_in_flight(tmp_path: Path) -> Non
             topics=[FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])],
         )
         client.send(fetch, 4)
-        (connection,) = node._servers[0]._connections.values()
+        (connection,) = node.servers.of_clients[0]._connections.values()
         await until(lambda: connection.in_flight_count == 1)
         await node.stop()
         assert len(await client.receive()) > 8
@@ -380,7 +380,7 @@ async def test_a_stopping_node_does_not_let_members_wait_for_a_rebalance(tmp_pat
         await first.call(FindCoordinatorRequest(key="readers"), FindCoordinatorResponse, 2)
         assert (await first.call(join, JoinGroupResponse, 3)).error_code == ErrorCode.NONE
         second.send(join, 3)  # waits until the first member has joined again
-        await until(lambda: sum(c.in_flight_count for c in node._servers[0]._connections.values()) == 1)
+        await until(lambda: sum(c.in_flight_count for c in node.servers.of_clients[0]._connections.values()) == 1)
         async with asyncio.timeout(20):
             await node.stop()
         assert decode(JoinGroupResponse, await second.receive(), 3, 4).error_code == ErrorCode.NOT_COORDINATOR
@@ -398,7 +398,7 @@ async def test_a_stopping_node_does_not_wait_for_ever(tmp_path: Path) -> None:
             topics=[FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])],
         )
         client.send(fetch, 4)
-        (connection,) = node._servers[0]._connections.values()
+        (connection,) = node.servers.of_clients[0]._connections.values()
         await until(lambda: connection.in_flight_count == 1)
         async with asyncio.timeout(20):
             await node.stop()

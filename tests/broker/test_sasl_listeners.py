@@ -333,4 +333,4 @@ async def test_authentications_are_counted_for_metrics(tmp_path: Path) -> None:
             client = await SocketClient.connect(node)
             await client.plain("alice", password)
             await client.close()
-        assert node._servers[0].authentication_counts == AuthenticationCounts(succeeded=1, failed=2)
+        assert node.servers.of_clients[0].authentication_counts == AuthenticationCounts(succeeded=1, failed=2)

@@ -118,8 +118,8 @@ async def test_another_process_has_the_rights_of_a_node_where_clients_have_none(
         client = TcpPeers(3, lambda _: NodeAddress(NODE_ID, node.address.host, node.address.port))
         assert await error_for(client) is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert await error_for(peers) is ErrorCode.NOT_COORDINATOR
-        assert node._node_server is not None
-        assert {connection.principal for connection in node._node_server.connections} == {NODE}
+        assert node.servers.of_nodes is not None
+        assert {connection.principal for connection in node.servers.of_nodes.connections} == {NODE}
         await client.close()
 
 

@@ -83,7 +83,7 @@ async def ask(peers: TcpPeers) -> str:
 
 
 def principals(node: Node) -> list[str]:
-    return [connection.principal for connection in node._servers[0]._connections.values()]
+    return [connection.principal for connection in node.servers.of_clients[0]._connections.values()]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ async def test_a_refused_log_in_is_repeated_after_a_pause_and_succeeds_when_the_
         for _ in range(20):
             with pytest.raises(PeerUnreachable, match="it refuses the log-in as broker"):
                 await ask(peers)
-        assert node._servers[0].accepted_count == 1
+        assert node.servers.of_clients[0].accepted_count == 1
         await add_scram_user(node, "broker", "another", "SCRAM-SHA-256")
         async with asyncio.timeout(TIMEOUT_S):
             while True:
@@ -140,12 +140,12 @@ async def test_a_refused_log_in_is_repeated_after_a_pause_and_succeeds_when_the_
                     break
                 except PeerUnreachable:
                     await asyncio.sleep(0.02)
-        assert node._servers[0].accepted_count == 2
+        assert node.servers.of_clients[0].accepted_count == 2
 
 
 async def test_a_session_that_ends_is_followed_by_another_before(tmp_path: Path, authority: Authority) -> None:
     async with nodes(settings(tmp_path, authority, "SASL_PLAINTEXT", connections_max_reauth_ms=1_000)) as (node, peers):
-        server = node._servers[0]
+        server = node.servers.of_clients[0]
         first = (await ask(peers), set(server._connections))
         loop = asyncio.get_running_loop()
         end_s = loop.time() + 2.5

@@ -70,7 +70,7 @@ async def broker(directory: Path, authority: Authority, **chosen: Any) -> AsyncI
 
 
 def server_of(node: Node) -> TlsServer:
-    server = node._servers[0]
+    server = node.servers.of_clients[0]
     assert isinstance(server, TlsServer)
     return server
 

@@ -70,7 +70,7 @@ async def test_a_request_that_was_under_way_when_it_was_switched_on_has_no_durat
         async with connected(node) as client:
             begun = observer.begun
             observer.begun = lambda *_: None  # type: ignore[method-assign]
-            for server in node._servers:
+            for server in node.servers.of_clients:
                 server._dispatcher._services.observer = observer  # type: ignore[attr-defined]
             with capture_logs() as events:
                 await client.call(ASKED, ApiVersionsResponse, 3)

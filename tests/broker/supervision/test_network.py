@@ -219,7 +219,7 @@ async def test_idle_connections_are_found_after_a_check_that_failed(
     async with running(tmp_path, connections_max_idle_ms=40) as node:
         _, writer = await asyncio.open_connection(node.address.host, node.address.port)
         await until(lambda: node.connection_count == 1)
-        (one,) = node._servers[0]._connections.values()
+        (one,) = node.servers.of_clients[0]._connections.values()
         with logged(server.IDLE_CHECK):
             monkeypatch.setattr(one, "abort", raising(error, times=1, then=one.abort))
             await until(lambda: node.connection_count == 0)

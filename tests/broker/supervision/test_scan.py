@@ -71,7 +71,7 @@ ALLOWED: dict[str, str] = {
     "fencepost.broker.network.peer_security._log_in.log_in": _AWAITED,
     "fencepost.broker.network.peer_security._tls_connect.connect": _AWAITED,
     "fencepost.broker.network.tls_server.TlsServer._received": "resolves a future that is not done",
-    "fencepost.broker.node._close_on_thread": _AWAITED,
+    "fencepost.broker.node.storage._close_on_thread": _AWAITED,
     "fencepost.broker.security.sasl.jwks.Jwks._read": _AWAITED,
     "fencepost.broker.security.sasl.jwks.Jwks._refresh": "takes the reading that has ended off, which cannot fail",
     "fencepost.broker.security.sasl.users_file.UsersFile.check": _AWAITED,

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker import node
 from fencepost.broker.coordination import internal_topic
 from fencepost.broker.group import service as group_service
 from fencepost.broker.group.streams import service as streams_service
@@ -24,6 +23,7 @@ from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, Topi
 from fencepost.broker.log.directory import log_opening
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.directory.log_opening import LogOpening
+from fencepost.broker.node import background
 from fencepost.broker.process import serve
 from fencepost.broker.quotas import connections as connection_quotas
 from fencepost.broker.quotas.addresses import address_of
@@ -61,15 +61,15 @@ async def shares(tmp_path: Path) -> AsyncIterator[ShareBroker]:
 # The node
 
 
-@plants(node.SWEEP_TIMER)
+@plants(background.SWEEP_TIMER)
 @unforeseen
 async def test_a_sweep_that_fails_is_not_the_last(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "LONGEST_SWEEP_INTERVAL_S", 0.005)
+    monkeypatch.setattr(background, "LONGEST_SWEEP_INTERVAL_S", 0.005)
     swept: list[int] = []
     monkeypatch.setattr(LogDirectory, "sweep", raising(error, times=1, then=lambda *_, **__: swept.append(1)))
-    with logged(node.SWEEP_TIMER):
+    with logged(background.SWEEP_TIMER):
         async with running(tmp_path):
             await until(lambda: len(swept) > 2)
 

@@ -1,0 +1,122 @@
+"""Documents of the metadata store that every node has: dynamic settings, quotas, features, users and their rights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from fencepost.broker.config import Settings, parse_listeners
+from fencepost.broker.config.listeners import ALL_INTERFACES, SecurityProtocol
+from fencepost.broker.hosting.broker_configs import BrokerConfigs
+from fencepost.broker.hosting.features import Features
+from fencepost.broker.hosting.scram_credentials import ScramCredentials
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.network.server import StartError
+from fencepost.broker.node.foundation import Foundation
+from fencepost.broker.quotas.client_quotas import ClientQuotas
+from fencepost.broker.requests.api import Services
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Those that are in force from the start on; `BrokerConfigs` comes before them, as it decides about the rest."""
+
+    client_quotas: ClientQuotas
+    features: Features
+    scram_credentials: ScramCredentials
+
+
+async def open_broker_configs(base: Foundation, *, is_alone: bool) -> BrokerConfigs:
+    """Put the dynamic settings in force. is_alone: whether no other node could lead partitions. Raises StorageError."""
+    broker_configs = BrokerConfigs(base.store, base.settings)
+    broker_configs.checks.append(partial(_drain_problem, is_alone))
+    await broker_configs.open()
+    return broker_configs
+
+
+async def open_documents(base: Foundation) -> Documents:
+    """Raises StorageError."""
+    client_quotas = ClientQuotas(base.store, base.settings, base.clock)
+    await client_quotas.open()
+    features = Features(base.store, base.settings)
+    await features.open()
+    scram_credentials = ScramCredentials(base.store)
+    await scram_credentials.open()
+    return Documents(client_quotas, features, scram_credentials)
+
+
+async def _drain_problem(is_alone: bool, configs: Mapping[str, str], of_this_broker: bool) -> str | None:
+    if configs.get("fencepost.drain", "false").lower() != "true":
+        return None
+    if is_alone:
+        return "fencepost.drain: this broker is the only one, and nobody could lead what it hands over"
+    if not of_this_broker:
+        return "fencepost.drain: all brokers cannot hand over what they lead; name one of them"
+    return None
+
+
+async def judge_rights(base: Foundation, services: Services) -> None:
+    """Ask for rights from the first request on if there is an authorizer. Raises StartError."""
+    if base.settings.authorizer_class_name:
+        await _authorize(base, services)
+    else:
+        _warn_of_open_listeners(base.settings)
+
+
+async def _authorize(base: Foundation, services: Services) -> None:
+    """Put the stored ACLs in force."""
+    # Imported here: a broker without an authorizer needs none of it.
+    from fencepost.broker.requests.needed_rights import NEEDED_RIGHTS
+    from fencepost.broker.requests.rights_gate import RightsGate
+    from fencepost.broker.security.acl_store import Acls
+    from fencepost.broker.security.audit import Audit
+    from fencepost.broker.security.authorizer import Authorizer
+    from fencepost.broker.security.principal import NODE, principal_problem
+
+    settings = base.settings
+    super_users = [name.strip() for name in settings.super_users.split(";") if name.strip()]
+    for problem in filter(None, map(principal_problem, super_users)):
+        raise StartError(f"super.users: {problem}; write User:name, and semicolons between several")
+    authorizer = Authorizer(
+        super_users=[*super_users, NODE], allows_without_rules=settings.allow_everyone_if_no_acl_found
+    )
+    acls = services.acls = Acls(base.store, authorizer)
+    await acls.open()
+    if not (super_users or authorizer.allows_without_rules or acls.matching(lambda _: True)):
+        log.warning(
+            "nobody_has_rights",
+            hint="there is no ACL, and nobody may add one: name super.users, or start with "
+            "allow.everyone.if.no.acl.found=true, and add the ACLs",
+        )
+    services.gate = RightsGate(authorizer, Audit(base.clock, base.loggers), NEEDED_RIGHTS)
+    open_listeners = [
+        listener.name for listener in parse_listeners(settings) if listener.protocol is SecurityProtocol.PLAINTEXT
+    ]
+    if open_listeners:
+        log.warning(
+            "clients_are_not_authenticated",
+            listeners=open_listeners,
+            hint="the principal of all of them is User:ANONYMOUS; ACLs and super.users can tell them apart by host "
+            "only",
+        )
+
+
+def _warn_of_open_listeners(settings: Settings) -> None:
+    """Warn of listeners on all interfaces whose clients need neither a name nor rights."""
+    open_listeners = [
+        listener.name
+        for listener in parse_listeners(settings)
+        if listener.host in ALL_INTERFACES
+        and not listener.protocol.uses_sasl
+        and (not listener.protocol.uses_tls or settings.for_listener("ssl.client.auth", listener.name) != "required")
+    ]
+    if open_listeners:
+        log.warning(
+            "listeners_are_open_to_everybody",
+            listeners=open_listeners,
+            hint="on all interfaces, without a log-in and without an authorizer; docs/security.md shows how to protect "
+            "them, unless the network does",
+        )
