@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.console.time_travel import history_of
-from fencepost.console.web.drawing import WIDTH, curve, draw_time_travel
 from tests.console.partition import BEGINNING_MS, Action, carry_out
 from tests.console.test_record_marks import ACTIONS
 
@@ -68,21 +67,3 @@ def test_a_time_is_found_in_the_history() -> None:
     assert history.at_time(0).end_offset == 0
     assert history.at_time(BEGINNING_MS + 10_000).end_offset == 5
     assert history.at_offset(4).end_offset == 3
-
-
-@given(ACTIONS)
-def test_a_picture_stays_within_its_frame(actions: list[Action]) -> None:
-    history = history_of(carry_out(actions).batches, 0, begins_the_log=True)
-    picture = draw_time_travel(history, history.steps[-1])
-    assert all(
-        bar.x >= 0 and bar.x + bar.width <= WIDTH and bar.y + bar.height <= picture.height for bar in picture.bars
-    )
-    assert len({tick.label for tick in picture.ticks}) == len(picture.ticks) <= 10
-    points = [point.split(",") for point in (picture.end_line + " " + picture.stable_line).split()]
-    assert all(0 <= float(x) <= WIDTH and picture.stair_top <= float(y) <= picture.stair_bottom for x, y in points)
-
-
-def test_a_curve_needs_two_values_and_has_its_greatest_on_top() -> None:
-    assert curve([5.0]) == ""
-    assert curve([0.0, 10.0]) == "0.0,42.0 240.0,2.0"
-    assert curve([0.0, 0.0]) == "0.0,42.0 240.0,42.0"

@@ -7,9 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.console import words
-from fencepost.console.kafka.coordinator_partitions import java_hash, name_of_each, partition_of
-from fencepost.console.options import OptionError, parse_address
-from fencepost.console.web.listing import ROWS_PER_PAGE, Listing
 
 
 @pytest.mark.parametrize(
@@ -45,48 +42,3 @@ def test_times_that_are_none_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="write 2026"):
         words.parse_clock("yesterday")
     assert words.clock(2**62) == f"{2**62} ms"
-
-
-def test_the_partition_of_a_transactional_id_is_javas() -> None:
-    """Computed by a JVM."""
-    assert java_hash("stuck-1") == -1879172032
-    assert java_hash("") == 0
-    assert java_hash("Zoë 😀") == -1607028339
-    assert java_hash("polygenelubricants") == -(2**31)
-    assert [partition_of(name, 50) for name in name_of_each(50)] == list(range(50))
-    assert [partition_of(name, 50) for name in ("stuck-1", "shop-0", "polygenelubricants")] == [32, 21, 0]
-
-
-def listing(parameters: dict[str, str]) -> Listing[int]:
-    return Listing(
-        range(120),
-        parameters,
-        text_of=lambda n: f"{n:03}",
-        orders={"number": lambda n: n, "parity": lambda n: n % 2},
-        first_order="number",
-    )
-
-
-def test_a_list_has_pages_filters_and_orders() -> None:
-    assert listing({}).rows == list(range(ROWS_PER_PAGE))
-    assert listing({"page": "3"}).rows == list(range(100, 120))
-    assert listing({"sort": "-number", "q": "11"}).rows == [*range(119, 109, -1), 11]
-    assert listing({"sort": "-parity"}).rows[:2] == [1, 3]
-
-
-@pytest.mark.parametrize("parameters", [{"page": "0"}, {"page": "x"}, {"sort": "no-such"}, {"page": "²"}])
-def test_an_address_that_makes_no_sense_shows_the_first_page(parameters: dict[str, str]) -> None:
-    assert listing(parameters).rows == list(range(ROWS_PER_PAGE))
-
-
-def test_links_of_a_list_keep_the_rest_of_its_address() -> None:
-    shown = listing({"q": "1", "sort": "number", "page": "2"})
-    assert shown.address(page=3) == "?q=1&sort=number&page=3"
-    assert shown.sorted_by("number") == "?q=1&sort=-number"
-
-
-def test_addresses() -> None:
-    assert parse_address("[::1]:9092") == ("::1", 9092)
-    for wrong in ("localhost", "host:", ":9", "a:b:1", "host:99999", "http://h:1"):
-        with pytest.raises(OptionError):
-            parse_address(wrong)

@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.history.checker import check_history
-from tests.history.test_history_anomalies import Story, process, three_records
-
-
-@pytest.fixture
-def story() -> Story:
-    return Story()
+from tests.history.story import Story, process, three_records
 
 
 def test_markers_and_aborted_records_leave_gaps_in_the_offsets(story: Story) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,16 +13,11 @@ import pytest
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.connection import Connection, Security
 from fencepost.console.kafka.errors import ClusterError, NotServedError, UnreachableError
-from fencepost.console.options import ConsoleOptions
-from fencepost.console.web.app import allowed_hosts, host_name
-from fencepost.console.web.pages import overview
-from fencepost.console.web.sessions import MOST_SESSIONS, Sessions
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.framing import response_frame
 from fencepost.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from fencepost.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from fencepost.protocol.messages.producers import DescribeProducersRequest
-from tests.console.running import RunningConsole
 
 SERVED = [ApiVersion(ApiKey.METADATA, 0, 12), ApiVersion(ApiKey.API_VERSIONS, 0, 3)]
 Answer = Callable[[int, int], list[Any]]
@@ -104,58 +98,3 @@ async def test_what_is_no_broker_is_refused_in_words(answer: bytes) -> None:
 async def test_nobody_at_the_address_is_said_so() -> None:
     with pytest.raises(UnreachableError, match=r"no broker answers at 127\.0\.0\.1:1"):
         await Cluster([("127.0.0.1", 1)], Security()).view()
-
-
-def test_an_unexpected_failure_is_logged_and_shown_without_details(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(overview, "read_topics", None)
-    broken = ConsoleOptions(bootstrap=(("127.0.0.1", 1),))
-
-    async def view(*_: Any) -> Any:
-        raise ZeroDivisionError("secret detail")
-
-    monkeypatch.setattr(Cluster, "view", view)
-    with RunningConsole(broken) as console, console.browser() as browser, caplog.at_level(logging.ERROR):
-        answer = browser.get("/")
-    assert answer.status_code == 500
-    assert "The console itself failed" in answer.text
-    assert "secret detail" not in answer.text
-    assert answer.headers["content-security-policy"]
-    assert "secret detail" in caplog.text
-
-
-def test_a_form_that_is_too_large_is_refused() -> None:
-    options = ConsoleOptions(bootstrap=(("127.0.0.1", 1),))
-    with RunningConsole(options) as console, console.browser() as browser:
-        browser.get("/")
-        answer = browser.post("/change/produce-record", content=b"x" * (2 << 20))
-    assert answer.status_code == 422
-    assert "at most 1,048,576 bytes" in answer.text
-
-
-@pytest.mark.parametrize("back", ["//evil.example", "/\\evil.example", "https://evil.example", "/topics"])
-def test_the_choice_of_colours_leads_back_and_nowhere_else(back: str) -> None:
-    options = ConsoleOptions(bootstrap=(("127.0.0.1", 1),))
-    with RunningConsole(options) as console, console.browser() as browser:
-        answer = browser.get("/theme", params={"to": "dark", "back": back}, follow_redirects=False)
-    assert answer.headers["location"] == ("/topics" if back == "/topics" else "/")
-
-
-def test_hosts_that_it_answers_to() -> None:
-    options = ConsoleOptions(bootstrap=(), listen_host="10.0.0.5", names=frozenset({"console.example"}))
-    for host in ("10.0.0.5:8080", "localhost", "[::1]:8080", "Console.Example:443"):
-        assert host_name(host) in allowed_hosts(options)
-    for host in ("evil.example", "localhost.evil.example:8080", ""):
-        assert host_name(host) not in allowed_hosts(options)
-
-
-def test_requests_without_a_cookie_do_not_push_out_those_who_logged_in() -> None:
-    sessions = Sessions()
-    logged_in = sessions.begin(Cluster([], Security()), owns_cluster=True)
-    for _ in range(MOST_SESSIONS + 50):
-        sessions.begin(None)
-    assert len(sessions) == MOST_SESSIONS
-    assert sessions.find(logged_in.token) is logged_in
-    logged_in.used_s -= 9 * 3600
-    assert sessions.find(logged_in.token) is None

@@ -1,0 +1,51 @@
+"""The report of a soak, for people and for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from rich.console import Console
+
+from fencepost.soak.report import SoakReport
+
+
+def shown(report: SoakReport) -> str:
+    out = io.StringIO()
+    report.show(Console(file=out, width=120))
+    return out.getvalue()
+
+
+def test_a_soak_without_anomalies_and_findings_is_good() -> None:
+    report = SoakReport(minutes=2, seed=7, directory="/somewhere", committed={"java": 1_200})
+    assert report.is_good
+    text = shown(report)
+    assert "Soak of 2 minutes, seed 7" in text
+    assert "1,200 (java 1,200)" in text
+    assert "Nothing was lost" in text
+
+
+def test_each_finding_and_anomaly_is_named() -> None:
+    report = SoakReport(minutes=2, seed=7, directory="/somewhere", findings=["[b]no start"])
+    report.anomalies, report.anomaly_texts = {"lost write": 1}, ["a record is lost"]
+    assert not report.is_good
+    text = shown(report)
+    assert "WRONG: [b]no start" in text
+    assert "WRONG: a record is lost" in text
+    assert "Nothing was lost" not in text
+
+
+def test_faults_are_those_of_the_kind_of_broker() -> None:
+    alone = shown(SoakReport(minutes=1, seed=1, directory="d"))
+    machines = shown(SoakReport(minutes=1, seed=1, directory="d", machine_count=3))
+    processes = shown(SoakReport(minutes=1, seed=1, directory="d", process_count=2))
+    assert "broker: kill -9" in alone
+    assert "broker: kill -9 " not in machines.replace("one broker: kill -9", "").replace("all brokers: kill -9", "")
+    assert "PostgreSQL: SIGSTOP" in machines
+    assert "one process: kill -9" in processes
+
+
+def test_programs_get_the_same_as_an_object() -> None:
+    report = SoakReport(minutes=2, seed=7, directory="/somewhere", aborted=3)
+    assert json.loads(json.dumps(report.as_object()))["good"] is True
+    assert report.as_object()["aborted"] == 3
