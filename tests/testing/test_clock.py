@@ -54,7 +54,7 @@ def test_a_loop_of_asyncio_is_lent_and_given_back_unless_it_was_turned() -> None
         assert isinstance(loop, TurnableLoop)
     assert type(loop) is asyncio.SelectorEventLoop
     with TurnableLoop.made_of(loop):
-        loop.offset_s = 1.0  # type: ignore[attr-defined]
+        loop.offset_s = 1.0
     assert isinstance(loop, TurnableLoop)
     loop.close()
 

@@ -8,7 +8,8 @@ from fencepost.console.web.rendering import make_environment, static_files
 
 
 def rendered(template: str, **values: object) -> str:
-    return make_environment().from_string(template).render(**values)
+    text: str = make_environment().from_string(template).render(**values)
+    return text
 
 
 def test_text_is_escaped() -> None:
