@@ -21,8 +21,9 @@ from fencepost.broker.kernel.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.requests.api import RequestObserver, UsualAnswer
 from fencepost.broker.requests.long_polls import LongPoll, PendingReply, ReplyFrame
+from fencepost.broker.requests.produce_append import NotInTimeError, flushed_in_time
 from fencepost.broker.requests.produce_runs import ProduceRun, RunResult, append_run
-from fencepost.broker.requests.routes import Route
+from fencepost.broker.requests.routes import RoomAfter, Route
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -33,6 +34,7 @@ from fencepost.protocol.shape import ReplyForm
 
 if TYPE_CHECKING:
     from fencepost.broker.network.connection import Connection
+    from fencepost.broker.network.lease_gate import LeaseGate
 
 log = get_logger(__name__)
 
@@ -44,11 +46,23 @@ class Dispatcher:
 
     Every request takes one way: the quota, the gate, the handler, the reply, the observer. Only its decoding and the
     encoding of its reply may be left out, where it repeats an earlier one of its connection.
+
+    In a cluster whose nodes have leases:
+    lease_gate: which answers of a leader pass when they leave.
+    room_after: notes the bytes of Produce requests; connections wait while too many are to be committed.
     """
 
     def __init__(
-        self, services: Services, *, loop: asyncio.AbstractEventLoop, quotas: ClientQuotas | None = None
+        self,
+        services: Services,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        quotas: ClientQuotas | None = None,
+        lease_gate: LeaseGate | None = None,
+        room_after: RoomAfter | None = None,
     ) -> None:
+        self._lease_gate = lease_gate
+        self._room_after = room_after
         self._services = services
         self._quotas = quotas
         self._loop = loop
@@ -74,6 +88,8 @@ class Dispatcher:
         route, client_id = cached.route, cached.client_id
         context = RequestContext(self._services, route.version, correlation_id, client_id, connection, cached)
         started = self._start(route, context, cached.request, frame, connection)
+        if route.room_after is not None:
+            _wait_for_room(route.room_after, len(frame), connection)
         for owner, name, _ in cached.records:  # as `drop_records`, whose call is saved
             setattr(owner, name, b"")
         return started
@@ -95,6 +111,8 @@ class Dispatcher:
             raise _undecodable(error) from None
         context = RequestContext(self._services, api_version, correlation_id, client_id, connection)
         started = self._start(route, context, request, frame, connection)
+        if route.room_after is not None:
+            _wait_for_room(route.room_after, len(frame), connection)
         if route.varying is not None:
             try:
                 connection.request_cache.remember(frame, body_position, request, route, client_id)
@@ -161,13 +179,16 @@ class Dispatcher:
         try:
             if services.gate is not None and services.gate.restriction(route.api, context, cached.request):
                 return None
-            return self._start_run(context, frames, connection)
+            result = self._start_run(context, frames, connection)
         except CloseConnection:
             raise
         except Exception as error:  # noqa: BLE001  # as for a single request; the others are started one by one
-            return RunResult(1, self._failed(route, context, cached.request, error))
+            result = RunResult(1, self._failed(route, context, cached.request, error))
         finally:
             cached.drop_records()
+        if route.room_after is not None and result is not None:
+            _wait_for_room(route.room_after, result.requests_count * frames.frame_bytes, connection)
+        return result
 
     def _start_run(
         self, context: RequestContext, frames: EqualLengthFrames, connection: Connection
@@ -210,10 +231,13 @@ class Dispatcher:
             if run.failure is not None:
                 raise run.failure
             if run.end_offset > run.log.high_watermark:
-                await run.log.flushed(run.end_offset)
+                if run.log.is_shared:
+                    await flushed_in_time(run.log, run.end_offset, run.timeout_s)
+                else:
+                    await run.log.flushed(run.end_offset)
             return run.replies(throttle_ms)
         except Exception as error:  # the batches may be in the log: their requests must be answered
-            if not isinstance(error, StorageError):
+            if not isinstance(error, (StorageError, NotInTimeError)):
                 log.exception("request_failed", api="Produce", error=ErrorCode.UNKNOWN_SERVER_ERROR.name)
             return run.failed(error, self._services, throttle_ms)
 
@@ -251,7 +275,13 @@ class Dispatcher:
                 f"{api.name} version {api_version} is not served; "
                 f"versions {api.minimum_version} to {highest_version} are"
             )
-        route = self._routes[(api_key, api_version)] = Route(api, api_version)
+        gate = self._lease_gate
+        route = self._routes[(api_key, api_version)] = Route(
+            api,
+            api_version,
+            require_lease=gate.require_lease if gate is not None and gate.guards(api_key) else None,
+            room_after=self._room_after if api_key == PRODUCE else None,
+        )
         return route
 
     async def _answer(
@@ -273,12 +303,16 @@ class Dispatcher:
             response.throttle_time_ms = throttle_ms
         steps = response_frame_in_slices(context.correlation_id, response, context.api_version)
         reply = await run_in_slices(steps, SLICE_S)
+        if route.require_lease is not None:
+            route.require_lease()
         if context.meter is not None:
             context.meter.finish_timing()
         return reply
 
     def _encode_usual(self, route: Route, answer: UsualAnswer, context: RequestContext) -> ReplyFrame:
         """Write a usual reply, in the form of earlier ones to the same request if there is one."""
+        if route.require_lease is not None:
+            route.require_lease()
         throttle_ms = 0
         if context.meter is not None or self._services.observer is not None:
             throttle_ms = self._finish(route, context, answer)
@@ -294,6 +328,8 @@ class Dispatcher:
     def _encode(self, route: Route, response: Any, context: RequestContext) -> ReplyFrame:
         if type(response) is UsualAnswer:
             return self._encode_usual(route, response, context)
+        if route.require_lease is not None:
+            route.require_lease()
         throttle_ms = self._finish(route, context, response)
         reply = None
         if response is not None:
@@ -353,6 +389,12 @@ class Dispatcher:
         except Exception as unanswerable:
             log.exception("failure_reply_failed", api=api.name, version=context.api_version)
             raise CloseConnection(f"{api.name} failed and could not be answered") from unanswerable
+
+
+def _wait_for_room(room_after: RoomAfter, produced_bytes: int, connection: Connection) -> None:
+    room = room_after(produced_bytes)
+    if room is not None:
+        connection.block_until(room)
 
 
 def _undecodable(error: DecodeError) -> CloseConnection:

@@ -219,17 +219,16 @@ class Serving:
 
     def _dispatcher_for(self, seen: Services) -> RequestDispatcher:
         loop, membership = asyncio.get_running_loop(), self.membership
-        quotas = self.network.client_quotas
-        if membership is None or membership.is_held is None:
-            dispatcher = Dispatcher(seen, loop=loop, quotas=quotas)
-        else:
+        lease_gate = room_after = None
+        if membership is not None and membership.is_held is not None:
             # Imported here: a broker that is alone has no lease.
-            from fencepost.broker.network.leased_dispatch import LeasedDispatcher
+            from fencepost.broker.network.lease_gate import LeaseGate
 
             assert membership.shared_log is not None
-            dispatcher = LeasedDispatcher(
-                seen, loop=loop, quotas=quotas, is_held=membership.is_held, shared_log=membership.shared_log
-            )
+            lease_gate, room_after = LeaseGate(membership.is_held), membership.shared_log.room_after
+        dispatcher = Dispatcher(
+            seen, loop=loop, quotas=self.network.client_quotas, lease_gate=lease_gate, room_after=room_after
+        )
         return dispatcher if self.watch is None else self.watch(dispatcher, seen, loop)
 
     async def _stop(self, servers: Servers) -> None:

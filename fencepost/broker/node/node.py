@@ -329,7 +329,6 @@ class Node:
             leader_choices=None if membership is None else membership.leader_choices,
             loggers=self._base.loggers,
             check_back=None if check_back is None else check_back.core,
-            commits_may_wait=membership is not None and membership.shared_log is not None,
             engine_figures=self._engine_figures,
         )
 

@@ -94,7 +94,6 @@ class Services:
     gate: RequestGate | None = None
     observer: RequestObserver | None = None
     check_back: CheckBack | None = None  # for metrics; None without resolvers
-    commits_may_wait: bool = False  # on an engine that is away, so that a Produce keeps to its client's time-out
     leader_choices: LeaderChoices | None = None  # None where this node is alone
     confirmations: Confirmations | None = None  # the same
     engine_figures: Callable[[], EngineFigures] | None = None  # for metrics; None where the logs' files are its own

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.headers import request_header_version
 from fencepost.protocol.primitives import RECORDS
 from fencepost.protocol.schema import schema_of
 from fencepost.protocol.shape import field_codes
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+RoomAfter = Callable[[int], "asyncio.Future[None] | None"]
+"""Notes bytes that a client has sent. Returns None, or what ends when there is room for more. See `SharedLog`."""
 
 
 class Repeats(NamedTuple):
@@ -61,12 +68,34 @@ class Route:
     carries_records: whether requests have record batches, which lie in the memory of the frame.
     varying:      the paths of the fields in which requests that repeat differ; None if they are decoded each time.
     answer_paths: the paths of the fields that vary in a usual answer; None if this version lacks one of them.
+    require_lease: called before an answer leaves; None if there is no lease, or answers are true without it.
+    room_after:    called with the bytes of each request that has started; None unless requests have to wait while too
+                   many bytes wait to be committed.
     """
 
-    __slots__ = ("answer_paths", "api", "carries_records", "header_version", "is_flexible", "varying", "version")
+    __slots__ = (
+        "answer_paths",
+        "api",
+        "carries_records",
+        "header_version",
+        "is_flexible",
+        "require_lease",
+        "room_after",
+        "varying",
+        "version",
+    )
 
-    def __init__(self, api: Api, version: int) -> None:
+    def __init__(
+        self,
+        api: Api,
+        version: int,
+        *,
+        require_lease: Callable[[], None] | None = None,
+        room_after: RoomAfter | None = None,
+    ) -> None:
         self.api = api
+        self.require_lease = require_lease
+        self.room_after = room_after
         self.version = version
         self.header_version = request_header_version(api.key, version)
         schema = schema_of(api.request)

@@ -14,9 +14,10 @@ import fencepost.broker.network.dispatch
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
 from fencepost.broker.network.dispatch import Dispatcher
+from fencepost.broker.network.lease_gate import LeaseGate
 from fencepost.broker.quotas.client_quotas import Client, RequestMeter
 from fencepost.broker.quotas.entities import QuotaKey
-from fencepost.broker.requests.api import APIS, CloseConnection, RequestContext, UsualAnswer
+from fencepost.broker.requests.api import APIS, CloseConnection, RequestContext, SlicedResponse, UsualAnswer
 from fencepost.broker.requests.long_polls import LongPoll, LongPolls, PendingReply
 from fencepost.broker.requests.request_cache import RequestCache
 from fencepost.broker.requests.routes import Api, Repeats
@@ -47,13 +48,14 @@ class Peer:
         self.close_callbacks: list[Callable[[], None]] = []
         self.kept_until: list[asyncio.Future[Any]] = []
         self.muted_s: list[float] = []
+        self.blocked_until: list[asyncio.Future[Any]] = []
         self.request_cache = RequestCache()
 
     def mute(self, duration_s: float) -> None:
         self.muted_s.append(duration_s)
 
-    def block_until(self, _: asyncio.Future[Any]) -> None:
-        pass
+    def block_until(self, task: asyncio.Future[Any]) -> None:
+        self.blocked_until.append(task)
 
     def keep_frame_until(self, task: asyncio.Future[Any]) -> None:
         self.kept_until.append(task)
@@ -462,6 +464,74 @@ class Quotas:
 def produce_frame() -> bytes:
     header = encode_request_header(0, 9, 77, "client", 2)
     return bytes(header + encode(ProduceRequest(acks=1), 9))
+
+
+# In a cluster whose nodes have leases
+
+
+class Lease:
+    """is_held: until a test says otherwise."""
+
+    is_held = True
+
+    def in_front_of(self, world: World, **named: Any) -> None:
+        gate = LeaseGate(lambda: self.is_held)
+        world.dispatcher = Dispatcher(world.services, loop=asyncio.get_running_loop(), lease_gate=gate, **named)
+
+
+async def _later(response: Any) -> Any:
+    await asyncio.sleep(0)
+    return response
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        lambda context, request: EndTxnResponse(),
+        lambda context, request: UsualAnswer((1, 2), EndTxnResponse),
+        lambda context, request: _later(EndTxnResponse()),
+        lambda context, request: _later(UsualAnswer((1, 2), EndTxnResponse)),
+        lambda context, request: _later(SlicedResponse(EndTxnResponse())),
+    ],
+    ids=["at once", "usual", "later", "usual, later", "in slices"],
+)
+async def test_no_answer_of_a_leader_leaves_after_its_lease(world: World, handler: Handler) -> None:
+    lease = Lease()
+    lease.in_front_of(world)
+    world.serve(handler)
+
+    async def answer() -> Any:
+        started = world.end_txn()
+        return await started if isinstance(started, asyncio.Future) else started
+
+    assert reply_of(await answer()).error_code == ErrorCode.NONE
+    lease.is_held = False
+    with pytest.raises(CloseConnection, match="may have lost its lease"):
+        await answer()
+
+
+async def test_a_connection_waits_after_a_produce_until_there_is_room_for_more(world: World) -> None:
+    room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    noted: list[str] = []
+
+    def room_after(produced_bytes: int) -> asyncio.Future[None] | None:
+        noted.append(f"{produced_bytes} bytes")
+        return room if len(noted) > 2 else None
+
+    def handle(context: RequestContext, request: Any) -> ProduceResponse:
+        noted.append("appended")
+        return ProduceResponse()
+
+    Lease().in_front_of(world, room_after=room_after)
+    world.serve(handle, request=ProduceRequest, response=ProduceResponse, versions=(3, 12))
+    world.serve(lambda context, request: EndTxnResponse())
+    world.end_txn()
+    world.send(produce_frame())
+    assert not world.peer.blocked_until
+    world.send(produce_frame())
+
+    assert noted == ["appended", f"{len(produce_frame())} bytes"] * 2
+    assert world.peer.blocked_until == [room]
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
