@@ -99,7 +99,8 @@ class EngineCluster(Cluster):
         topic = self.store._topics.get(name.topic)
         return None if topic is None else topic.topic_id
 
-    async def start(self, node_id: int) -> Node:
+    async def start(self, node_id: int, *, chosen: Mapping[str, Any] | None = None, **options: Any) -> Node:
+        """chosen: settings in place of the usual ones. options: more arguments of the node."""
         view = self.views[node_id] = self.table.view(node_id)
         peers = self.peers[node_id] = WatchedPeers(node_id, view.address)
         member = self.members[node_id] = EngineMember(self, view, self.engine.session())
@@ -111,6 +112,7 @@ class EngineCluster(Cluster):
             "offsets_topic_num_partitions": 2,
             "group_initial_rebalance_delay_ms": 60_000,
             "fencepost_shutdown_drain_ms": 500,
+            **(chosen or {}),
         }
         disk = ScratchDisk()
         empty_scratch(disk, self.scratch(node_id), "a-cluster")
@@ -121,6 +123,7 @@ class EngineCluster(Cluster):
             store=self.store.for_another_node(),
             membership=member,
             peers=peers,
+            **options,
         )
         await node.start()
         self.nodes[node_id] = node
