@@ -17,7 +17,7 @@ from tests.costs.walks import Walk, walking
 
 
 class Limits(NamedTuple):
-    """The most that a walk may have. barriers: exactly so many syncs, or flushes of a cluster, precede the reply."""
+    """The most that a walk may have. barriers: the exact number of syncs, or flushes of a cluster, before the reply."""
 
     rooms: int
     files: int
