@@ -6,8 +6,8 @@ import ast
 import importlib.util
 import re
 import tomllib
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +16,8 @@ from fencepost.broker.config import SETTINGS, TOPIC_SETTINGS
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
 from fencepost.cli.commands import COMMANDS
 from fencepost.protocol.errors import ErrorCode
+from tests.support.source_trees import ROOT, product_files, tree_of
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("architecture.md", "words.md")}
 ARCHITECTURE = PAGES["architecture.md"]
 SOURCES = ("fencepost", "tests")
@@ -136,7 +136,9 @@ def says_something_true(span: str) -> bool:
         return resolves(span)
     if span in SETTINGS or span in TOPIC_SETTINGS or span in ErrorCode.__members__ or span in events():
         return True
-    return span in INTERNAL_TOPICS or span in contract_rooms() or is_defined(span)
+    return (
+        span in INTERNAL_TOPICS or span in contract_rooms() or span in packages_beside_the_broker() or is_defined(span)
+    )
 
 
 @cache
@@ -195,6 +197,79 @@ def test_a_room_may_import_what_the_contract_says() -> None:
         (floor,) = [floor for floor in layers if room in floor]
         others = "".join(f", not `{other}`" for other in floor if other != room)
         assert may_import == ("no room" if floor == layers[-1] else f"every room below{others}"), room
+
+
+def packages_beside_the_broker() -> dict[str, tuple[str, str]]:
+    """What the table says: by package, the packages that it imports and the rooms that import it."""
+    table = ARCHITECTURE.partition("| package | what lives there |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `fencepost/(\w+)(?:\.py)?` \| .* \| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
+    return {package: (imports, rooms) for package, imports, rooms in rows}
+
+
+def imported_modules(node: ast.AST) -> Iterator[str]:
+    """The modules that code imports, also within functions; not those for type checking only."""
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, ast.If) and ast.unparse(part.test) == "TYPE_CHECKING":
+            for other in part.orelse:
+                yield from imported_modules(ast.Module([other], []))
+        elif isinstance(part, ast.ImportFrom) and part.module == "fencepost":
+            yield from (f"fencepost.{alias.name}" for alias in part.names)
+        elif isinstance(part, ast.ImportFrom):
+            yield part.module or ""
+        elif isinstance(part, ast.Import):
+            yield from (alias.name for alias in part.names)
+        else:
+            yield from imported_modules(part)
+
+
+def owner(parts: Sequence[str]) -> str:
+    """The package beside the broker, or the broker's room, that a module belongs to."""
+    return "/".join(parts[1:3] if parts[1] == "broker" else parts[1:2])
+
+
+@cache
+def imports_between() -> frozenset[tuple[str, str]]:
+    """Who imports whom: rooms as `broker/log`, packages by their name."""
+    pairs = set()
+    for path in product_files():
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] == "fencepost" and parts[1] not in ("__init__", "__main__"):
+            for module in imported_modules(tree_of(path)):
+                if module.startswith("fencepost."):
+                    pairs.add((owner(parts), owner(module.split("."))))
+    return frozenset(pairs)
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names)) or "none"
+
+
+def test_the_packages_beside_the_broker_import_and_are_imported_as_the_table_says() -> None:
+    folders = {path.parent.name for path in (ROOT / "fencepost").glob("*/__init__.py")} - {"broker", "protocol"}
+    files = {path.stem for path in (ROOT / "fencepost").glob("*.py")} - {"__init__", "__main__"}
+    claimed = packages_beside_the_broker()
+    assert set(claimed) == folders | files
+    found = {}
+    for package in claimed:
+        imported = {target.split("/")[0] for source, target in imports_between() if source == package} - {package}
+        rooms = {source.split("/")[1] for source, target in imports_between() if target == package and "/" in source}
+        found[package] = (listed(imported), listed(rooms))
+    assert found == claimed
+
+
+def test_imports_within_functions_are_found_and_those_for_type_checking_are_not() -> None:
+    source = """
+from fencepost import soak
+if TYPE_CHECKING:
+    import fencepost.console
+else:
+    import fencepost.history
+def late():
+    from fencepost.broker.log.flusher import Flusher
+"""
+    found = list(imported_modules(ast.parse(source)))
+    assert found == ["fencepost.soak", "fencepost.history", "fencepost.broker.log.flusher"]
+    assert [owner(module.split(".")) for module in found] == ["soak", "history", "broker/log"]
 
 
 @pytest.mark.parametrize(

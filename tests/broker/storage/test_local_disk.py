@@ -11,7 +11,7 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -225,12 +225,32 @@ def test_a_path_through_a_file_is_a_storage_error_with_the_path(disk: LocalDisk,
         disk.open(str(tmp_path / "file" / "below"))
 
 
-async def test_a_sync_covers_files_and_directories(disk: LocalDisk, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("file_by_file")
+async def test_a_sync_covers_each_file_and_directory_once(
+    disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More files than the disk keeps open: sync threads open some of them again."""
+    synced: list[tuple[str, str]] = []
+
+    def recorded(name: str, call: Callable[[int], None]) -> Callable[[int], None]:
+        def record(descriptor: int) -> None:
+            synced.append((name, os.readlink(f"/proc/self/fd/{descriptor}")))
+            call(descriptor)
+
+        return record
+
+    monkeypatch.setattr(os, "fdatasync", recorded("fdatasync", os.fdatasync))
+    monkeypatch.setattr(os, "fsync", recorded("fsync", os.fsync))
     files = [disk.open(str(tmp_path / str(number))) for number in range(10)]
     for file in files:
         file.append(b"x")
+    assert not synced
     await disk.sync(files, [str(tmp_path)])
     await disk.sync([])
+    assert sorted(synced) == [
+        *(("fdatasync", str(tmp_path / str(number))) for number in range(10)),
+        ("fsync", str(tmp_path)),
+    ]
 
 
 async def test_writing_back_is_a_hint_that_never_fails(
