@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, TypedDict
 
 from fencepost.protocol.errors import ErrorCode
 from fencepost.testing.apis import API_NAMES
@@ -20,6 +20,31 @@ Moment = Literal["request", "reply"]
 
 AtSync = Literal["sync"]
 """The moment of crashes alone: what the request asks for is appended and about to become durable."""
+
+
+class Which(TypedDict, total=False):
+    """The requests of a fault. client_id, group: may have `*` and `?`, as file names in a shell. None: any.
+
+    after: how many pass first. optional: whether the test may end without the fault having fired.
+    """
+
+    topic: str | None
+    partition: int | None
+    client_id: str | None
+    transactional_id: str | None
+    group: str | None
+    after: int
+    optional: bool
+
+
+class Timed(Which, total=False):
+    """As `Which`, of a fault that may meet several requests, before or after they are done.
+
+    count: the number of requests; None for all. on: `request` does nothing of what is asked, `reply` does it first.
+    """
+
+    count: int | None
+    on: Moment
 
 
 class FaultKind(StrEnum):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 from fencepost.broker.config import Entry, load_settings
 from fencepost.broker.node import Node
@@ -20,6 +20,7 @@ from fencepost.in_process import FOR_TESTS, HOW_TO_START, prepare, temporary_roo
 from fencepost.testing.clock import TurnableLoop
 from fencepost.testing.control import Inside
 from fencepost.testing.errors import MisuseError
+from fencepost.testing.faults import Timed
 from fencepost.testing.methods import WAIT_S, BrokerMethods, Content, Fault
 from fencepost.testing.requests import SeenRequest
 from fencepost.testing.results import Group, Record, Transaction
@@ -198,16 +199,16 @@ class AsyncBroker:
     def requests(self, api: str | int | None = None, **filters: str | None) -> list[SeenRequest]:
         return self.methods.requests(api, **filters)
 
-    def fail(self, api: str | int, error: str | int, **which: Any) -> Fault:
+    def fail(self, api: str | int, error: str | int, **which: Unpack[Timed]) -> Fault:
         return self.methods.fail(api, error, **which)
 
-    def delay(self, api: str | int | None = None, seconds: float = 1.0, **which: Any) -> Fault:
+    def delay(self, api: str | int | None = None, seconds: float = 1.0, **which: Unpack[Timed]) -> Fault:
         return self.methods.delay(api, seconds, **which)
 
-    def hold(self, api: str | int | None = None, **which: Any) -> Fault:
+    def hold(self, api: str | int | None = None, **which: Unpack[Timed]) -> Fault:
         return self.methods.hold(api, **which)
 
-    def disconnect(self, api: str | int | None = None, **which: Any) -> Fault:
+    def disconnect(self, api: str | int | None = None, **which: Unpack[Timed]) -> Fault:
         return self.methods.disconnect(api, **which)
 
     def crash_after(self, api: str | int, **which: Any) -> Fault:

@@ -10,11 +10,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 from fencepost.testing.apis import API_NAMES, NAMED, api_key, error_code
 from fencepost.testing.errors import FaultNeverFiredError, MisuseError, RefusedError, WaitedInVainError, hint
-from fencepost.testing.faults import AtSync, FaultKind, FaultOrder, Moment
+from fencepost.testing.faults import AtSync, FaultKind, FaultOrder, Moment, Timed, Which
 from fencepost.testing.requests import WITH_GROUP, WITH_TRANSACTIONAL_ID, SeenRequest
 from fencepost.testing.results import Group, Partition, Record, Transaction
 
@@ -330,121 +330,49 @@ class BrokerMethods(ABC):
 
     # Faults
 
-    def fail(
-        self,
-        api: str | int,
-        error: str | int,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-        transactional_id: str | None = None,
-        group: str | None = None,
-        count: int | None = 1,
-        after: int = 0,
-        on: Moment = "request",
-        optional: bool = False,
-    ) -> Fault:
+    def fail(self, api: str | int, error: str | int, **which: Unpack[Timed]) -> Fault:
         """Answer requests with an error; where a topic or partition is given, only for these.
 
-        count: the number of requests; None for all. after: how many pass first. on: `request` does nothing of what is
-        asked, `reply` does it and answers with the error nevertheless. optional: the test may end without it having
-        fired. All faults have these arguments.
+        which: the requests, and when. By default the next one, before anything of it is done: `count` is 1, `on` is
+        "request". All faults have these arguments.
         """
-        return self._place(
-            FaultKind.FAIL, api, on, topic, partition, client_id, transactional_id, group, count, after, optional,
-            error=error_code(error),
-        )  # fmt: skip
+        chosen: Timed = {"count": 1, "on": "request", **which}
+        return self._place(FaultKind.FAIL, api, chosen, chosen["on"], error=error_code(error))
 
-    def delay(
-        self,
-        api: str | int | None = None,
-        seconds: float = 1.0,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-        transactional_id: str | None = None,
-        group: str | None = None,
-        count: int | None = None,
-        after: int = 0,
-        on: Moment = "reply",
-        optional: bool = False,
-    ) -> Fault:
-        """Delay replies, or with on="request" requests, by the broker's clock."""
-        return self._place(
-            FaultKind.DELAY, api, on, topic, partition, client_id, transactional_id, group, count, after, optional,
-            seconds=seconds,
-        )  # fmt: skip
+    def delay(self, api: str | int | None = None, seconds: float = 1.0, **which: Unpack[Timed]) -> Fault:
+        """Delay replies, or with on="request" requests, by the broker's clock; all of them, unless `count` is given."""
+        chosen: Timed = {"count": None, "on": "reply", **which}
+        return self._place(FaultKind.DELAY, api, chosen, chosen["on"], seconds=seconds)
 
-    def hold(
-        self,
-        api: str | int | None = None,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-        transactional_id: str | None = None,
-        group: str | None = None,
-        count: int | None = None,
-        after: int = 0,
-        on: Moment = "reply",
-        optional: bool = False,
-    ) -> Fault:
-        """Hold replies, or with on="request" requests, until `release` or the end of the fault."""
-        return self._place(
-            FaultKind.HOLD, api, on, topic, partition, client_id, transactional_id, group, count, after, optional
-        )
+    def hold(self, api: str | int | None = None, **which: Unpack[Timed]) -> Fault:
+        """Hold replies, or with on="request" requests, until `release` or the end of the fault; all of them, unless
+        `count` is given.
+        """
+        chosen: Timed = {"count": None, "on": "reply", **which}
+        return self._place(FaultKind.HOLD, api, chosen, chosen["on"])
 
-    def disconnect(
-        self,
-        api: str | int | None = None,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-        transactional_id: str | None = None,
-        group: str | None = None,
-        count: int | None = 1,
-        after: int = 0,
-        on: Moment = "reply",
-        optional: bool = False,
-    ) -> Fault:
-        """Close the connection of a request: after it was done, so that its reply is lost, or with on="request" before.
+    def disconnect(self, api: str | int | None = None, **which: Unpack[Timed]) -> Fault:
+        """Close the connection of the next request, or of `count`: after it was done, so that its reply is lost, or
+        with on="request" before.
 
         Without an API, topic, transactional id or group, the connections of the client are closed at once, too.
         """
-        fault = self._place(
-            FaultKind.DISCONNECT, api, on, topic, partition, client_id, transactional_id, group, count, after, optional
-        )
-        if api is None and topic is None and transactional_id is None and group is None and not after:
-            closed = self.run_command("disconnect", client_id)
+        chosen: Timed = {"count": 1, "on": "reply", **which}
+        fault = self._place(FaultKind.DISCONNECT, api, chosen, chosen["on"])
+        names_a_request = any(chosen.get(name) is not None for name in ("topic", "transactional_id", "group"))
+        if api is None and not names_a_request and not chosen.get("after"):
+            closed = self.run_command("disconnect", chosen.get("client_id"))
             if closed:
                 fault.count_as_fired(closed)
         return fault
 
-    def crash_after(
-        self,
-        api: str | int,
-        *,
-        durable: bool = True,
-        topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-        transactional_id: str | None = None,
-        group: str | None = None,
-        after: int = 0,
-        optional: bool = False,
-    ) -> Fault:
+    def crash_after(self, api: str | int, *, durable: bool = True, **which: Unpack[Which]) -> Fault:
         """Crash the broker at a request: when all that it asks for is durable, before the reply leaves; or with
         durable=False when the broker has appended it, before it is durable, so that it is lost.
 
         `restart` brings the broker back. A broker in its own process is killed.
         """
-        return self._place(
-            FaultKind.CRASH, api, "reply" if durable else "sync", topic, partition, client_id, transactional_id,
-            group, 1, after, optional,
-        )  # fmt: skip
+        return self._place(FaultKind.CRASH, api, which, "reply" if durable else "sync")
 
     def fence(self, transactional_id: str) -> tuple[int, int]:
         """Begin a session of a transactional id, as another instance of its producer would: its open transaction is
@@ -461,37 +389,31 @@ class BrokerMethods(ABC):
         self,
         kind: FaultKind,
         api: str | int | None,
-        on: Moment | AtSync,
-        topic: str | None,
-        partition: int | None,
-        client_id: str | None,
-        transactional_id: str | None,
-        group: str | None,
-        count: int | None,
-        after: int,
-        optional: bool,
+        which: Which | Timed,
+        moment: Moment | AtSync,
         *,
         error: int = 0,
         seconds: float = 0.0,
     ) -> Fault:
         key = None if api is None else api_key(api)
         named = "" if key is None else API_NAMES[key]
-        if on not in ("request", "reply") and kind is not FaultKind.CRASH:
-            raise MisuseError(f"a fault cannot happen on {on!r}: use 'request' (before) or 'reply' (after it is done)")
-        if (topic is not None or partition is not None) and key is not None and key not in NAMED:
-            raise MisuseError(f"{named} names no topics: leave out topic and partition")
-        if transactional_id is not None and key is not None and key not in WITH_TRANSACTIONAL_ID:
-            raise MisuseError(f"{named} has no transactional id: leave it out, or choose requests by client_id")
-        if group is not None and key is not None and key not in WITH_GROUP:
-            raise MisuseError(f"{named} names no group: leave it out, or choose requests by client_id")
+        chosen: dict[str, Any] = dict(which)
+        known = (Which if kind is FaultKind.CRASH else Timed).__annotations__
+        if unknown := ", ".join(sorted(chosen.keys() - known.keys())):
+            raise TypeError(f"{kind}() has no argument {unknown}; it has {', '.join(known)}")
+        if moment not in ("request", "reply") and kind is not FaultKind.CRASH:
+            raise MisuseError(
+                f"a fault cannot happen on {moment!r}: use 'request' (before) or 'reply' (after it is done)"
+            )
+        _check_requests_have(chosen, key, named)
+        count, after = chosen.get("count", 1), chosen.get("after", 0)
         if count is not None and count < 1:
             raise MisuseError(f"a fault for {count} requests never fires: give a count of 1 or more, or None for all")
         if after < 0 or seconds < 0:
             raise MisuseError(f"a fault cannot be in the past: give {'after' if after < 0 else 'seconds'} of 0 or more")
-        order = FaultOrder(
-            kind, on, key, topic, partition, client_id, transactional_id, group, count, after, error, seconds
-        )
-        fault = Fault(self, order, optional=optional)
+        optional = chosen.pop("optional", False)
+        chosen.pop("on", None)
+        fault = Fault(self, FaultOrder(kind, moment, key, error=error, seconds=seconds, **chosen), optional=optional)
         self.faults.append(fault)
         return fault
 
@@ -535,6 +457,18 @@ class BrokerMethods(ABC):
             if time.monotonic() >= give_up_at_s:
                 raise WaitedInVainError(f"{failure()} after {timeout_s:g} s\n\n{self.describe()}")
             time.sleep(POLL_PAUSE_S)
+
+
+def _check_requests_have(chosen: Mapping[str, object], key: int | None, named: str) -> None:
+    """Raises MisuseError if requests of an API, None for any, have nothing that could be compared."""
+    if key is None:
+        return
+    if (chosen.get("topic") is not None or chosen.get("partition") is not None) and key not in NAMED:
+        raise MisuseError(f"{named} names no topics: leave out topic and partition")
+    if chosen.get("transactional_id") is not None and key not in WITH_TRANSACTIONAL_ID:
+        raise MisuseError(f"{named} has no transactional id: leave it out, or choose requests by client_id")
+    if chosen.get("group") is not None and key not in WITH_GROUP:
+        raise MisuseError(f"{named} names no group: leave it out, or choose requests by client_id")
 
 
 def _existing(name: str, find: Callable[[str], Any], names: Callable[[], Iterable[str]], missing: str) -> Any:
