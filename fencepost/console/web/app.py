@@ -251,53 +251,55 @@ async def _read_form(request: Request) -> dict[str, str]:
     return dict(pairs)
 
 
-def make_app(options: ConsoleOptions) -> Starlette:
-    """The console as an ASGI application."""
-    console = Console(options)
+class _Answers:
+    """Answers of the routes that are no pages of the cluster: log-in, changes, the theme, static files."""
 
-    async def log_in(request: Request) -> Response:
-        session = console.session_of(request)
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    async def log_in(self, request: Request) -> Response:
+        session = self._console.session_of(request)
         error = ""
         status = 200
         try:
-            await console.learn_mechanisms()
+            await self._console.learn_mechanisms()
             if request.method == "POST":
-                if console.sessions.find(request.cookies.get(COOKIE)) is None:
+                if self._console.sessions.find(request.cookies.get(COOKIE)) is None:
                     # The answer to a form gives no session, so a form in it would be refused, too, however often.
                     return RedirectResponse(f"/log-in?{FORM_IS_OLD}=yes", 303)
                 form = await _read_form(request)
                 if not session.accepts(form.get(changes.CSRF, "")):
                     raise BadFormError(OLD_FORM)
                 credentials = Credentials(form.get("mechanism", ""), form.get("user", ""), form.get("password", ""))
-                session = await console.log_in(session, credentials)
+                session = await self._console.log_in(session, credentials)
                 response: Response = RedirectResponse("/", 303)
-                console.give_session(response, session)
+                self._console.give_session(response, session)
                 return response
             if FORM_IS_OLD in request.query_params:
                 error = _sentence(OLD_FORM)
         except (ClusterError, BadFormError) as failure:
             error, status = _sentence(str(failure)), 403
-        if session.cluster is not None and not console.needs_log_in:
+        if session.cluster is not None and not self._console.needs_log_in:
             return RedirectResponse("/", 303)
-        offered = [one for one in MECHANISMS if one in console.mechanisms] or list(MECHANISMS)
-        if options.mechanism in offered:
-            offered.remove(options.mechanism)
-            offered.insert(0, options.mechanism)
+        offered = [one for one in MECHANISMS if one in self._console.mechanisms] or list(MECHANISMS)
+        if self._console.options.mechanism in offered:
+            offered.remove(self._console.options.mechanism)
+            offered.insert(0, self._console.options.mechanism)
         page = Page("log_in.html", "Log in", {"mechanisms": offered, "error": error}, status=status)
-        response = console.render(request, session, page)
-        console.set_cookie(request, response, session)
+        response = self._console.render(request, session, page)
+        self._console.set_cookie(request, response, session)
         return response
 
-    async def log_out(request: Request) -> Response:
-        session = console.session_of(request)
+    async def log_out(self, request: Request) -> Response:
+        session = self._console.session_of(request)
         form = await _read_form(request)
-        response = RedirectResponse("/log-in" if console.needs_log_in else "/", 303)
+        response = RedirectResponse("/log-in" if self._console.needs_log_in else "/", 303)
         if session.accepts(form.get(changes.CSRF, "")):
-            console.sessions.end(session)
+            self._console.sessions.end(session)
             response.delete_cookie(COOKIE)
         return response
 
-    async def change(request: Request) -> Response:
+    async def change(self, request: Request) -> Response:
         name = request.path_params["name"]
 
         async def carry_out(visit: Visit) -> Page | Response:
@@ -306,13 +308,13 @@ def make_app(options: ConsoleOptions) -> Starlette:
                 raise NotFoundError(f"there is no change {name}")
             if not visit.session.accepts(form.get(changes.CSRF, "")):
                 raise BadFormError("this form is from an earlier visit: open its page again")
-            if options.read_only:
+            if self._console.options.read_only:
                 raise BadFormError("this console was started with --read-only")
             return await changes.answer(visit, name, form)
 
-        return await _visit(console, request, carry_out)
+        return await _visit(self._console, request, carry_out)
 
-    async def theme(request: Request) -> Response:
+    async def theme(self, request: Request) -> Response:
         chosen = request.query_params.get("to", "system")
         back = request.query_params.get("back", "/")
         # Only a path of this site: `//host` and `/\host` are addresses elsewhere.
@@ -322,7 +324,7 @@ def make_app(options: ConsoleOptions) -> Starlette:
             response.set_cookie("theme", chosen, max_age=365 * 86_400, samesite="strict", httponly=True, path="/")
         return response
 
-    async def static(request: Request) -> Response:
+    async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
         content = static_files().get(name)
         kind = CONTENT_TYPES.get(name.rpartition(".")[2])
@@ -330,9 +332,15 @@ def make_app(options: ConsoleOptions) -> Starlette:
             return Response("there is no such file", 404, media_type="text/plain")
         return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
 
-    async def missing(request: Request, _: Exception) -> Response:
+    async def missing(self, request: Request, _: Exception) -> Response:
         page = error_page(NotFoundError(f"there is no page {request.url.path}"))
-        return console.render(request, console.session_of(request), page)
+        return self._console.render(request, self._console.session_of(request), page)
+
+
+def make_app(options: ConsoleOptions) -> Starlette:
+    """The console as an ASGI application."""
+    console = Console(options)
+    answers = _Answers(console)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -341,13 +349,13 @@ def make_app(options: ConsoleOptions) -> Starlette:
 
     routes = [Route(address, _endpoint(console, function)) for address, function in PAGES.items()]
     routes += [
-        Route("/log-in", log_in, methods=["GET", "POST"]),
-        Route("/log-out", log_out, methods=["POST"]),
-        Route("/change/{name}", change, methods=["POST"]),
-        Route("/theme", theme),
-        Route("/static/{name}", static),
+        Route("/log-in", answers.log_in, methods=["GET", "POST"]),
+        Route("/log-out", answers.log_out, methods=["POST"]),
+        Route("/change/{name}", answers.change, methods=["POST"]),
+        Route("/theme", answers.theme),
+        Route("/static/{name}", answers.static),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: missing})
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: answers.missing})
     app.state.console = console
     app.add_middleware(Guard, options=options)
     return app
