@@ -54,12 +54,13 @@ def test_each_fault_has_its_usual_moment_and_number_of_requests(broker: PlacingB
 
 def test_each_fault_takes_the_arguments_that_choose_requests(broker: PlacingBroker) -> None:
     which: Timed = {"topic": "orders", "partition": 1, "client_id": "till-*", "after": 2, "optional": True}
+    which |= {"count": 4, "on": "reply"}
     chosen = {"topic": "orders", "partition": 1, "client_id": "till-*", "after": 2}
     for fault in (
-        broker.fail("Produce", 3, count=4, on="reply", **which),
-        broker.delay("Produce", count=4, on="reply", **which),
-        broker.hold("Produce", count=4, on="reply", **which),
-        broker.disconnect("Produce", count=4, on="reply", **which),
+        broker.fail("Produce", 3, **which),
+        broker.delay("Produce", **which),
+        broker.hold("Produce", **which),
+        broker.disconnect("Produce", **which),
     ):
         assert fault.optional
         assert (fault.order.count, fault.order.moment) == (4, "reply")
