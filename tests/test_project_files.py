@@ -72,13 +72,10 @@ def test_editors_get_the_line_length_of_the_formatter() -> None:
     assert parser["*.{py,md}"]["max_line_length"] == str(PROJECT["tool"]["ruff"]["line-length"])
 
 
-def test_the_changelog_has_a_section_for_the_version_with_what_a_stranger_can_read() -> None:
+def test_the_changelog_has_a_section_for_the_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     section = text.partition(f"## [{PROJECT['project']['version']}]")[2].partition("\n## [")[0]
     assert len(section.split()) > 100
-    assert not re.findall(r"\b(no longer|any more|instead of|before,|used to)\b", section), (
-        "it compares with no release"
-    )
 
 
 @pytest.mark.parametrize(

@@ -136,19 +136,26 @@ def riddles(source: str) -> list[tuple[int, str]]:
     ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_is_tidy(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
-    assert not swallowed_markers(source), "`# fmt: off` has to stand alone"
-    assert not unpaired_markers(source), "`# fmt: off` and `# fmt: on` come in pairs"
-    assert not ragged_rows(source), "the cells of a table begin in the same columns"
-    assert not torn_prose(source), "the sentence goes on in the next line: fill this one"
-    assert path.resolve() in SPEAKS_OF_RIDDLES or not riddles(source), "name the actor or the number: docs/words.md"
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in FILES}), ids=lambda folder: str(folder.relative_to(ROOT))
+)
+def test_the_files_of_a_folder_are_tidy(folder: Path) -> None:
+    for path in folder.glob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        assert not swallowed_markers(source), f"{path}: `# fmt: off` has to stand alone"
+        assert not unpaired_markers(source), f"{path}: `# fmt: off` and `# fmt: on` come in pairs"
+        assert not ragged_rows(source), f"{path}: the cells of a table begin in the same columns"
+        assert not torn_prose(source), f"{path}: the sentence goes on in the next line: fill this one"
+        assert not found_riddles(path, source), f"{path}: name the actor or the number: docs/words.md"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_has_no_riddles(path: Path) -> None:
-    assert path.resolve() in SPEAKS_OF_RIDDLES or not riddles(path.read_text(encoding="utf-8"))
+def test_pages_have_no_riddles() -> None:
+    for path in PAGES:
+        assert not found_riddles(path, path.read_text(encoding="utf-8")), path
+
+
+def found_riddles(path: Path, source: str) -> list[tuple[int, str]]:
+    return [] if path.resolve() in SPEAKS_OF_RIDDLES else riddles(source)
 
 
 def test_untidy_lines_are_found() -> None:

@@ -354,4 +354,4 @@ class World(RuleBasedStateMachine):
 
 
 TestAnyOrder = World.TestCase
-TestAnyOrder.settings = hypothesis_settings(max_examples=300, stateful_step_count=60, deadline=None)
+TestAnyOrder.settings = hypothesis_settings(max_examples=80, stateful_step_count=60, deadline=None)

@@ -39,13 +39,6 @@ def test_every_figure_of_the_page_is_still_measured() -> None:
     assert set(json.loads(RESULTS_PATH.read_text())["figures"]) <= set(FIGURES)
 
 
-def test_the_page_opens_with_one_chart_and_five_sentences_that_say_where_kafka_is_faster() -> None:
-    opening = OVERVIEW_PATH.read_text().partition("## ")[0]
-    assert len(re.findall(r"^!\[", opening, re.MULTILINE)) == 1
-    assert re.findall(r"^(\d)\. \*\*", opening, re.MULTILINE) == list("12345")
-    assert "Kafka is faster" in opening
-
-
 @pytest.mark.parametrize(("mb_per_s", "shown"), [(35.0, True), (170.0, False)])
 def test_the_overview_says_what_one_request_in_flight_costs_an_idempotent_producer(
     mb_per_s: float, shown: bool

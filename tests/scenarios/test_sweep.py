@@ -17,7 +17,7 @@ from tests.scenarios.runner.sweep_point import Mishap, Plant, SweepPoint
 from tests.scenarios.runner.transcript import Transcript, parse_transcript
 
 FOLDER = Path(__file__).parent
-POINTS_PER_SCENARIO = 4
+POINTS_PER_SCENARIO = 2
 
 
 def all_points(transcript: Transcript) -> list[SweepPoint]:

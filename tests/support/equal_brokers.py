@@ -91,7 +91,10 @@ class EqualBrokers:
 
     async def send(self, request: Any, version: int) -> Any:
         """The response of both brokers; None without one, and a text where the connection was closed."""
-        reply = await self.send_frame(self.frame(request, version))
+        return self.decoded(await self.send_frame(self.frame(request, version)), request, version)
+
+    def decoded(self, reply: bytes | str | None, request: Any, version: int) -> Any:
+        """The response in a reply to a request; None without one, and a text if the connection was closed."""
         if not isinstance(reply, bytes):
             return reply
         header_bytes = 5 if response_header_version(request.api_key, version) else 4
@@ -123,8 +126,9 @@ class EqualBrokers:
         for side in self.sides:
             await do(side)
 
-    async def create(self, topic: str) -> None:
-        await self.each(lambda side: side.node.services.topics.create(topic, TOPICS[topic], {}))
+    async def create(self, topic: str, partitions_count: int | None = None) -> None:
+        count = partitions_count or TOPICS.get(topic, 1)
+        await self.each(lambda side: side.node.services.topics.create(topic, count, {}))
 
     async def delete(self, topic: str) -> None:
         await self.each(lambda side: side.node.services.topics.delete(topic))
@@ -178,6 +182,7 @@ async def equal_brokers(directory: Path, **settings: Any) -> AsyncIterator[Equal
             chosen: dict[str, Any] = {
                 "log_dirs": str(directory / name),
                 "listeners": ("PLAINTEXT://127.0.0.1:0",),
+                "advertised_listeners": ("PLAINTEXT://127.0.0.1:9092",),  # in replies; that of both
                 "transaction_state_log_num_partitions": 1,
                 "offsets_topic_num_partitions": 1,
                 "group_initial_rebalance_delay_ms": 0,

@@ -1,12 +1,21 @@
-"""Frames of Produce requests, which brokers are to answer alike whatever ids they gave to topics."""
+"""Frames of Produce requests, which brokers are to answer alike whatever ids they gave to topics; their replies."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from fencepost.protocol.framing import request_frame
-from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.api_keys import ApiKey
+from fencepost.protocol.framing import LENGTH_BYTES, request_frame
+from fencepost.protocol.headers import response_header_version
+from fencepost.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from fencepost.protocol.schema import decode
 
 BY_NAME, BY_ID = 12, 13
 """The last version that names topics, and the first that tells their ids."""
@@ -43,3 +52,12 @@ def produce_frame_of_several(
         ],
     )
     return request_frame(correlation_id, client_id, request, version)
+
+
+def answers(reply: bytes | str | None, version: int = BY_NAME) -> list[PartitionProduceResponse]:
+    """The answers for the partitions of the only topic of a reply."""
+    assert isinstance(reply, bytes)
+    assert len(reply) == LENGTH_BYTES + int.from_bytes(reply[:LENGTH_BYTES], "big")
+    position = LENGTH_BYTES + 4 + response_header_version(ApiKey.PRODUCE, version)
+    (topic,) = decode(ProduceResponse, reply, version, position).responses
+    return topic.partition_responses

@@ -14,11 +14,10 @@ from fencepost.protocol.compression import Codec, compress
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import HEADER_BYTES, read_header, sealed_header
 from fencepost.protocol.record_validation import RECORDS_AT_ONCE
-from tests.broker.requests.test_repeated_produces_to_partitions import answers
 from tests.support.handler_context import batch
 from tests.support.longest_step import steps_until_done
 from tests.support.produce_clients import PRODUCER_ID, Served, served
-from tests.support.produce_frames import produce_frame, produce_frame_of_several
+from tests.support.produce_frames import answers, produce_frame, produce_frame_of_several
 
 COUNT = RECORDS_AT_ONCE + 1
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

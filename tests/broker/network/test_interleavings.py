@@ -31,7 +31,8 @@ from fencepost.protocol.framing import EqualLengthFrames
 from tests.broker.network.test_connection import Limits
 from tests.support.counted_file import CountedFile
 
-SEEDS_COUNT = 120
+SEEDS_COUNT, FEW_SEEDS_COUNT = 120, 30
+"""Of the tests that take long, and of the others."""
 STEPS_COUNT = 250
 REQUESTS_COUNT = 60
 LONGEST_MUTE_S = 0.002
@@ -329,7 +330,13 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("has_socket", [True, False], ids=["socket", "transport alone"])
-@pytest.mark.parametrize("seed", range(SEEDS_COUNT))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(FEW_SEEDS_COUNT),
+        *(pytest.param(seed, marks=pytest.mark.long) for seed in range(FEW_SEEDS_COUNT, SEEDS_COUNT)),
+    ],
+)
 async def test_every_request_is_answered_in_order_or_its_connection_is_closed(seed: int, has_socket: bool) -> None:
     chance = random.Random(seed)
     memory = NetworkMemory(

@@ -26,7 +26,7 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.protocol.messages.fetch import FetchRequest
 from fencepost.protocol.messages.group_membership import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -35,155 +35,38 @@ from fencepost.protocol.messages.group_membership import (
 )
 from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
 )
-from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-    EndTxnRequest,
-    InitProducerIdRequest,
 )
 from fencepost.protocol.shape import ReplyForm
 from tests.broker.requests.test_produce_runs import batch as equal_batch
 from tests.broker.requests.test_produce_runs import connected, frames_with
 from tests.support.equal_brokers import CLIENT_ID, EqualBrokers, equal_brokers
+from tests.support.equal_requests import (
+    TIMES,
+    TRANSACTIONAL_ID,
+    add,
+    commit,
+    end,
+    errors,
+    expect,
+    fetch,
+    in_transaction,
+    new_producer,
+    one_of_each,
+    produce,
+)
 from tests.support.handler_context import batch
 
 PAGE_CACHE, DURABLE = 2**63 - 1, 1
-TIMES = 3
-"""Each request is sent so often: decoded, cached without the form of its reply, cached with it."""
-TRANSACTIONAL_ID = "application"
 LONG_MS = 60_000
 
 Scenario = Callable[[EqualBrokers, int], Awaitable[None]]
 
 
-# What is sent
-
-
-def produce(
-    brokers: EqualBrokers,
-    version: int,
-    *batches: bytes | None,
-    topic: str = "orders",
-    topic_id: bytes | None = None,
-    first: int = 0,
-    acks: int = -1,
-    transactional_id: str | None = None,
-) -> ProduceRequest:
-    """One batch for each partition from `first` on."""
-    partitions = [PartitionProduceData(index=first + index, records=one) for index, one in enumerate(batches)]
-    named: dict[str, Any] = {"name": topic}
-    if version >= 13:
-        named = {"topic_id": brokers.topic_id(topic) if topic_id is None else topic_id}
-    topics = [TopicProduceData(partition_data=partitions, **named)]
-    return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1_000, topic_data=topics)
-
-
-def in_transaction(producer: tuple[int, int], sequence: int) -> bytes:
-    return batch(
-        b"in a transaction",
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        base_sequence=sequence,
-        is_transactional=True,
-    )
-
-
-def fetch(
-    brokers: EqualBrokers,
-    version: int,
-    *partitions: int,
-    topic: str = "orders",
-    topic_id: bytes | None = None,
-    offset: int = 0,
-    leader_epoch: int = -1,
-    **fields: Any,
-) -> FetchRequest:
-    requested = [
-        FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1_000_000, current_leader_epoch=leader_epoch)
-        for partition in partitions
-    ]
-    topics = []
-    if version >= 13 and partitions:
-        topics = [FetchTopic(topic_id=brokers.topic_id(topic) if topic_id is None else topic_id, partitions=requested)]
-    elif partitions:
-        topics = [FetchTopic(topic=topic, partitions=requested)]
-    return FetchRequest(**{"max_wait_ms": 0, "min_bytes": 1, "topics": topics, **fields})
-
-
-def commit(
-    brokers: EqualBrokers,
-    version: int,
-    offset: int,
-    *partitions: int,
-    topic: str = "orders",
-    topic_id: bytes | None = None,
-    **fields: Any,
-) -> OffsetCommitRequest:
-    committed = [OffsetCommitRequestPartition(partition, committed_offset=offset) for partition in partitions]
-    if version >= 10:
-        found = brokers.topic_id(topic) if topic_id is None else topic_id
-        topics = [OffsetCommitRequestTopic(topic_id=found, partitions=committed)]
-    else:
-        topics = [OffsetCommitRequestTopic(name=topic, partitions=committed)]
-    return OffsetCommitRequest(**{"group_id": "g", "topics": topics, **fields})
-
-
-def add(producer: tuple[int, int], version: int, *partitions: int, topic: str = "orders") -> AddPartitionsToTxnRequest:
-    topics = [AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))]
-    if version < 4:
-        return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=TRANSACTIONAL_ID,
-            v3_and_below_producer_id=producer[0],
-            v3_and_below_producer_epoch=producer[1],
-            v3_and_below_topics=topics,
-        )
-    transaction = AddPartitionsToTxnTransaction(
-        transactional_id=TRANSACTIONAL_ID, producer_id=producer[0], producer_epoch=producer[1], topics=topics
-    )
-    return AddPartitionsToTxnRequest(transactions=[transaction])
-
-
-def end(
-    producer: tuple[int, int], *, committed: bool = True, transactional_id: str = TRANSACTIONAL_ID
-) -> EndTxnRequest:
-    return EndTxnRequest(
-        transactional_id=transactional_id, producer_id=producer[0], producer_epoch=producer[1], committed=committed
-    )
-
-
-async def new_producer(brokers: EqualBrokers, transactional_id: str | None = TRANSACTIONAL_ID) -> tuple[int, int]:
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-    response = await brokers.send(request, 4)
-    assert response.error_code == ErrorCode.NONE
-    return response.producer_id, response.producer_epoch
-
-
-def errors(response: Any) -> set[int]:
-    """All error codes of a response."""
-    found = set()
-    for name in response.__slots__:
-        value = getattr(response, name)
-        if name.endswith("error_code"):
-            found.add(int(value))
-        elif isinstance(value, list):
-            found |= {error for one in value if hasattr(one, "__slots__") for error in errors(one)}
-    return found - {0} or {0}
-
-
 # Scenarios: each sends requests several times, with what is expected of both brokers
-
-
-async def expect(brokers: EqualBrokers, request: Any, version: int, *expected: int) -> None:
-    """Send a request several times; `expected` are the error codes, of each time or of all times."""
-    for number in range(TIMES):
-        response = await brokers.send(request, version)
-        error = expected[number] if len(expected) > 1 else expected[0]
-        assert errors(response) == {error}, (request, response)
 
 
 async def produces(brokers: EqualBrokers, version: int) -> None:
@@ -265,6 +148,16 @@ async def produces_to_a_topic_that_is_created_again(brokers: EqualBrokers, versi
     await brokers.create("orders")
     await expect(brokers, request, version, gone if version >= 13 else 0)
     await expect(brokers, produce(brokers, version, batch(b"a"), batch(b"b")), version, 0)
+    await has_fewer_partitions(brokers, lambda: produce(brokers, version, batch(), first=2), version)
+
+
+async def has_fewer_partitions(brokers: EqualBrokers, request: Callable[[], Any], version: int) -> None:
+    """A topic is created again without the partition of a request. What happens to other topics does not matter."""
+    await brokers.create("others")
+    await expect(brokers, request(), version, 0)
+    await brokers.delete("orders")
+    await brokers.create("orders", 2)
+    await expect(brokers, request(), version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 async def produces_to_logs_that_fail(brokers: EqualBrokers, version: int) -> None:
@@ -330,6 +223,12 @@ async def fetches(brokers: EqualBrokers, version: int) -> None:
         await brokers.settle()
         for isolation_level in (0, 1):
             await expect(brokers, fetch(brokers, version, 0, isolation_level=isolation_level), version, 0)
+    if version >= 9:
+        led = fetch(brokers, version, 0, leader_epoch=brokers.warm.log("orders").leader_epoch)
+        await expect(brokers, led, version, 0)
+        for side in brokers.sides:
+            side.log("orders").lead(side.log("orders").leader_epoch + 1)
+        await expect(brokers, led, version, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 async def fetches_that_wait(brokers: EqualBrokers, version: int) -> None:
@@ -352,6 +251,24 @@ async def fetches_that_wait(brokers: EqualBrokers, version: int) -> None:
     await brokers.delete("orders")
     assert isinstance(await waiting, bytes)
     await brokers.create("orders")
+
+
+async def fetches_that_wait_for_transactions(brokers: EqualBrokers, version: int) -> None:
+    producer = await new_producer(brokers)
+    for sequence in range(TIMES):
+        end_offset = brokers.warm.log("orders").log_end_offset
+        request = fetch(brokers, version, 0, offset=end_offset, isolation_level=1, max_wait_ms=LONG_MS)
+        waiting = await brokers.begin(request, version)
+        assert errors(await brokers.send(add(producer, 3, 0), 3)) == {0}
+        records = in_transaction(producer, sequence)
+        await brokers.send(produce(brokers, 11, records, transactional_id=TRANSACTIONAL_ID), 11)
+        assert not waiting.done()
+        assert errors(await brokers.send(end(producer, committed=sequence != 1), 4)) == {0}
+        await brokers.settle()
+        assert isinstance(await waiting, bytes)
+    waiting = await brokers.begin(fetch(brokers, version, 1, max_wait_ms=LONG_MS), version)
+    await brokers.lose("orders")
+    assert isinstance(await waiting, bytes)
 
 
 async def fetches_in_sessions(brokers: EqualBrokers, version: int) -> None:
@@ -383,6 +300,7 @@ async def fetches_from_a_topic_that_is_created_again(brokers: EqualBrokers, vers
     await brokers.send(produce(brokers, 12, batch(b"new"), batch(b"new")), 12)
     await expect(brokers, request, version, gone if version >= 13 else 0)
     await expect(brokers, fetch(brokers, version, 0, 1), version, 0)
+    await has_fewer_partitions(brokers, lambda: fetch(brokers, version, 2), version)
 
 
 async def fetches_from_logs_that_fail(brokers: EqualBrokers, version: int) -> None:
@@ -489,6 +407,7 @@ async def commits_for_a_topic_that_is_created_again(brokers: EqualBrokers, versi
     await brokers.create("orders")
     await expect(brokers, request, version, gone if version >= 10 else 0)
     await expect(brokers, commit(brokers, version, 6, 0, 1), version, 0)
+    await has_fewer_partitions(brokers, lambda: commit(brokers, version, 7, 2), version)
 
 
 async def commits_to_logs_that_fail(brokers: EqualBrokers, version: int) -> None:
@@ -528,6 +447,7 @@ async def adds_of_a_topic_that_is_created_again(brokers: EqualBrokers, version: 
     await expect(brokers, add(producer, version, 0, 2), version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     await brokers.create("orders")
     await expect(brokers, add(producer, version, 0, 2), version, 0)
+    await has_fewer_partitions(brokers, lambda: add(producer, version, 2), version)
 
 
 async def adds_to_logs_that_fail(brokers: EqualBrokers, version: int) -> None:
@@ -598,6 +518,7 @@ SCENARIOS: dict[ApiKey, list[Scenario]] = {
     ApiKey.FETCH: [
         fetches,
         fetches_that_wait,
+        fetches_that_wait_for_transactions,
         fetches_in_sessions,
         fetches_from_a_topic_that_is_created_again,
         fetches_from_logs_that_fail,
@@ -626,12 +547,24 @@ def test_every_api_that_repeats_has_scenarios() -> None:
 
 
 def every_scenario() -> list[Any]:
+    """The first of an API in all versions; the others in its first, last and each third one: codecs differ there, and
+    with long tests in all.
+    """
     return [
-        pytest.param(scenario, version, id=f"{scenario.__name__}-{version}")
+        pytest.param(
+            scenario,
+            version,
+            id=f"{scenario.__name__}-{version}",
+            marks=[] if scenario is scenarios[0] or is_chosen(APIS[key], version, place) else [pytest.mark.long],
+        )
         for key, scenarios in SCENARIOS.items()
         for version in range(APIS[key].minimum_version, APIS[key].maximum_version + 1)
-        for scenario in scenarios
+        for place, scenario in enumerate(scenarios)
     ]
+
+
+def is_chosen(api: Api, version: int, place: int) -> bool:
+    return version in (api.minimum_version, api.maximum_version) or (version + place) % 3 == 0
 
 
 @pytest.fixture
@@ -731,21 +664,6 @@ class Observer:
     @property
     def requests_count(self) -> int:
         return sum(requests_count for _, _, requests_count in self.seen)
-
-
-async def one_of_each(brokers: EqualBrokers) -> list[tuple[Any, int, str, Any]]:
-    """Requests with their version, the name of their API, and what the gate takes note of."""
-    producer = await new_producer(brokers)
-    sent = batch(b"judged")
-    return [
-        (produce(brokers, 12, sent), 12, "Produce", sent),
-        (produce(brokers, 7, sent, sent), 7, "Produce", sent),
-        (produce(brokers, 12, sent, acks=0), 12, "Produce", sent),
-        (fetch(brokers, 12, 0, offset=1), 12, "Fetch", 1),
-        (commit(brokers, 9, 77, 0), 9, "OffsetCommit", 77),
-        (add(producer, 3, 0), 3, "AddPartitionsToTxn", producer[0]),
-        (end(producer), 4, "EndTxn", producer[1]),
-    ]
 
 
 async def test_the_gate_judges_every_request_once_with_what_it_says(tmp_path: Path) -> None:

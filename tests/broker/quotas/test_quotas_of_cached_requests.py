@@ -18,10 +18,10 @@ from fencepost.broker.quotas.rates import SampledRate
 from fencepost.protocol.framing import LENGTH_BYTES
 from fencepost.protocol.messages.produce import ProduceResponse
 from fencepost.protocol.schema import decode
-from tests.broker.network.test_one_way_for_a_request import one_of_each
 from tests.broker.requests.test_produce_runs import DURABLE, Client, batch, connected, frames_with, offsets_of
-from tests.broker.requests.test_repeated_fetches import answer, fetch_frame, response_in, values
 from tests.support.equal_brokers import equal_brokers
+from tests.support.equal_requests import one_of_each
+from tests.support.fetch_frames import fetch_frame, records_in, response_in, values_in
 from tests.support.known_requests import FrameClient
 from tests.support.produce_frames import BY_NAME, produce_frame
 
@@ -245,8 +245,8 @@ async def test_the_records_of_a_cached_fetch_are_charged(tmp_path: Path, charges
         sizes = []
         for offset in (0, 8, 16, 0):
             reply = await one.send(fetch_frame(offset))
-            assert len(values(answer(reply))) == 16 - offset
-            sizes.append(len(answer(reply).records or b""))
+            assert len(values_in(reply)) == 16 - offset
+            sizes.append(len(records_in(reply)))
         assert one.known_count == 3
         assert [amount for _, _, amount in charges] == sizes
 

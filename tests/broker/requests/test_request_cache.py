@@ -12,9 +12,11 @@ from fencepost.broker.network.inbox import MINIMUM_FRAME_BYTES
 from fencepost.broker.requests import request_cache
 from fencepost.broker.requests.api import APIS
 from fencepost.broker.requests.request_cache import (
+    MAXIMUM_ALIKE,
     MAXIMUM_BYTES,
     MAXIMUM_COUNT,
     MAXIMUM_LAYOUTS,
+    MAXIMUM_RECORDS,
     CachedRequest,
     RequestCache,
 )
@@ -473,6 +475,51 @@ def test_a_large_request_is_not_walked_through(frame: bytes, monkeypatch: pytest
     assert len(cache) == 0
 
 
+@pytest.mark.parametrize("count", [MAXIMUM_RECORDS, MAXIMUM_RECORDS + 1, 700])
+def test_a_request_with_batches_for_very_many_partitions_is_not_remembered(client: Client, count: int) -> None:
+    frame = produce(*[b"batch"] * count)
+    client.send(frame)
+    assert client.send(frame) is (count <= MAXIMUM_RECORDS)
+
+
+def for_partition_0_and(partition: int) -> bytes:
+    partitions = [PartitionProduceData(index=index, records=b"batch") for index in (0, partition)]
+    return framed(ProduceRequest(topic_data=[TopicProduceData(name="orders", partition_data=partitions)]), 12)
+
+
+def test_few_requests_are_remembered_that_differ_behind_their_first_records(client: Client) -> None:
+    frames = [for_partition_0_and(partition) for partition in range(1, MAXIMUM_ALIKE + 2)]
+    for _ in range(2):
+        found = [client.send(frame) for frame in frames[:MAXIMUM_ALIKE]]
+    assert all(found)
+    for _ in range(3):
+        assert not client.send(frames[-1])
+        assert all(client.send(frame) for frame in frames[:MAXIMUM_ALIKE])
+    assert len(client.cache) == MAXIMUM_ALIKE
+
+
+def test_a_client_whose_requests_always_differ_behind_their_first_records_does_not_pay_for_the_cache(
+    client: Client, shapes: list[None]
+) -> None:
+    for partition in range(1, 10 * MAXIMUM_ALIKE):
+        assert not client.send(for_partition_0_and(partition))
+    assert len(shapes) == MAXIMUM_ALIKE + 1
+    assert len(client.cache) == 0
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One element for each request whose shape was worked out."""
+    made: list[None] = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        made.append(None)
+        return shape_of(*arguments, **options)
+
+    monkeypatch.setattr(request_cache, "shape_of", counted)
+    return made
+
+
 # Layouts: requests whose varying fields are at the same positions
 
 
@@ -516,24 +563,17 @@ def test_a_layout_that_is_not_used_makes_room_for_others(client: Client) -> None
 
 
 def test_a_client_with_more_layouts_than_there_is_room_for_does_not_pay_for_each_of_them(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, shapes: list[None]
 ) -> None:
     frames = of_lengths(3 * MAXIMUM_LAYOUTS)
     for frame in frames[:MAXIMUM_LAYOUTS] * 2:
         client.send(frame)
-    shapes_count = 0
-
-    def counted(*arguments: Any, **options: Any) -> Any:
-        nonlocal shapes_count
-        shapes_count += 1
-        return shape_of(*arguments, **options)
-
-    monkeypatch.setattr(request_cache, "shape_of", counted)
+    shapes.clear()
     rounds_count = 100
     found_count = sum(client.send(frame) for frame in frames * rounds_count)
     assert found_count >= MAXIMUM_LAYOUTS * rounds_count // 2
     missed_count = len(frames) * rounds_count - found_count
-    assert shapes_count <= MAXIMUM_LAYOUTS + missed_count // (MAXIMUM_COUNT // 2)
+    assert len(shapes) <= MAXIMUM_LAYOUTS + missed_count // (MAXIMUM_COUNT // 2)
 
 
 def of_equal_size(count: int) -> list[bytes]:

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -173,7 +174,12 @@ def starts_in(module: str, source: str) -> list[Start]:
     return scan.starts
 
 
-def all_starts() -> Iterator[Start]:
+@cache
+def all_starts() -> list[Start]:
+    return list(_all_starts())
+
+
+def _all_starts() -> Iterator[Start]:
     root = Path(inspect.getfile(fencepost.broker)).parent
     for path in sorted(root.rglob("*.py")):
         module = ".".join(("fencepost", "broker", *path.relative_to(root).with_suffix("").parts))

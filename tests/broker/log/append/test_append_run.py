@@ -728,7 +728,7 @@ class Producers:
 
 
 @pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "page cache"])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 10))])
 async def test_logs_are_the_same_whatever_comes(logs: Logs, seed: int, is_durable: bool) -> None:
     choose = random.Random(seed)
     producers = Producers(choose)
