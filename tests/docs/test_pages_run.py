@@ -142,7 +142,7 @@ def test_readme_does_what_it_says(reader: Callable[[Sequence[Block]], None]) -> 
     reader([block for block in blocks_of(ROOT / "README.md") if not needs_spark(block)])
 
 
-@pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_readme_does_with_spark_what_it_says(reader: Callable[[Sequence[Block]], None]) -> None:
     of_page = blocks_of(ROOT / "README.md")
@@ -150,9 +150,10 @@ def test_readme_does_with_spark_what_it_says(reader: Callable[[Sequence[Block]],
     reader(of_page)
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["clients/spark", "spark"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("clients/spark", marks=pytest.mark.spark), pytest.param("spark", marks=pytest.mark.long)]
+)
 def test_a_page_about_spark_does_what_it_says(name: str, reader: Callable[[Sequence[Block]], None]) -> None:
     reader(blocks_of(DOCS / f"{name}.md"))
 

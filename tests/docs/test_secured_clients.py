@@ -117,7 +117,7 @@ def test_a_client_in_python_writes(page: str, broker: Fencepost, place: Path) ->
     has_written(broker)
 
 
-@pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_spark_writes(broker: Fencepost, place: Path) -> None:
     run([sys.executable, save("spark", place, broker)], place)

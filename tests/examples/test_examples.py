@@ -17,8 +17,8 @@ TIMEOUT_S = 280
 
 
 def of(project: str) -> pytest.MarkDecorator:
-    """The marker of a project: what it needs beside Python."""
-    return pytest.mark.spark if project == "pyspark" else pytest.mark.integration
+    """The marker of a project."""
+    return pytest.mark.long if project == "pyspark" else pytest.mark.integration
 
 
 @pytest.mark.timeout(300)

@@ -140,7 +140,7 @@ class PointInTime:
         self._operator.do("\n".join(RESTORE.strip().splitlines()[-2:]))
 
 
-@pytest.mark.parametrize("how", [Dump, PointInTime])
+@pytest.mark.parametrize("how", [Dump, pytest.param(PointInTime, marks=pytest.mark.long)])
 def test_a_cluster_that_lost_everything_goes_on_from_its_backup(
     how: type[Dump | PointInTime],
     database: PostgresServer,

@@ -615,8 +615,17 @@ def cut_in_half(path: Path) -> None:
 SIDE_FILES = ("*.snapshot", "*.index", "*.timeindex", "*.txnindex", "leader-epoch-checkpoint", "partition.metadata")
 
 
-@pytest.mark.parametrize("damage", [fill_with_garbage, cut_in_half, delete])
-@pytest.mark.parametrize("after_crash", [False, True], ids=["clean stop", "crash"])
+@pytest.mark.parametrize(
+    ("damage", "after_crash"),
+    [
+        (fill_with_garbage, False),
+        (cut_in_half, True),
+        (delete, False),
+        pytest.param(fill_with_garbage, True, marks=pytest.mark.long),
+        pytest.param(cut_in_half, False, marks=pytest.mark.long),
+        pytest.param(delete, True, marks=pytest.mark.long),
+    ],
+)
 def test_every_file_beside_a_log_can_be_lost_and_readers_and_producers_notice_nothing(
     disk_broker: BrokerProcess, damage: Callable[[Path], None], after_crash: bool
 ) -> None:
@@ -768,15 +777,16 @@ def test_metadata_whose_write_ahead_log_is_cut_after_a_kill_do_not_go_back(disk_
 # Crashes while topics come and go
 
 
+@pytest.mark.parametrize("crashes", [5, pytest.param(30, marks=pytest.mark.long)])
 def test_metadata_and_logs_are_in_step_after_crashes_at_any_moment_of_creation_and_deletion(
-    disk_broker: BrokerProcess,
+    disk_broker: BrokerProcess, crashes: int
 ) -> None:
     moments = random.Random(1)
     create(disk_broker, "steady")
     written: list[bytes] = []
     names: set[str] = set()
     errors: set[ErrorCode] = set()
-    for crash in range(15):
+    for crash in range(crashes):
         certain: dict[str, bool] = {}
 
         def come_and_go(certain: dict[str, bool] = certain, there: frozenset[str] = frozenset(names)) -> None:

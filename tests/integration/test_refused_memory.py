@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import crc32c
+import pytest
 
 from fencepost.broker.config import Settings
 from fencepost.broker.node import Node
@@ -158,8 +159,14 @@ async def kept_by_node(directory: Path, frames: dict[str, list[bytes]]) -> dict[
         await node.stop()
 
 
-async def test_a_refused_batch_is_freed_with_its_refusal(tmp_path: Path) -> None:
-    frames = {name: [request_frame(produce(records), 9)] for name, records in bombs()}
+FEW: Final = ("GZIP huge", "SNAPPY huge, cut short", "LZ4 large", "ZSTD large, cut short", "no codec")
+"""Each codec and each kind of batch once."""
+
+
+@pytest.mark.parametrize("is_few", [True, pytest.param(False, marks=pytest.mark.long)])
+async def test_a_refused_batch_is_freed_with_its_refusal(tmp_path: Path, is_few: bool) -> None:
+    made = {name: [request_frame(produce(records), 9)] for name, records in bombs()}
+    frames = {name: made[name] for name in (FEW if is_few else made)}
     assert await kept_by_node(tmp_path / "data", frames) == {}
 
 

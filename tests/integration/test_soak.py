@@ -26,6 +26,7 @@ def soak(directory: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
+@pytest.mark.long  # `./scripts/test` soaks for minutes anyway
 @pytest.mark.timeout(600)
 def test_clients_of_every_kind_come_through_a_few_seconds_of_crashes(tmp_path: Path) -> None:
     exit_code, report, said = soak(
@@ -45,6 +46,7 @@ def test_clients_of_every_kind_come_through_a_few_seconds_of_crashes(tmp_path: P
     }
 
 
+@pytest.mark.long  # `./scripts/test` soaks for minutes anyway
 @pytest.mark.timeout(600)
 def test_clients_come_through_faults_of_single_processes_of_a_broker(tmp_path: Path) -> None:
     exit_code, report, said = soak(
@@ -62,6 +64,7 @@ def test_clients_come_through_faults_of_single_processes_of_a_broker(tmp_path: P
     assert (tmp_path / "soak" / "data" / "node.3").is_dir()
 
 
+@pytest.mark.long  # `./scripts/test` soaks for minutes anyway
 @pytest.mark.timeout(600)
 def test_clients_come_through_faults_of_machines_and_of_the_stores_that_they_share(tmp_path: Path) -> None:
     exit_code, report, said = soak(

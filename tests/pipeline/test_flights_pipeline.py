@@ -44,7 +44,7 @@ def run_application(bootstrap: str) -> None:
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=60)
 
 
-@pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_every_flight_and_figure_is_there_once_though_application_broker_and_spark_were_killed(
     broker: BrokerProcess, demonstration: Demonstration

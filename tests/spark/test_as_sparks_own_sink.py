@@ -182,14 +182,17 @@ def test_a_foreach_batch_that_saves_twice_with_one_sink_is_refused_in_each_run(
     assert decided["save"]["topic"] == "saved"
 
 
+REFUSALS = (
+    ("SELECT 'x' AS value", {}, "topic option required when no 'topic' attribute is present"),
+    ("SELECT 1 AS value", {"topic": "out"}, "value attribute unsupported type int"),
+    ("SELECT 'x' AS value", {"topic": "out", "kafka.acks": "1"}, "'acks' is not supported"),
+    ("SELECT 'x' AS value, CAST(NULL AS STRING) AS topic", {}, "null topic present in the data"),
+)
+
+
 @pytest.mark.parametrize(
     ("query", "options", "message"),
-    [
-        ("SELECT 'x' AS value", {}, "topic option required when no 'topic' attribute is present"),
-        ("SELECT 1 AS value", {"topic": "out"}, "value attribute unsupported type int"),
-        ("SELECT 'x' AS value", {"topic": "out", "kafka.acks": "1"}, "'acks' is not supported"),
-        ("SELECT 'x' AS value, CAST(NULL AS STRING) AS topic", {}, "null topic present in the data"),
-    ],
+    [*REFUSALS[:1], *(pytest.param(*row, marks=pytest.mark.long) for row in REFUSALS[1:])],
 )
 def test_what_cannot_be_written_is_refused_in_words(
     spark: Any, broker: BrokerProcess, query: str, options: dict[str, str], message: str

@@ -23,7 +23,7 @@ def flows_of(here: World, batches: int) -> list[Flow]:
     ]
 
 
-@pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_queries_read_and_write_each_row_once_while_processes_are_killed(tmp_path: Path) -> None:
     with world("processes", tmp_path) as here, here.spark() as spark, ThreadPoolExecutor(1) as thread:
