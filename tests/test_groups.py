@@ -48,3 +48,18 @@ def test_tests_that_share_a_fixture_of_their_module_or_a_named_group_run_in_one_
     for process, group in re.findall(r"\[(gw\d)\].* PASSED .*@(\w+)", finished.stdout):
         processes[group].add(process)
     assert {group: len(found) for group, found in processes.items()} == {"test_one": 1, "test_other": 1, "named": 1}
+
+
+def test_the_folders_that_the_script_names_have_all_tests_of_their_markers() -> None:
+    """Other folders are not searched: to collect all tests takes half a minute in each process."""
+    text = (ROOT / "scripts" / "test").read_text(encoding="utf-8")
+    (braces,) = re.findall(r"tests/\{([\w,]+)\}", text)
+    (languages,) = re.findall(r"-m compat((?: tests/\w+)+)\n\}", text)
+    folders = {"integration|spark": set(braces.split(",")), "compat": set(re.findall(r"tests/(\w+)", languages))}
+    for markers, named in folders.items():
+        marked = re.compile(rf"\bmark\.({markers})\b")
+        paths = [
+            path for path in (ROOT / "tests").rglob("test_*.py") if marked.search(path.read_text(encoding="utf-8"))
+        ]
+        found = {path.relative_to(ROOT / "tests").parts[0] for path in paths} - {"test_groups.py"}
+        assert found - named == set(), markers
