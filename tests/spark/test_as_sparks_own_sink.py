@@ -182,7 +182,7 @@ def test_a_foreach_batch_that_saves_twice_with_one_sink_is_refused_in_each_run(
     assert decided["save"]["topic"] == "saved"
 
 
-REFUSALS = (
+REFUSALS: tuple[tuple[str, dict[str, str], str], ...] = (
     ("SELECT 'x' AS value", {}, "topic option required when no 'topic' attribute is present"),
     ("SELECT 1 AS value", {"topic": "out"}, "value attribute unsupported type int"),
     ("SELECT 'x' AS value", {"topic": "out", "kafka.acks": "1"}, "'acks' is not supported"),
