@@ -78,12 +78,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def group_of(item: pytest.Item) -> str | None:
-    """The group that a marker names; `spark` for Spark's session; else the file, if its tests share a fixture."""
+    """The group that a marker names; `spark` for Spark, which keeps all processors busy while it starts; else the file,
+    if its tests share a fixture of their module.
+    """
     named = item.get_closest_marker("xdist_group")
     if named is not None:
         return str(named.args[0])
     fixtures = getattr(item, "fixturenames", ())
-    if "spark" in fixtures:
+    if "spark" in fixtures or item.get_closest_marker("spark") is not None:
         return "spark"
     definitions = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
     is_shared = any(definitions[name][-1].scope == "module" for name in fixtures if name in definitions)

@@ -31,13 +31,19 @@ ALONE = (
     # What takes longest comes first, so that programs that run side by side end at about the same time.
     *JVM_CLIENTS,
     Client("rust-rdkafka", tools=("cargo", "cc", "make", "pkg-config"), build=build_rust),
-    Client("confluent_kafka", tools=(), build=build_python),
+    Client("confluent_kafka", tools=(), build=build_python, has_long_tests=True),
     # kcat cannot say how many partitions a topic shall have: its broker has more than one by default.
     Client("kcat", tools=(), build=build_kcat, broker_settings={"num.partitions": "3"}),
     Client("kafka_python", tools=(), build=build_python),
     Client("kafka_python_2", tools=(), build=build_kafka_python_2),
     *(
-        Client(name, tools=("tar",), build=build_kafka_python_tests, broker_settings=KAFKA_PYTHON_TESTS_BROKER)
+        Client(
+            name,
+            tools=("tar",),
+            build=build_kafka_python_tests,
+            broker_settings=KAFKA_PYTHON_TESTS_BROKER,
+            has_long_tests=True,
+        )
         for name in ("kafka_python_tests", "kafka_python_2_tests")
     ),
     Client("aiokafka", tools=(), build=build_python),

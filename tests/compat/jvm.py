@@ -102,7 +102,12 @@ JVM_CLIENTS: tuple[Client, ...] = (
         broker_settings={"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"},
     ),
     # One tool (kafka-configs) is still part of the broker's own jar.
-    Client("tools", tools=TOOLS, build=java_program(("kafka-tools", "4.3.0"), ("kafka_2.13", "4.3.0"))),
+    Client(
+        "tools",
+        tools=TOOLS,
+        build=java_program(("kafka-tools", "4.3.0"), ("kafka_2.13", "4.3.0")),
+        has_long_tests=True,
+    ),
     # A member that was killed is missed after its session's time-out, which may be shorter than usual.
     Client(
         "streams",
@@ -118,8 +123,9 @@ JVM_CLIENTS: tuple[Client, ...] = (
             "group.streams.heartbeat.interval.ms": "300",
             "group.streams.initial.rebalance.delay.ms": "500",
         },
+        has_long_tests=True,
     ),
     flink("flink-2.2", FLINK),
     flink("flink"),
-    Client("spark", tools=("java",), build=spark_program),
+    Client("spark", tools=("java",), build=spark_program, has_long_tests=True),
 )

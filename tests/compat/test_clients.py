@@ -25,8 +25,8 @@ LONG_CHECKS = [
     for check in client.known_checks()
     if (client.is_secured or client.has_long_tests) and check not in client.quick_checks()
 ]
-# Checks mostly wait; two programs, each with its own broker, keep two cores busy.
-PROGRAMS_AT_ONCE = 2
+# Checks mostly wait; three programs, each with its own broker, keep two cores busy.
+PROGRAMS_AT_ONCE = 3
 
 pytestmark = pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)
 

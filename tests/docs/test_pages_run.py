@@ -164,9 +164,11 @@ def test_a_page_does_what_it_says(name: str, reader: Callable[[Sequence[Block]],
     reader(blocks_of(DOCS / f"{name}.md"))
 
 
-@pytest.mark.compat
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", OTHER_LANGUAGES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name == "flink" else pytest.mark.compat) for name in OTHER_LANGUAGES],
+)
 def test_the_page_about_a_client_in_another_language_does_what_it_says(
     name: str, reader: Callable[[Sequence[Block]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

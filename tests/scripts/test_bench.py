@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.spark) if name.startswith("spark") else name for name in FIGURES]
+    "name", [pytest.param(name, marks=pytest.mark.long) if name.startswith("spark") else name for name in FIGURES]
 )
 def test_the_figure_is_measured(name: str, tmp_path: Path) -> None:
     if FIGURES[name].needs_java and not are_here():
