@@ -286,7 +286,7 @@ PLACES: Final = (
     Place(
         "a change of partitions or configs that waits for the store",
         "the topic id",
-        "tests.broker.metadata.test_stores",
+        "tests.broker.metadata.test_store",
         "test_a_topic_of_another_id_is_not_changed",
     ),
 )

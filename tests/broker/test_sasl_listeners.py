@@ -36,8 +36,9 @@ from fencepost.protocol.messages.sasl import (
     SaslHandshakeResponse,
 )
 from fencepost.protocol.schema import decode
+from tests.broker.security.sasl.test_claims import unsigned
 from tests.broker.security.sasl.test_jwks import FIRST
-from tests.broker.security.sasl.test_tokens import RSA, unsigned
+from tests.broker.security.sasl.test_jwt_validation import RSA
 from tests.support.captured_events import capture_logs
 from tests.support.secured_broker import STANDARD_AUTHORIZER
 

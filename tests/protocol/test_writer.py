@@ -6,6 +6,7 @@ import pytest
 
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.protocol.primitives import MAXIMUM_STRING_BYTES
 from fencepost.protocol.schema import EncodeError, encode, encode_chunks
 from fencepost.protocol.writer import COPIED_RECORDS_BYTES, shortened
 
@@ -35,5 +36,7 @@ def test_a_value_that_does_not_fit_its_field_is_named(name: object) -> None:
         encode(request, 1)
 
 
-def test_a_long_text_is_shortened_for_messages() -> None:
-    assert len(shortened(b"x" * 10_000)) < 1_000
+def test_a_text_that_is_too_long_for_a_string_is_cut_between_characters() -> None:
+    text = shortened(("x" + "é" * 40_000).encode())
+    assert len(text) <= MAXIMUM_STRING_BYTES
+    assert text.decode().endswith("é…")

@@ -56,19 +56,6 @@ def test_the_controller_listener_of_a_kraft_node_is_left_out(tmp_path: Path) -> 
     assert "controller.listener.names" in loaded.warnings[0]
 
 
-def test_listeners_can_have_limits_of_their_own() -> None:
-    limit = "listener.name.internal.max.connections"
-    settings = load_settings(assignments=[f"{limit}=5", "listener.name.internal.num.network.threads=3"]).settings
-    assert (settings.of_listener("max.connections", "INTERNAL"), settings.of_listeners) == (5, {limit: "5"})
-    assert settings.of_listener("max.connections", "EXTERNAL") is None
-    (problem,) = problems_of(assignments=[f"{limit}=many"])
-    assert problem.startswith(f"--set: {limit}: expected whole number, 1 or more")
-    settings.override(of_this_broker={limit: "7"}, of_all_brokers={limit: "6"})
-    assert settings.of_listener("max.connections", "INTERNAL") == 7
-    settings.override(of_this_broker={limit: "kept by an older version"}, of_all_brokers={limit: "6"})
-    assert settings.of_listener("max.connections", "INTERNAL") == 6
-
-
 def test_other_variables_are_not_looked_at() -> None:
     environment = {"PATH": "/bin", "FENCEPOST_BOOTSTRAP": "host:1", "FENCEPOST_PYTHON": "python3"}
     assert load_settings(environment=environment).settings == Settings()
@@ -136,12 +123,6 @@ def test_all_problems_are_reported_together() -> None:
     assert len(problems) == 5
 
 
-@pytest.mark.parametrize("text", ["1_000", "٣", "1.5", "", "3000000000", "0x10"])
-def test_a_value_that_is_no_whole_number_of_the_type_is_refused(text: str) -> None:
-    (problem,) = problems_of(assignments=[f"num.partitions={text}"])
-    assert repr(text) in problem
-
-
 def test_settings_of_kafka_without_meaning_here_are_ignored_with_a_warning() -> None:
     loaded = load_settings(
         assignments=["zookeeper.connect=localhost:2181", "process.roles=broker,controller", "num.io.threads=8"]
@@ -151,28 +132,6 @@ def test_settings_of_kafka_without_meaning_here_are_ignored_with_a_warning() -> 
     assert "zookeeper.connect" in loaded.warnings[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("ssl.keystore.location", "no listener has the protocol SSL or SASL_SSL"),
-        ("sasl.oauthbearer.expected.issuer", "no listener has the protocol SASL_SSL or SASL_PLAINTEXT"),
-        ("listener.name.plaintext.ssl.keystore.location", "the listener PLAINTEXT has not the protocol SSL"),
-        ("listener.name.plaintext.plain.sasl.jaas.config", "the listener PLAINTEXT has not the protocol SASL_SSL"),
-        ("listener.name.outside.ssl.keystore.location", "there is no listener OUTSIDE"),
-        ("ssl.engine.factory.class", "nothing here reads this security setting"),
-        ("sasl.kerberos.service.name", "nothing here reads this security setting"),
-        ("listener.name.plaintext.sasl.kerberos.service.name", "nothing here reads this security setting"),
-        ("listener.name.plaintext.plain.sasl.server.callback.handler.class", "nothing here reads this"),
-        ("listener.name.plaintext.plain.ssl.keystore.location", "nothing here reads this"),
-        ("delegation.token.secret.key", "nothing here reads this security setting"),
-    ],
-)
-def test_settings_that_promise_protection_and_do_nothing_are_refused(name: str, reason: str) -> None:
-    (problem,) = problems_of(environment={}, options=[Entry(name, "x", "broker.properties:1")])
-    assert problem.startswith(f"broker.properties:1: {name}: ")
-    assert reason in problem
-
-
 def test_the_security_of_a_controllers_listener_is_ignored_like_the_listener() -> None:
     loaded = load_settings(
         assignments=["controller.listener.names=CONTROLLER", "listener.name.controller.sasl.kerberos.service.name=x"]
@@ -180,73 +139,10 @@ def test_the_security_of_a_controllers_listener_is_ignored_like_the_listener() -
     assert "listener.name.controller.sasl.kerberos.service.name has no meaning here" in loaded.warnings[1]
 
 
-def test_a_setting_is_looked_up_for_the_mechanism_then_the_listener_then_the_broker() -> None:
-    name = "connections.max.reauth.ms"
-    settings = load_settings(
-        assignments=[
-            f"{name}=1",
-            f"listener.name.INSIDE.{name}=2",
-            f"listener.name.inside.scram-sha-256.{name}=3",
-            "listeners=INSIDE://:1,OUTSIDE://:2",
-            "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
-        ]
-    ).settings
-    assert settings.for_listener(name, "INSIDE", "SCRAM-SHA-256") == 3
-    assert settings.for_listener(name, "INSIDE", "PLAIN") == 2
-    assert settings.for_listener(name, "INSIDE") == 2
-    assert settings.for_listener(name, "OUTSIDE", "PLAIN") == 1
-    settings.override(of_this_broker={f"listener.name.inside.plain.{name}": "4"}, of_all_brokers={})
-    assert settings.for_listener(name, "INSIDE", "PLAIN") == 4
-
-
-def test_a_secret_is_read_from_where_it_stands_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "password").write_text("open sesame\n")
-    monkeypatch.setenv("WORD", "geheim")
-    secret = SETTINGS["ssl.key.password"].parse(f"${{file:{tmp_path}/password}} ${{env:WORD}} $x")
-    assert secret.reveal() == "open sesame geheim $x"
-    settings = Settings(ssl_key_password=SETTINGS["ssl.key.password"].parse("open sesame"))
-    assert "sesame" not in repr(settings)
-    assert settings.text("ssl.key.password") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("${file:/nowhere/at all}", "the file /nowhere/at all cannot be read: No such file or directory"),
-        ("${env:NO_SUCH_VARIABLE}", "the environment has no variable NO_SUCH_VARIABLE"),
-    ],
-)
-def test_a_secret_that_cannot_be_read_is_refused_at_start(text: str, reason: str) -> None:
-    problems = problems_of(assignments=[f"ssl.key.password={text}"])
-    assert f"--set: ssl.key.password: {reason}" in problems
-
-
-@pytest.mark.parametrize(
-    ("assignments", "part"),
-    [
-        (["inter.broker.listener.name=INSIDE"], "there is no listener INSIDE; listeners has PLAINTEXT"),
-        (["security.inter.broker.protocol=SASL_SSL"], "there is no listener SASL_SSL"),
-        (
-            ["security.inter.broker.protocol=PLAINTEXT", "inter.broker.listener.name=PLAINTEXT"],
-            "remove it, or security.inter.broker.protocol",
-        ),
-    ],
-)
-def test_an_impossible_listener_for_other_nodes_is_refused(assignments: list[str], part: str) -> None:
-    (problem,) = problems_of(assignments=assignments)
-    assert part in problem
-    assert problem.startswith("--set: ")
-
-
 def test_a_topic_config_is_refused_with_its_broker_setting() -> None:
     (problem,) = problems_of(assignments=["retention.ms=1"])
     assert "config of single topics" in problem
     assert "log.retention.ms" in problem
-
-
-def test_kafkas_other_names_are_understood() -> None:
-    settings = load_settings(assignments=["broker.id=9", "log.dir=somewhere"]).settings
-    assert (settings.node_id, settings.log_dirs) == (9, "somewhere")
 
 
 def test_more_than_one_log_directory_is_refused() -> None:
@@ -257,25 +153,6 @@ def test_more_than_one_log_directory_is_refused() -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (problem,) = problems_of(properties_path=str(tmp_path / "missing.properties"))
     assert "missing.properties: the settings file cannot be read: No such file or directory" in problem
-
-
-@pytest.mark.parametrize(
-    ("assignment", "part"),
-    [
-        ("listeners=localhost:9092", "expected NAME://host:port"),
-        ("listeners=INSIDE://localhost:9092", "add INSIDE:PLAINTEXT to listener.security.protocol.map"),
-        ("listeners=PLAINTEXT://:1,PLAINTEXT://:2", "used more than once"),
-        ("listeners=PLAINTEXT://host:70000", "the port must be 0 to 65535"),
-        ("listeners=PLAINTEXT://::1:9092", "must stand in brackets"),
-        ("listeners=", "at least one listener"),
-        ("advertised.listeners=OUTSIDE://host:1", "there is no listener OUTSIDE"),
-        ("advertised.listeners=PLAINTEXT://0.0.0.0:9092", "clients cannot connect"),
-    ],
-)
-def test_impossible_listeners_are_refused(assignment: str, part: str) -> None:
-    (problem,) = problems_of(assignments=[assignment])
-    assert part in problem
-    assert problem.startswith("--set: ")
 
 
 def test_a_properties_file_is_read_as_java_reads_it() -> None:
@@ -314,11 +191,6 @@ def test_a_secret_on_the_command_line_is_warned_of_and_not_shown() -> None:
     assert "very secret" not in warning + repr(shown.settings)
     assert not load_settings(assignments=[*given, "ssl.key.password=${env:HOME}"]).warnings
     assert not load_settings(options=[Entry("ssl.key.password", "x", "f:1")], assignments=given).warnings
-
-
-def test_a_listener_with_tls_needs_a_certificate() -> None:
-    (problem,) = problems_of(assignments=["listeners=OUTSIDE://:1", "listener.security.protocol.map=OUTSIDE:SASL_SSL"])
-    assert "OUTSIDE has the protocol SASL_SSL, but no certificate; set ssl.keystore.location" in problem
 
 
 COUNTS_OF_REPLICAS = [name for name in SETTINGS if name.endswith("replication.factor")]

@@ -17,7 +17,7 @@ from fencepost.broker.security.sasl import jwks
 from fencepost.broker.security.sasl.claims import Expected
 from fencepost.broker.security.sasl.jwks import Jwks, JwksError, JwksSettings, TokenValidator, check_url, fetch
 from fencepost.broker.security.sasl.oauthbearer import Bearer, InvalidToken
-from tests.broker.security.sasl.test_tokens import NOW_S, OTHER_RSA, RSA, jwk, signed
+from tests.broker.security.sasl.test_jwt_validation import NOW_S, OTHER_RSA, RSA, jwk, signed
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.captured_events import capture_logs
 

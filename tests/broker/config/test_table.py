@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.config import SETTINGS, TOPIC_SETTINGS, Settings, check_topic_configs, describe_broker_configs
-from fencepost.broker.config.documentation import PATH, configuration_page
 from fencepost.broker.config.loading import IGNORED_NAMES, IGNORED_PREFIXES
 from fencepost.broker.hosting.topic_rules import internal_topic, log_config
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.broker.log.log_config import LogConfig
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def test_the_configuration_page_is_current() -> None:
-    assert (ROOT / PATH).read_text() == configuration_page(), "run: python -m fencepost.broker.config.documentation"
 
 
 @pytest.mark.parametrize("name", SETTINGS)

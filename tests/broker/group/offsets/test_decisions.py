@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from fencepost.broker.coordination.runtime import Decision, RecordOrigin
-from fencepost.broker.group.classic.group import ClassicState
-from fencepost.broker.group.decision_builder import GroupConfig
 from fencepost.broker.group.offsets.commits import Committer
 from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES, MAX_OFFSETS_EXAMINED, OffsetSearch
 from fencepost.broker.group.offsets.records import OffsetAndMetadata
@@ -22,8 +20,6 @@ from tests.support.group_shard import ShardHarness
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 HOUR_MS = 3_600_000
-RETENTION_MS = 7 * 24 * HOUR_MS
-UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 @pytest.fixture
@@ -39,151 +35,7 @@ def subscription(*topics: str) -> dict[str, bytes]:
 # Committing
 
 
-def test_a_group_without_members_can_commit(shard: ShardHarness) -> None:
-    assert shard.commit(5, metadata="note", leader_epoch=3) is ErrorCode.NONE
-    (fetched,) = shard.shard.offsets.fetch("g", [ORDERS], require_stable=False)
-    assert fetched == (ORDERS, 5, 3, "note", ErrorCode.NONE)
-    assert shard.state() is ClassicState.EMPTY
-
-
-def test_missing_metadata_is_stored_as_empty(shard: ShardHarness) -> None:
-    shard.commit(5, metadata=None)
-    (fetched,) = shard.shard.offsets.fetch("g", None, require_stable=False)
-    assert fetched.metadata == ""
-
-
-def test_an_unknown_group_has_no_offsets(shard: ShardHarness) -> None:
-    (fetched,) = shard.shard.offsets.fetch("g", [ORDERS], require_stable=True)
-    assert fetched == (ORDERS, -1, -1, "", ErrorCode.NONE)
-    assert shard.shard.offsets.fetch("g", None, require_stable=True) == []
-
-
-def test_too_long_metadata_is_refused(shard: ShardHarness) -> None:
-    assert shard.commit(5, metadata="x" * 4_096) is ErrorCode.NONE
-    assert shard.commit(6, metadata="x" * 4_097) is ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert shard.committed() == 5
-
-
-def test_a_generation_of_an_unknown_group_is_refused(shard: ShardHarness) -> None:
-    assert shard.commit(5, committer=Committer(1, "m")) is ErrorCode.GROUP_ID_NOT_FOUND
-    before_version_9 = Committer(1, "m", knows_member_epochs=False)
-    assert shard.commit(5, committer=before_version_9) is ErrorCode.ILLEGAL_GENERATION
-    assert shard.commit(5, committer=Committer(1, "m"), producer_id=7) is ErrorCode.ILLEGAL_GENERATION
-    assert shard.state() is None
-
-
-@pytest.mark.parametrize(
-    ("committer", "plain", "transactional"),
-    [
-        (Committer(), ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE),
-        (Committer(1, "made-up"), ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID),
-        (Committer(0, "LEADER"), ErrorCode.ILLEGAL_GENERATION, ErrorCode.ILLEGAL_GENERATION),
-        (Committer(-1, "LEADER"), ErrorCode.ILLEGAL_GENERATION, ErrorCode.ILLEGAL_GENERATION),
-        (Committer(1, "LEADER", "nobody"), ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID),
-        (Committer(1, "LEADER"), ErrorCode.NONE, ErrorCode.NONE),
-    ],
-)
-def test_commits_to_a_stable_group_are_checked(
-    shard: ShardHarness, committer: Committer, plain: ErrorCode, transactional: ErrorCode
-) -> None:
-    (leader,) = shard.stable_group()
-    committer = committer._replace(member_id=leader if committer.member_id == "LEADER" else committer.member_id)
-    assert shard.commit(5, committer=committer) is plain
-    assert shard.commit(5, committer=committer, producer_id=7) is transactional
-
-
-def test_a_member_can_commit_the_old_generation_until_the_next_begins(shard: ShardHarness) -> None:
-    (leader,) = shard.stable_group()
-    shard.join(version=3)
-    assert shard.commit(5, committer=Committer(1, leader)) is ErrorCode.NONE
-    shard.join(member_id=leader)
-    assert shard.commit(6, committer=Committer(1, leader)) is ErrorCode.ILLEGAL_GENERATION
-    assert shard.commit(6, committer=Committer(2, leader)) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert shard.commit(6, committer=Committer(2, leader), producer_id=7) is ErrorCode.NONE
-
-
-def test_a_fenced_static_member_cannot_commit(shard: ShardHarness) -> None:
-    old = shard.join(instance_id="i").answer.member_id
-    shard.sync_all()
-    shard.join(instance_id="i")
-    assert shard.commit(5, committer=Committer(1, old, "i")) is ErrorCode.FENCED_INSTANCE_ID
-    assert shard.commit(5, committer=Committer(1, old, "i"), producer_id=7) is ErrorCode.FENCED_INSTANCE_ID
-
-
 # In transactions
-
-
-def test_an_offset_in_a_transaction_counts_once_it_has_committed(shard: ShardHarness) -> None:
-    shard.commit(5)
-    shard.commit(9, producer_id=7)
-    assert shard.committed() is UNSTABLE
-    assert shard.shard.offsets.fetch("g", [ORDERS], require_stable=False)[0].offset == 5
-    shard.end_transaction(7, committed=True)
-    assert shard.committed() == 9
-    assert shard.replayed().committed() == 9
-
-
-def test_an_aborted_offset_is_gone(shard: ShardHarness) -> None:
-    shard.commit(5)
-    shard.commit(9, producer_id=7)
-    shard.end_transaction(7, committed=False)
-    assert shard.committed() == 5
-    assert shard.replayed().committed() == 5
-
-
-def test_the_last_offset_in_a_transaction_counts(shard: ShardHarness) -> None:
-    shard.commit(8, producer_id=7)
-    shard.commit(9, producer_id=7)
-    shard.end_transaction(7, committed=True)
-    assert shard.committed() == 9
-
-
-def test_a_plain_commit_after_one_in_a_transaction_wins(shard: ShardHarness) -> None:
-    shard.commit(9, producer_id=7)
-    shard.commit(3)
-    shard.end_transaction(7, committed=True)
-    assert shard.committed() == 3
-    assert shard.replayed().committed() == 3
-
-
-def test_of_two_transactions_the_later_commit_wins_whichever_ends_first(shard: ShardHarness) -> None:
-    shard.commit(1, producer_id=7)
-    shard.commit(2, producer_id=8)
-    shard.end_transaction(8, committed=True)
-    assert shard.committed() is UNSTABLE
-    shard.end_transaction(7, committed=True)
-    assert shard.committed() == 2
-
-
-@pytest.mark.parametrize(("committed", "offset"), [(True, 9), (False, 5)])
-def test_a_transaction_that_spans_a_restart_ends_with_its_marker(
-    shard: ShardHarness, committed: bool, offset: int
-) -> None:
-    shard.commit(5)
-    shard.commit(9, producer_id=7)
-    again = shard.replayed()
-    assert again.committed() is UNSTABLE
-    again.end_transaction(7, committed=committed)
-    assert again.committed() == offset
-
-
-def test_a_marker_of_a_producer_without_offsets_changes_nothing(shard: ShardHarness) -> None:
-    shard.commit(5)
-    shard.end_transaction(7, committed=True)
-    assert shard.committed() == 5
-
-
-def test_a_transaction_makes_only_its_own_partitions_unstable(shard: ShardHarness) -> None:
-    shard.commit(5)
-    shard.commit(9, producer_id=7, topic_partition=PAYMENTS)
-    fetched = shard.shard.offsets.fetch("g", [ORDERS, PAYMENTS], require_stable=True)
-    assert [(offset.offset, offset.error) for offset in fetched] == [(5, ErrorCode.NONE), (-1, UNSTABLE)]
-    assert [offset.topic_partition for offset in shard.shard.offsets.fetch("g", None, require_stable=True)] == [ORDERS]
-
-
-def test_a_transactional_commit_needs_a_group_id(shard: ShardHarness) -> None:
-    assert shard.commit(5, group_id="", producer_id=7) is ErrorCode.INVALID_GROUP_ID
-    assert shard.commit(5, group_id="") is ErrorCode.NONE
 
 
 # Deleting offsets
@@ -350,71 +202,6 @@ def test_many_offsets_are_deleted_in_bounded_steps(shard: ShardHarness) -> None:
 
 
 # Expiry
-
-
-def test_offsets_expire_when_their_group_has_been_empty_for_the_retention_time(shard: ShardHarness) -> None:
-    (leader,) = shard.stable_group()
-    shard.commit(5, committer=Committer(1, leader))
-    shard.leave(leader)
-    shard.advance(RETENTION_MS - 1)
-    assert shard.committed() == 5
-    shard.advance(HOUR_MS)
-    assert shard.committed() == -1
-    assert shard.state() is None
-    assert shard.replayed().state() is None
-
-
-def test_offsets_of_a_group_without_members_expire_after_the_commit(shard: ShardHarness) -> None:
-    shard.commit(5)
-    shard.advance(RETENTION_MS // 2)
-    shard.commit(6, topic_partition=PAYMENTS)
-    shard.advance(RETENTION_MS // 2 + HOUR_MS)
-    assert shard.committed() == -1
-    assert shard.committed(topic_partition=PAYMENTS) == 6
-    shard.advance(RETENTION_MS)
-    assert shard.state() is None
-
-
-def test_offsets_of_topics_that_members_consume_do_not_expire() -> None:
-    shard = ShardHarness(GroupConfig(initial_rebalance_delay_ms=0, offsets_retention_ms=60_000))
-    (leader,) = shard.stable_group(protocols=subscription("orders"), session_timeout_ms=1_800_000)
-    shard.commit(5, committer=Committer(1, leader))
-    shard.commit(6, committer=Committer(1, leader), topic_partition=PAYMENTS)
-    shard.advance(1_200_000)
-    assert shard.committed() == 5
-    assert shard.committed(topic_partition=PAYMENTS) == -1
-
-
-def test_a_transaction_keeps_an_offset_and_its_group_from_expiring(shard: ShardHarness) -> None:
-    shard.commit(5)
-    shard.commit(6, producer_id=7)
-    shard.advance(RETENTION_MS + HOUR_MS)
-    assert shard.committed() is UNSTABLE
-    shard.end_transaction(7, committed=False)
-    assert shard.committed() == 5
-    shard.advance(HOUR_MS)
-    assert shard.state() is None
-
-
-def test_an_offset_with_a_retention_of_its_own_expires_by_that(shard: ShardHarness) -> None:
-    shard.commit(5, retention_time_ms=HOUR_MS)
-    shard.commit(6, topic_partition=PAYMENTS, retention_time_ms=2 * RETENTION_MS)
-    shard.advance(2 * HOUR_MS)
-    assert shard.committed() == -1
-    shard.advance(RETENTION_MS)
-    assert shard.committed(topic_partition=PAYMENTS) == 6
-
-
-def test_expiry_removes_a_bounded_number_of_bytes_at_a_time(shard: ShardHarness) -> None:
-    for partition in range(1_001):
-        shard.commit(1, topic_partition=TopicPartition("orders", partition))
-    shard.now_ms += 2 * RETENTION_MS
-    decision = shard.shard.decide_deadline(shard.now_ms)
-    assert DECISION_RECORDS_BYTES <= sum(len(record.key) for record in decision.records) < DECISION_RECORDS_BYTES + 100
-    shard.run(decision)
-    assert shard.state() is not None
-    shard.advance(2)
-    assert shard.state() is None
 
 
 # Administration

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,9 @@ import pytest
 
 from fencepost.broker.config import Settings
 from fencepost.broker.kernel.events import events_to
-from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node import Node
-from fencepost.broker.security import acl_store
-from fencepost.broker.security.acl_store import ACLS_KEY, Acls, TooManyRulesError
-from fencepost.broker.security.acls import AclOperation, AclPattern, AclPermission, AclResource
-from fencepost.broker.security.authorizer import Authorizer
-from fencepost.broker.storage.disk import StorageError
+from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.acls import (
     AclCreation,
@@ -160,56 +154,6 @@ async def test_without_an_authorizer_there_are_no_rules(tmp_path: Path) -> None:
             assert {result.error_code for result in results} == {ErrorCode.SECURITY_DISABLED}
 
 
-async def test_a_change_that_cannot_be_stored_is_not_in_force() -> None:
-    store = InMemoryMetadataStore("c")
-    acls = Acls(store, Authorizer())
-    await acls.open()
-    await acls.add([rule(READ, TOPIC, "orders")])
-
-    async def failing(*_: Any, **__: Any) -> bool:
-        raise StorageError("the disk is full")
-
-    store.compare_and_set = failing  # type: ignore[method-assign]
-    with pytest.raises(StorageError):
-        await acls.remove([lambda _: True])
-    with pytest.raises(StorageError):
-        await acls.add([rule(READ, TOPIC, "payments")])
-    rights = acls.authorizer.rights(ALICE, "h")
-    assert rights.may(READ, TOPIC, "orders")
-    assert not rights.may(READ, TOPIC, "payments")
-
-
-async def test_two_brokers_with_one_store_keep_each_other_s_rules() -> None:
-    store = InMemoryMetadataStore("c")
-    one, other = Acls(store, Authorizer()), Acls(store, Authorizer())
-    await one.add([rule(READ, TOPIC, "orders")])
-    await other.add([rule(READ, TOPIC, "payments")])
-    await one.remove([lambda found: found.name == "none"])
-    assert {found.name for found in one.matching(lambda _: True)} == {"orders", "payments"}
-    assert one.authorizer.rights(ALICE, "h").may(READ, TOPIC, "payments")
-
-
-async def test_rules_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acl_store, "MAXIMUM_RULES", 3)
-    acls = Acls(InMemoryMetadataStore("c"), Authorizer())
-    await acls.add([rule(READ, TOPIC, name) for name in "abc"])
-    with pytest.raises(TooManyRulesError, match="at most 3"):
-        await acls.add([rule(READ, TOPIC, "d")])
-    assert await acls.add([rule(READ, TOPIC, "a")]) == []
-
-
-async def test_stored_rules_that_cannot_be_read_stop_the_start() -> None:
-    store = InMemoryMetadataStore("c")
-    assert await store.compare_and_set(ACLS_KEY, b'[["TOPIC", "LITERAL", "x"]]', 0)
-    with pytest.raises(StorageError, match="acls"):
-        await Acls(store, Authorizer()).open()
-
-
-def test_a_rule_is_described_for_the_audit_log() -> None:
-    denied = rule(READ, AclResource.TRANSACTIONAL_ID, "tx", pattern=AclPattern.PREFIXED, permission=AclPermission.DENY)
-    assert denied.described == f"deny {ALICE} from * READ on transactional id tx*"
-
-
 async def test_a_super_user_that_is_no_principal_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"super\.users: Could not parse principal from `admin`"):
         async with secured_broker(tmp_path, super_users="User:backup; admin"):
@@ -260,12 +204,3 @@ async def test_a_rule_concerns_its_host_however_the_address_is_written(
         deleted = await broker.admin.call(DeleteAclsRequest(filters=[asked]), 3)
         assert [one.host for one in deleted.filter_results[0].matching_acls] == [client]
         assert not denied(broker)
-
-
-async def test_a_stored_rule_concerns_its_host_however_the_address_is_written() -> None:
-    store = InMemoryMetadataStore()
-    stored = ["TOPIC", "LITERAL", "orders", ALICE, "0:0:0:0:0:0:0:1", "READ", "ALLOW"]
-    assert await store.compare_and_set(ACLS_KEY, json.dumps([stored]).encode(), 0)
-    authorizer = Authorizer()
-    await Acls(store, authorizer).open()
-    assert authorizer.rights(ALICE, "::1").may(READ, TOPIC, "orders")
