@@ -20,26 +20,17 @@ LONGEST_FILE = 500
 MOST_PARAMETERS = 8
 
 LONG_FUNCTIONS: dict[str, int] = {
-    "fencepost/broker/cluster/postgres/lease_store.py: PostgresLeaseStore.start": 62,
-    "fencepost/broker/config/loading.py: load_settings": 62,
-    "fencepost/broker/group/classic/membership.py: ClassicMembership._replace_static": 64,
-    "fencepost/broker/group/consumer/membership.py: ConsumerMembership.heartbeat": 61,
-    "fencepost/broker/group/streams/membership.py: StreamsMembership.heartbeat": 65,
-    "fencepost/broker/handlers/share_fetch.py: handle_share_fetch": 64,
     "fencepost/broker/log/partition_log.py: PartitionLog.append": 68,
     "fencepost/broker/log/partition_log.py: PartitionLog.read": 70,
     "fencepost/broker/log/producers/producer_state.py: ProducerState.check_data_batch": 61,
     "fencepost/broker/log/recovery/recovery.py: LogRecovery._recover": 72,
     "fencepost/broker/log/segment/header_check.py: check_headers": 78,
     "fencepost/broker/log/segment/segment_reads.py: SegmentReads.read": 72,
-    "fencepost/broker/transaction/shard.py: TransactionShard.decide_init_producer_id": 75,
     "fencepost/cli/consume.py: consume": 66,
     "fencepost/cli/produce.py: produce": 77,
     "fencepost/cli/soak.py: soak": 91,
     "fencepost/cli/transactions.py: abort_hanging": 64,
     "fencepost/protocol/record_validation.py: _check_block": 61,
-    "fencepost/two_phase/preparing.py: confluent_producer": 82,
-    "scripts/benchmarks/command.py: main": 67,
 }
 
 MANY_PARAMETERS: dict[str, int] = {

@@ -26,6 +26,84 @@ class _Seen:
     statistics: dict[str, Any] | None = None
 
 
+_Producer: Any = object
+"""Stands for confluent_kafka.Producer, which is imported only where one is made."""
+
+
+class _TwoPhase(_Producer):  # type: ignore[misc]  # confluent-kafka has no types
+    """What a two-phase commit adds to a confluent_kafka.Producer; `confluent_producer` puts it in front of one."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        transactional_id = config.get("transactional.id")
+        if not transactional_id:
+            raise ValueError("a two-phase commit needs a transactional.id")
+        self.fencepost_transactional_id: str = transactional_id
+        self.fencepost_polling = threading.Lock()
+        self.fencepost_is_idle = True
+        self.fencepost_is_prepared = False
+        # Without a reference to the producer: a cycle would keep its threads until the garbage collector runs.
+        self._seen = seen = _Seen()
+        own: Callable[[str], object] | None = config.get("stats_cb")
+
+        def took_statistics(text: str) -> None:
+            seen.statistics = json.loads(text).get("eos")
+            if own is not None:
+                own(text)
+
+        super().__init__({"statistics.interval.ms": STATISTICS_INTERVAL_MS, **config, "stats_cb": took_statistics})
+        IDLE_POLLING.add(self)
+
+    @property
+    def fencepost_statistics(self) -> dict[str, Any] | None:
+        return self._seen.statistics
+
+    @fencepost_statistics.setter
+    def fencepost_statistics(self, statistics: dict[str, Any] | None) -> None:
+        self._seen.statistics = statistics
+
+    def poll_if_idle(self) -> None:
+        """Serve what librdkafka has queued, if no transaction is open and nobody else polls."""
+        if self.fencepost_polling.acquire(blocking=False):
+            try:
+                if self.fencepost_is_idle:
+                    self.poll(0)
+            finally:
+                self.fencepost_polling.release()
+
+    def begin_transaction(self) -> None:
+        with self.fencepost_polling:
+            self.fencepost_is_idle = False
+        super().begin_transaction()
+        self.fencepost_is_prepared = False
+
+    def commit_transaction(self, *timeout: float) -> None:
+        try:
+            super().commit_transaction(*timeout)
+            self.fencepost_is_prepared = False
+        finally:
+            self.fencepost_is_idle = True
+
+    def abort_transaction(self, *timeout: float) -> None:
+        try:
+            super().abort_transaction(*timeout)
+            self.fencepost_is_prepared = False
+        finally:
+            self.fencepost_is_idle = True
+
+    def close(self, *arguments: Any, **options: Any) -> Any:
+        IDLE_POLLING.remove(self)
+        with self.fencepost_polling:
+            if self.fencepost_is_prepared:
+                # confluent-kafka's close aborts, and the database may have committed. Its threads and sockets end
+                # with the last reference to this object, which aborts nothing.
+                self.produce = _refuse_to_write
+                return True
+            return super().close(*arguments, **options)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()  # the inherited one is not this class's `close`
+
+
 def confluent_producer(config: Mapping[str, Any]) -> Any:
     """Make a confluent_kafka.Producer that `prepare` understands: it reads the pair from librdkafka's statistics.
 
@@ -36,76 +114,8 @@ def confluent_producer(config: Mapping[str, Any]) -> Any:
     """
     import confluent_kafka
 
-    class TwoPhaseProducer(confluent_kafka.Producer):  # type: ignore[misc]  # has no types
-        def __init__(self, config: Mapping[str, Any]) -> None:
-            transactional_id = config.get("transactional.id")
-            if not transactional_id:
-                raise ValueError("a two-phase commit needs a transactional.id")
-            self.fencepost_transactional_id: str = transactional_id
-            self.fencepost_polling = threading.Lock()
-            self.fencepost_is_idle = True
-            self.fencepost_is_prepared = False
-            # Without a reference to the producer: a cycle would keep its threads until the garbage collector runs.
-            self._seen = seen = _Seen()
-            own: Callable[[str], object] | None = config.get("stats_cb")
-
-            def took_statistics(text: str) -> None:
-                seen.statistics = json.loads(text).get("eos")
-                if own is not None:
-                    own(text)
-
-            super().__init__({"statistics.interval.ms": STATISTICS_INTERVAL_MS, **config, "stats_cb": took_statistics})
-            IDLE_POLLING.add(self)
-
-        @property
-        def fencepost_statistics(self) -> dict[str, Any] | None:
-            return self._seen.statistics
-
-        @fencepost_statistics.setter
-        def fencepost_statistics(self, statistics: dict[str, Any] | None) -> None:
-            self._seen.statistics = statistics
-
-        def poll_if_idle(self) -> None:
-            """Serve what librdkafka has queued, if no transaction is open and nobody else polls."""
-            if self.fencepost_polling.acquire(blocking=False):
-                try:
-                    if self.fencepost_is_idle:
-                        self.poll(0)
-                finally:
-                    self.fencepost_polling.release()
-
-        def begin_transaction(self) -> None:
-            with self.fencepost_polling:
-                self.fencepost_is_idle = False
-            super().begin_transaction()
-            self.fencepost_is_prepared = False
-
-        def commit_transaction(self, *timeout: float) -> None:
-            try:
-                super().commit_transaction(*timeout)
-                self.fencepost_is_prepared = False
-            finally:
-                self.fencepost_is_idle = True
-
-        def abort_transaction(self, *timeout: float) -> None:
-            try:
-                super().abort_transaction(*timeout)
-                self.fencepost_is_prepared = False
-            finally:
-                self.fencepost_is_idle = True
-
-        def close(self, *arguments: Any, **options: Any) -> Any:
-            IDLE_POLLING.remove(self)
-            with self.fencepost_polling:
-                if self.fencepost_is_prepared:
-                    # confluent-kafka's close aborts, and the database may have committed. Its threads and sockets end
-                    # with the last reference to this object, which aborts nothing.
-                    self.produce = _refuse_to_write
-                    return True
-                return super().close(*arguments, **options)
-
-        def __exit__(self, *_: object) -> None:
-            self.close()  # the inherited one is not this class's `close`
+    class TwoPhaseProducer(_TwoPhase, confluent_kafka.Producer):  # type: ignore[misc]  # as above
+        pass
 
     return TwoPhaseProducer(config)
 

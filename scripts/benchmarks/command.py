@@ -17,7 +17,7 @@ from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.client import RefusedError
 from scripts.benchmarks.client_process import ClientFailedError
 from scripts.benchmarks.fencepost import FencepostSubject, fencepost_in_page_cache
-from scripts.benchmarks.figures import BrokerEndedError, Subject
+from scripts.benchmarks.figures import BrokerEndedError, Figure, Subject
 from scripts.benchmarks.kafka import KafkaSubject
 from scripts.benchmarks.limit import LimitSubject
 from scripts.benchmarks.memory import FilledMemory
@@ -34,6 +34,21 @@ FILE_WIDTH = 160
 RESULTS_PATH = ROOT / "docs" / "performance" / "results.json"
 
 
+def _chosen_figures(options: argparse.Namespace, console: Console) -> list[Figure]:
+    """The figures to measure on this machine."""
+    figures = list(FIGURES.values())
+    if options.only:
+        figures = [FIGURES[name] for name in options.only]
+    elif options.headline or options.rest:
+        figures = [figure for figure in figures if figure.is_headline == options.headline]
+    if java_clients.are_here():
+        return figures
+    for figure in figures:
+        if figure.needs_java:
+            console.print(f"{figure.name}: left out, its clients need java and javac on PATH", highlight=False)
+    return [figure for figure in figures if not figure.needs_java]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 1 where a target was missed, 2 where a figure could not be measured."""
     options = _options(arguments)
@@ -46,16 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.page:
         return write_page(console, RESULTS_PATH)
-    figures = list(FIGURES.values())
-    if options.only:
-        figures = [FIGURES[name] for name in options.only]
-    elif options.headline or options.rest:
-        figures = [figure for figure in figures if figure.is_headline == options.headline]
-    if not java_clients.are_here():
-        for figure in figures:
-            if figure.needs_java:
-                console.print(f"{figure.name}: left out, its clients need java and javac on PATH", highlight=False)
-        figures = [figure for figure in figures if not figure.needs_java]
+    figures = _chosen_figures(options, console)
     failed: list[str] = []
     results: list[Result] = []
     compared: list[Ratio] = []

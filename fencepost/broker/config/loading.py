@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.broker.config.listeners import parse_listeners
 from fencepost.broker.config.protection import protection_problems
+from fencepost.broker.config.setting import Setting
 from fencepost.broker.config.settings import (
     ALIASES,
     CHECK_BACK_PREFIX,
@@ -127,6 +128,15 @@ class LoadedSettings(NamedTuple):
     warnings: tuple[str, ...]
 
 
+def _parse(setting: Setting, entry: Entry, problems: list[str]) -> tuple[Any] | None:
+    """The value, or None with a problem added."""
+    try:
+        return (setting.parse(entry.text),)
+    except ValueError as error:
+        problems.append(f"{entry.origin}: {entry.name}: {error}")
+        return None
+
+
 def load_settings(
     *,
     properties_path: str | None = None,
@@ -158,10 +168,7 @@ def load_settings(
         setting = SETTINGS.get(name)
         name_in_all = setting_of_listener(entry.name)
         if name_in_all is not None:
-            try:
-                SETTINGS[name_in_all].parse(entry.text)
-            except ValueError as error:
-                problems.append(f"{entry.origin}: {entry.name}: {error}")
+            _parse(SETTINGS[name_in_all], entry, problems)
             of_listeners[entry.name.lower()] = entry.text
             origins[entry.name.lower()] = entry.origin
             _warn_of_shown_secret(entry, name_in_all, warnings)
@@ -175,12 +182,10 @@ def load_settings(
             _classify_unknown(entry, controllers, problems, warnings)
             continue
         _warn_of_shown_secret(entry, name, warnings)
-        try:
-            values[setting.attribute] = setting.parse(entry.text)
-        except ValueError as error:
-            problems.append(f"{entry.origin}: {entry.name}: {error}")
-            continue
-        origins[name] = entry.origin
+        parsed = _parse(setting, entry, problems)
+        if parsed is not None:
+            (values[setting.attribute],) = parsed
+            origins[name] = entry.origin
     _remove_controller_listeners(controllers, values)
     check_back = _read_check_back(of_check_back, origins, problems, warnings) if of_check_back else ()
     settings = Settings(**values, origins=origins, of_listeners=of_listeners, check_back=check_back)

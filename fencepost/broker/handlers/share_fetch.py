@@ -104,16 +104,22 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
         answer = answers.setdefault(partition, ShareFetchPartitionData(partition_index=partition.partition))
         answer.acknowledge_error_code = outcome.error
         answer.acknowledge_error_message = outcome.message or None
+    return _fetch_response(context.services, group_id, answers)
+
+
+def _fetch_response(
+    services: Services, group_id: str, answers: Mapping[TopicIdPartition, ShareFetchPartitionData]
+) -> ShareFetchResponse:
     leaders = {
         answer.current_leader.leader_id for answer in answers.values() if answer.error_code in REFUSED_FOR_ITS_LEADER
     }
     return ShareFetchResponse(
-        acquisition_lock_timeout_ms=shares.share_partitions.limits(group_id).record_lock_duration_ms,
+        acquisition_lock_timeout_ms=services.shares.share_partitions.limits(group_id).record_lock_duration_ms,
         responses=[
             ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in _by_topic(answers).items()
         ],
-        node_endpoints=endpoints_of(context.services, leaders),
+        node_endpoints=endpoints_of(services, leaders),
     )
 
 

@@ -187,39 +187,20 @@ class TransactionShard:
             return _refuse_producer(cell)
         if expected is not None and not _is_owner(metadata, expected):
             return _refuse_producer(ErrorCode.PRODUCER_FENCED)
-        if (
-            metadata.is_guarded
-            and metadata.state is ONGOING
-            and cell is PREPARE_ABORT
-            and expected is None
-            and not forced
-        ):
+        aborts_guarded = metadata.is_guarded and metadata.state is ONGOING and cell is PREPARE_ABORT
+        if aborts_guarded and expected is None and not forced:
             return _refuse_producer(ErrorCode.PRODUCER_FENCED)
         if cell is KEPT:
             return self._keep(metadata, timeout_ms, now_ms)
         if cell is not EMPTY:
-            records = self._abort_records(metadata, now_ms)
-            if records is None:
-                return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            settle = partial(self._fenced, metadata)
-            return Decision(ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS), records, settle=settle)
-        if expected is not None and expected == metadata.previous_producer:
-            # The reply to an earlier request was lost: return the same producer again, not the next one.
-            producer, previous_producer_id = metadata.producer, metadata.previous_producer_id
-        else:
-            is_replaced = metadata.producer_id < self._limits.lowest_producer_id
-            next_producer = self._fresh() if is_replaced else self._successor(metadata.producer)
-            if next_producer is None:
-                return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            producer = next_producer
-            previous_producer_id = NO_PRODUCER_ID if expected is None or is_replaced else metadata.producer_id
+            return self._abort_before_session(metadata, now_ms)
+        session = self._next_session(metadata, expected)
+        if session is None:
+            return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        producer, previous_id = session
         return self._reply_with_producer(
             metadata.initialized(
-                producer=producer,
-                previous_producer_id=previous_producer_id,
-                timeout_ms=timeout_ms,
-                now_ms=now_ms,
-                guard=guard,
+                producer=producer, previous_producer_id=previous_id, timeout_ms=timeout_ms, now_ms=now_ms, guard=guard
             )
         )
 
@@ -240,6 +221,14 @@ class TransactionShard:
         )
         reply = ProducerReply(NO_ERROR, *successor, ongoing=metadata.producer)
         return Decision(reply, [metadata_record(kept)], settle=note)
+
+    def _abort_before_session(self, metadata: TransactionMetadata, now_ms: int) -> Decision[ProducerReply]:
+        """Abort the open transaction of the session before; the new one begins when its markers are written."""
+        records = self._abort_records(metadata, now_ms)
+        if records is None:
+            return _refuse_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        reply = ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return Decision(reply, records, settle=partial(self._fenced, metadata))
 
     def _fenced(self, metadata: TransactionMetadata) -> None:
         self._note_forced_end(metadata, ForcedEnd.FENCED)
@@ -527,6 +516,17 @@ class TransactionShard:
         )
 
     # Producer ids
+
+    def _next_session(self, metadata: TransactionMetadata, expected: Producer | None) -> tuple[Producer, int] | None:
+        """The producer of the session that begins, and the producer id before it; None if no id is reserved."""
+        if expected is not None and expected == metadata.previous_producer:
+            # The reply to an earlier request was lost: return the same producer again, not the next one.
+            return metadata.producer, metadata.previous_producer_id
+        is_replaced = metadata.producer_id < self._limits.lowest_producer_id
+        producer = self._fresh() if is_replaced else self._successor(metadata.producer)
+        if producer is None:
+            return None
+        return producer, NO_PRODUCER_ID if expected is None or is_replaced else metadata.producer_id
 
     def _successor(self, producer: Producer) -> Producer | None:
         """Return the pair after another; None if that takes a new producer id and none is reserved."""

@@ -206,15 +206,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
             return fence
 
         fence = await self.session.transaction(start)
-        if any(version != build_version() for version in versions.values()):
-            log.warning(
-                "versions_differ",
-                node=node_id,
-                version=build_version(),
-                others={str(other): version for other, version in sorted(versions.items())},
-                reason="brokers of several versions work on the cluster, as in an update",
-                remedy="update all brokers, one after another",
-            )
+        _warn_of_other_versions(node_id, versions)
         return fence
 
     async def _require_peers(
@@ -409,6 +401,19 @@ def _compared(address: tuple[str, int]) -> tuple[str, int]:
     """The form of an address that is compared."""
     host, port = address
     return canonical_host(host.lower()), port
+
+
+def _warn_of_other_versions(node_id: NodeId, versions: Mapping[NodeId, str]) -> None:
+    """versions: of the other nodes."""
+    if any(version != build_version() for version in versions.values()):
+        log.warning(
+            "versions_differ",
+            node=node_id,
+            version=build_version(),
+            others={str(other): version for other, version in sorted(versions.items())},
+            reason="brokers of several versions work on the cluster, as in an update",
+            remedy="update all brokers, one after another",
+        )
 
 
 def _address_in_use(node_id: NodeId, addresses: Iterable[tuple[str, int]]) -> NodeIdInUseError:

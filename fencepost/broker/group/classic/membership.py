@@ -212,30 +212,8 @@ class ClassicMembership:
         members = [member if other is previous else other for other in group.members.values()]
         was_leader = group.leader_id == previous.member_id
         if cell is GroupTableAction.ANSWER and group.choose_protocol(members) == group.protocol_name:
-            # The assignment stays valid: the group only has to store the new member id, without a rebalance.
-            leader_id = member_id if was_leader else group.leader_id
             group.replacement = member
-            effects.records.append(
-                group_record(
-                    group,
-                    members,
-                    generation_id=group.generation_id,
-                    leader_id=leader_id,
-                    timestamp_ms=group.state_timestamp_ms,
-                )
-            )
-            skips_assignment = joiner.can_skip_assignment and was_leader
-            return JoinGroupResponse(
-                generation_id=group.generation_id,
-                protocol_type=group.protocol_type,
-                protocol_name=group.protocol_name,
-                # Before KIP-814 the reply names the old leader to a leader that returns, so that it does not assign
-                # again.
-                leader=(leader_id if joiner.can_skip_assignment else group.leader_id) or "",
-                skip_assignment=skips_assignment,
-                member_id=member_id,
-                members=join_response_members(members, group.protocol_name) if skips_assignment else [],
-            )
+            return self._keep_assignment(group, member, members, joiner, effects, was_leader=was_leader)
         self._rebalance.drop(group, previous, ErrorCode.FENCED_INSTANCE_ID, effects)
         group.add(member, request.protocol_type)
         if was_leader:
@@ -247,6 +225,39 @@ class ClassicMembership:
         else:
             self._rebalance.handle_event(group, ClassicEvent.MEMBER_REPLACED, effects)
         return Parked(joiner.token)
+
+    def _keep_assignment(
+        self,
+        group: ClassicGroup,
+        member: ClassicMember,
+        members: list[ClassicMember],
+        joiner: JoinContext,
+        effects: DecisionBuilder,
+        *,
+        was_leader: bool,
+    ) -> JoinGroupResponse:
+        """Store the new id of a replaced member, without a rebalance: the assignment stays valid."""
+        leader_id = member.member_id if was_leader else group.leader_id
+        effects.records.append(
+            group_record(
+                group,
+                members,
+                generation_id=group.generation_id,
+                leader_id=leader_id,
+                timestamp_ms=group.state_timestamp_ms,
+            )
+        )
+        skips_assignment = joiner.can_skip_assignment and was_leader
+        return JoinGroupResponse(
+            generation_id=group.generation_id,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            # Before KIP-814 the reply names the old leader to a leader that returns, so that it does not assign again.
+            leader=(leader_id if joiner.can_skip_assignment else group.leader_id) or "",
+            skip_assignment=skips_assignment,
+            member_id=member.member_id,
+            members=join_response_members(members, group.protocol_name) if skips_assignment else [],
+        )
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         maximum = self._config.max_size

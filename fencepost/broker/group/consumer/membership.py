@@ -138,13 +138,8 @@ class ConsumerMembership:
         elif found.member_id != member_id:
             self._rebalance.replace_member(draft, found, member_id)
             member = draft.group.members[member_id]
-            effects.note(
-                log.info,
-                "group_member_replaced",
-                group_id=group.group_id,
-                member_id=member_id,
-                previous=found.member_id,
-            )
+            ids = {"member_id": member_id, "previous": found.member_id}
+            effects.note(log.info, "group_member_replaced", group_id=group.group_id, **ids)
         else:
             member = found
         updated = self._rebalance.settle(

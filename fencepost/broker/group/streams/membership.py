@@ -47,7 +47,7 @@ from fencepost.broker.group.streams.requests import (
     topology_of_request,
     updated_member,
 )
-from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment, task_ids
+from fencepost.broker.group.streams.tasks import NO_TASKS, OwnedTasks, TaskAssignment, task_ids
 from fencepost.broker.group.streams.topology import (
     ConfiguredTopology,
     InvalidTopology,
@@ -121,14 +121,9 @@ class StreamsMembership:
         refusal = self._take_topology(draft, topology_of_request(request))
         if refusal is not None:
             return refuse(*refusal)
-        configured = self.configured(draft.group)
-        if isinstance(configured, InvalidTopology):
-            return refuse(ErrorCode.STREAMS_INVALID_TOPOLOGY, configured.reason)
-        assert draft.group.topology is not None
-        if configured.is_ready:
-            refusal = check_tasks(reported, configured)
-            if refusal is not None:
-                return refuse(*refusal)
+        configured = self._configured_for(draft.group, reported)
+        if isinstance(configured, HeartbeatRefusal):
+            return refuse(*configured)
         self._update_epoch(draft, configured, has_changed=has_changed)
         if known is None:
             effects.note(log.info, "group_member_joined", group_id=group.group_id, member_id=member_id)
@@ -154,9 +149,7 @@ class StreamsMembership:
         )
         has_new_tasks = request.member_epoch == JOIN_EPOCH or settled.assigned != member.assigned
         if has_new_tasks or differs(settled, reported):
-            response.active_tasks = task_ids(settled.assigned.active)
-            response.standby_tasks = task_ids(settled.assigned.standby)
-            response.warmup_tasks = task_ids(settled.assigned.warmup)
+            _add_tasks(response, settled.assigned)
         self._add_endpoints(draft, request, response, configured, has_new_tasks=has_new_tasks)
         return StreamsHeartbeat(response, configured.to_create)
 
@@ -235,6 +228,16 @@ class StreamsMembership:
         elif sent is not None and sent.epoch >= topology.epoch and sent != topology:
             return HeartbeatRefusal(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
         return None
+
+    def _configured_for(
+        self, group: StreamsGroup, reported: TaskAssignment | None
+    ) -> ConfiguredTopology | HeartbeatRefusal:
+        """The group's topology, if it is valid and has the tasks that a member reports."""
+        configured = self.configured(group)
+        if isinstance(configured, InvalidTopology):
+            return HeartbeatRefusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, configured.reason)
+        refusal = check_tasks(reported, configured) if configured.is_ready else None
+        return refusal or configured
 
     def configured(self, group: StreamsGroup) -> ConfiguredTopology | InvalidTopology:
         """Resolve the group's topology with the current topics, once for each version of the metadata."""
@@ -403,6 +406,12 @@ class StreamsMembership:
 
 def refuse(error: ErrorCode, message: str | None = None) -> StreamsHeartbeat:
     return StreamsHeartbeat(StreamsGroupHeartbeatResponse(error_code=error, error_message=message))
+
+
+def _add_tasks(response: StreamsGroupHeartbeatResponse, assigned: OwnedTasks) -> None:
+    response.active_tasks = task_ids(assigned.active)
+    response.standby_tasks = task_ids(assigned.standby)
+    response.warmup_tasks = task_ids(assigned.warmup)
 
 
 def _first_assignment(group: StreamsGroup) -> DeadlineKey:
