@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.durations import Recorder, SlowMarks
+
 # A busy machine is no failure: how long an example takes says nothing about whether it holds.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -35,9 +37,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=1,
         help="how many brokers, as on machines of their own, the clusters of tests/compat have (1)",
     )
+    parser.addoption(
+        "--record-durations",
+        action="store_true",
+        help="write into tests/durations.txt which of the tests that run are slow",
+    )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SlowMarks())
+    if config.getoption("--record-durations"):
+        config.pluginmanager.register(Recorder())
     # Before the first call of this, Python makes an event loop for code that asks for the current one; pytest-asyncio
     # asks, and nobody would close that loop.
     asyncio.set_event_loop(None)

@@ -40,6 +40,7 @@ case "$*" in
             printf '#!/bin/sh\\necho fencepost "$@"\\n' > "$(dirname "$0")/fencepost"
             chmod +x "$(dirname "$0")/fencepost" ;;
         esac ;;
+    "-m pip uninstall "*) ;;
     *) echo "python $*" ;;
 esac
 """
@@ -112,12 +113,18 @@ def test_serving_installs_what_serving_needs_once(checkout: Checkout) -> None:
     assert checkout.installed() == []
 
 
-LOCK_OF = {"fencepost": "serve.lock", "demo": "demo.lock", "test": "requirements.lock"}
+LOCK_OF = {"fencepost": "serve.lock", "demo": "demo.lock", "check": "unit.lock", "test": "requirements.lock"}
 
 
 @pytest.mark.parametrize(
     "order",
-    [("fencepost", "demo", "test"), ("demo", "fencepost", "test"), ("fencepost", "test"), ("demo", "test", "demo")],
+    [
+        ("fencepost", "demo", "test"),
+        ("demo", "fencepost", "test"),
+        ("fencepost", "test"),
+        ("demo", "test", "demo"),
+        ("check", "fencepost", "test", "check"),
+    ],
     ids=" ".join,
 )
 def test_each_purpose_adds_to_the_others_in_any_order(checkout: Checkout, order: tuple[str, ...]) -> None:
@@ -131,7 +138,7 @@ def test_each_purpose_adds_to_the_others_in_any_order(checkout: Checkout, order:
 def test_the_environment_for_tests_serves_every_purpose(checkout: Checkout) -> None:
     checkout.run("test")
     checkout.installed()
-    for script in ("fencepost", "demo"):
+    for script in ("fencepost", "demo", "check"):
         checkout.run(script)
     assert checkout.installed() == []
 
@@ -185,7 +192,7 @@ def test_what_a_release_is_built_with_is_locked_with_hashes_beside_the_whole() -
     assert {normal(Requirement(text).name) for text in groups[ALONE]} <= {normal(name) for name in pins(ALONE)}
 
 
-@pytest.mark.parametrize("part", ["build", "serve", "demo"])
+@pytest.mark.parametrize("part", ["build", "serve", "demo", "unit"])
 def test_a_part_has_all_that_its_packages_need(part: str) -> None:
     locked = pins(part)
     for name in locked:
@@ -215,6 +222,7 @@ def test_the_parts_have_what_the_project_asks_for() -> None:
     assert names(dependencies) | names(groups["build"]) <= set(pins("serve"))
     assert names(dependencies) | names(extras["demo"]) | names(extras["spark"]) <= set(pins("demo"))
     of_others = {"cffi", "pycparser", "psycopg-binary", "typing-extensions"}
+    assert names(groups["unit"]) | names(groups["build"]) <= set(pins("unit"))
     assert names(groups["broker-image"]) == pinned_on_linux("broker-image") - of_others
     assert names(groups["pipeline-image"]) == pinned_on_linux("pipeline-image")
     assert names(groups["broker-image"]) < names(dependencies) | {
