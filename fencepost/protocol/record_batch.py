@@ -8,7 +8,7 @@ Source: Kafka's DefaultRecordBatch, DefaultRecord, EndTransactionMarker and Cont
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -34,7 +34,6 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 _ATTRIBUTES_MASK: Final = 0x7F
 
-RECORDS_PER_RETENTION_STEP: Final = 1_000
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -272,7 +271,7 @@ def build_batch(
     first_timestamp_ms = first.timestamp_ms
     batch = bytearray(HEADER_BYTES)
     section = batch if codec is Codec.NONE else bytearray()
-    _write_records(section, first_timestamp_ms, first.offset, records)
+    write_records(section, first_timestamp_ms, first.offset, records)
     if section is not batch:
         batch += compress(codec, section)
     _seal(
@@ -366,53 +365,7 @@ def _seal(batch: bytearray, base_offset: int, partition_leader_epoch: int, *chec
     _CRC.pack_into(batch, CRC_POSITION, computed_crc(memoryview(batch)))
 
 
-def retention_steps(
-    batch: RecordBatch, records: list[Record], *, delete_horizon_ms: int | None = None
-) -> Generator[None, None, tuple[BatchHeader, bytearray]]:
-    """Make header and uncompressed records section of a batch with only some of its records.
-
-    Offsets, sequence range, producer and leader epoch stay, so that consumers' positions and producers' state remain
-    valid. A step is `RECORDS_PER_RETENTION_STEP` records; the list is emptied.
-    delete_horizon_ms: time from which its tombstones and markers may be removed; None keeps the batch's own.
-    Source: Kafka's MemoryRecords.filterTo and KIP-534.
-    """
-    header = batch.header
-    base_timestamp_ms = records[0].timestamp_ms if records else header.base_timestamp_ms
-    if header.has_delete_horizon:
-        base_timestamp_ms = header.base_timestamp_ms
-    attributes = header.attributes
-    if delete_horizon_ms is not None:
-        base_timestamp_ms = delete_horizon_ms
-        attributes |= DELETE_HORIZON_BIT
-    section = bytearray()
-    records_count = len(records)
-    times_ms = []
-    records.reverse()  # frees the memory of records as they are written
-    for start in range(0, records_count, RECORDS_PER_RETENTION_STEP):
-        if start:
-            yield
-        step = records[-RECORDS_PER_RETENTION_STEP:]
-        del records[-RECORDS_PER_RETENTION_STEP:]
-        step.reverse()
-        _write_records(section, base_timestamp_ms, header.base_offset, step)
-        times_ms.append(max([record.timestamp_ms for record in step]))
-    max_timestamp_ms = header.max_timestamp_ms if header.is_log_append_time or not times_ms else max(times_ms)
-    changed = header._replace(
-        attributes=attributes,
-        base_timestamp_ms=base_timestamp_ms,
-        max_timestamp_ms=max_timestamp_ms,
-        records_count=records_count,
-    )
-    return changed, section
-
-
-def compressed_and_sealed(header: BatchHeader, section: bytearray) -> bytearray:
-    """Build the batch of that header and an uncompressed records section."""
-    compressed = section if header.codec is Codec.NONE else compress(header.codec, section)
-    return bytearray().join((sealed_header(header, compressed), compressed))
-
-
-def _write_records(out: bytearray, base_timestamp_ms: int, first_offset: int, records: Sequence[Record]) -> None:
+def write_records(out: bytearray, base_timestamp_ms: int, first_offset: int, records: Sequence[Record]) -> None:
     for record in records:
         offset, timestamp_ms, key, value, headers = record
         write_record(out, key, value, timestamp_ms - base_timestamp_ms, offset - first_offset, headers)

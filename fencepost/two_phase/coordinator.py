@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple, Self, TypeVar
 
+from fencepost.two_phase.admin_client import connected_admin, own_words
 from fencepost.two_phase.tokens import (
     Fenced,
     HeuristicOutcome,
@@ -26,8 +27,6 @@ from fencepost.two_phase.tokens import (
 )
 
 T = TypeVar("T")
-Receive = Callable[[], tuple[bytes, Exception | None]]
-"""Receive what there is from a socket of kafka-python: data, and why the connection ended, if it has."""
 
 TWO_PHASE_TIMEOUT_MS = 2_147_483_647
 PAUSE_S = 0.1
@@ -35,7 +34,6 @@ GUARD_TIMEOUT_MS = 10_000
 FIRST_WITH_PAIR, LAST_WITHOUT_TWO_PHASE = 3, 5  # versions of InitProducerId
 ONE_TAG_GUARD = b"\x01\x90\x4e\x01\x01"  # tag 10,000, of one byte: true
 CONNECT_TIMEOUT_MS = 5_000
-LEAST_BOOTSTRAP_S = 0.2
 AT_ONCE = 50
 """How many calls use a connection at once; others wait for one of them to end."""
 MOST_IN_FLIGHT = 1_000
@@ -46,18 +44,10 @@ REASON_TIMEOUT_MS = 8_000
 # Kafka's error codes.
 COORDINATOR_LOADING, COORDINATOR_AWAY, NOT_COORDINATOR = 14, 15, 16
 INVALID_EPOCH, INVALID_STATE, UNKNOWN_PAIR, CONCURRENT, PRODUCER_FENCED = 47, 48, 49, 51, 90
-NO_SASL_MECHANISM, NO_RIGHT_TO_ID, NO_LOGIN = 33, 53, 58
+NO_RIGHT_TO_ID = 53
 AGAIN = frozenset({COORDINATOR_LOADING, COORDINATOR_AWAY, NOT_COORDINATOR, CONCURRENT})
 HERE_AGAIN = frozenset({COORDINATOR_LOADING, CONCURRENT})
 NOT_CURRENT = frozenset({INVALID_EPOCH, UNKNOWN_PAIR, PRODUCER_FENCED})
-
-# What OpenSSL calls a handshake that the other side will never accept, and what to do about it.
-TLS_REFUSALS = {
-    "CERTIFICATE_VERIFY_FAILED": "the broker's certificate is not trusted: check ssl_cafile",
-    "ALERT_CERTIFICATE_REQUIRED": "the broker wants a certificate of this client: give ssl_certfile and ssl_keyfile",
-    "ALERT_UNKNOWN_CA": "the broker does not trust this client's certificate: check ssl_certfile",
-    "ALERT_BAD_CERTIFICATE": "the broker refuses this client's certificate, or wants one: check ssl_certfile",
-}
 
 DECIDED = {
     "PrepareCommit": Outcome.COMMITTED,
@@ -274,7 +264,7 @@ class Coordinator:
                     raise
                 errno, reason = error.errno, _name_of(error.errno)
             except KafkaError as error:  # no connection
-                reason = _own_words(error) or type(error).__name__
+                reason = own_words(error) or type(error).__name__
             if errno not in HERE_AGAIN:
                 # Connected anew: the coordinator may have moved, and the client keeps where it was.
                 self._retire(connection)
@@ -322,7 +312,7 @@ class Coordinator:
         left_ms = max(1, round((give_up_at_s - time.monotonic()) * 1000))
         limit_ms = min(left_ms, self._options["bootstrap_timeout_ms"])
         options = {**self._options, "bootstrap_timeout_ms": limit_ms}
-        connection = _Connection(_admin_client(options, min(left_ms, REASON_TIMEOUT_MS)))
+        connection = _Connection(connected_admin(options, min(left_ms, REASON_TIMEOUT_MS)))
         connection.calls = 1
         with self._lock:
             self._connection = connection
@@ -384,115 +374,6 @@ async def _on_a_thread(function: Callable[..., T], *arguments: Any, **options: A
     import asyncio  # who does not use it, does not import it
 
     return await asyncio.to_thread(function, *arguments, **options)
-
-
-def _admin_client(options: dict[str, Any], reason_timeout_ms: int) -> Any:
-    """Connect a KafkaAdminClient. If it finds no broker, its thread and its sockets are closed, too.
-
-    Raises Refused, and KafkaError with the reason why the last broker could not be reached. The client itself tries
-    again in silence what can never work, and brokers answer an address that fails more and more slowly.
-    """
-    from kafka.admin import KafkaAdminClient
-    from kafka.errors import KafkaConnectionError, KafkaTimeoutError
-    from kafka.net.compat import KafkaNetClient
-
-    reasons: list[Exception] = []
-
-    def client_that_asks_first(**config: Any) -> Any:
-        client = KafkaNetClient(**config)
-        manager = client._manager  # noqa: SLF001  # it has no public way
-        bootstrap = manager._do_bootstrap  # noqa: SLF001
-        build_transport = manager._build_transport  # noqa: SLF001
-
-        async def transport_that_reads_all(*arguments: Any, **options: Any) -> Any:
-            transport = await build_transport(*arguments, **options)
-            transport._sock_recv = _data_before_the_end(transport._sock_recv)  # noqa: SLF001
-            return transport
-
-        async def ask_first(deadline: float | None) -> Any:
-            reasons.extend(await _why_not_connected(manager, reason_timeout_ms))
-            for reason in reasons:
-                _raise_if_refused(reason, options)
-            return await bootstrap(deadline and max(deadline, time.monotonic() + LEAST_BOOTSTRAP_S))
-
-        manager._build_transport = transport_that_reads_all  # noqa: SLF001
-        manager._do_bootstrap = ask_first  # noqa: SLF001
-        return client
-
-    admin = KafkaAdminClient.__new__(KafkaAdminClient)
-    try:
-        admin.__init__(**options, kafka_client=client_that_asks_first)
-    except BaseException as error:
-        if hasattr(admin, "_net"):
-            admin._closed = False  # noqa: SLF001  # else `close` does nothing
-            admin.close()
-        if isinstance(error, KafkaTimeoutError) and reasons:
-            raise KafkaConnectionError(str(reasons[-1])) from error
-        raise
-    return admin
-
-
-def _data_before_the_end(receive: Receive) -> Receive:
-    """Have a transport of kafka-python deliver the data that it receives together with the end of the connection.
-
-    It would drop them: with the reply that refuses a login, which Apache Kafka sends right before it closes, the reason
-    is lost, and the client tries again for ever.
-    """
-    ends: list[Exception] = []
-
-    def received() -> tuple[bytes, Exception | None]:
-        if ends:
-            return b"", ends.pop()
-        data, end = receive()
-        if data and end is not None:
-            ends.append(end)  # a socket at its end stays readable, so this is read next
-            return data, None
-        return data, end
-
-    return received
-
-
-async def _why_not_connected(manager: Any, timeout_ms: int) -> list[Exception]:
-    """Connect to the bootstrap servers, up to the first that answers; returns the errors of the others."""
-    reasons: list[Exception] = []
-    for broker in manager.cluster.bootstrap_brokers():
-        try:
-            await manager.get_connection(
-                broker.node_id,
-                timeout_ms=timeout_ms,
-                pop_on_close=False,
-                refresh_metadata_on_err=False,
-                reset_backoff_on_connect=False,
-            )
-        except Exception as error:  # noqa: BLE001  # the caller tells them apart
-            manager._conns.pop(broker.node_id).close(error)  # noqa: SLF001
-            reasons.append(error)
-        else:
-            return []
-    return reasons
-
-
-def _raise_if_refused(reason: Exception, options: dict[str, Any]) -> None:
-    """Raise Refused for a reason that does not pass by itself."""
-    errno = getattr(reason, "errno", None)
-    if errno == NO_LOGIN:
-        user = options.get("sasl_plain_username")
-        raise Refused(
-            f"the brokers refuse the login of {user}: check sasl_mechanism, sasl_plain_username and "
-            f"sasl_plain_password ({_own_words(reason)})"
-        )
-    if errno == NO_SASL_MECHANISM:
-        raise Refused(f"the brokers do not take sasl_mechanism {options.get('sasl_mechanism')}: {_own_words(reason)}")
-    for name, remedy in TLS_REFUSALS.items():
-        if name in str(reason):
-            raise Refused(f"{remedy} ({_own_words(reason)})")
-    if isinstance(reason, FileNotFoundError):
-        raise Refused("a file that the options ssl_cafile, ssl_certfile or ssl_keyfile name is not there")
-
-
-def _own_words(reason: Exception) -> str:
-    """What an exception of kafka-python says, without the names that it repeats."""
-    return re.sub(r"^(\[Error -?\d+\] )?(\w+Error: )+", "", str(reason))
 
 
 def _no_right(what: str, token: Token | None) -> Refused:

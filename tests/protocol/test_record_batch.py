@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.broker.kernel.sliced_work import run_to_end
 from fencepost.protocol.compression import Codec, decompress
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import (
@@ -23,14 +22,12 @@ from fencepost.protocol.record_batch import (
     build_end_transaction_marker,
     build_plain_batch,
     check_crc,
-    compressed_and_sealed,
     iterate_batches,
     pack_prefix,
     read_end_transaction_marker,
     read_header,
     read_records,
     recompressed,
-    retention_steps,
     rewritten_header,
 )
 
@@ -63,13 +60,6 @@ def recompress(batch: RecordBatch, codec: Codec) -> bytearray:
     """The same batch, its records compressed in another way, as an append does it."""
     content = decompress(batch.header.codec, batch.buffer[HEADER_BYTES:])
     return recompressed(batch.header, content, codec, None)
-
-
-def retain_records(batch: RecordBatch, records: list[Record], *, delete_horizon_ms: int | None = None) -> bytearray:
-    """The same batch with only some of its records, perhaps none, as the cleaner leaves it."""
-    return compressed_and_sealed(
-        *run_to_end(retention_steps(batch, list(records), delete_horizon_ms=delete_horizon_ms))
-    )
 
 
 def one(buffer: bytes | bytearray | memoryview) -> RecordBatch:
@@ -285,26 +275,6 @@ def test_compressing_otherwise_leaves_bits_without_a_meaning_behind() -> None:
     assert one(recompress(odd, Codec.LZ4)).header.attributes == TRANSACTIONAL_BIT | Codec.LZ4
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-@pytest.mark.parametrize("delete_horizon_ms", [None, 123_456])
-def test_a_cleaned_batch_keeps_offsets_times_and_sequence(codec: Codec, delete_horizon_ms: int | None) -> None:
-    batch = one(build_batch(RECORDS, base_offset=50, codec=codec, producer_id=5, producer_epoch=1, base_sequence=3))
-    records = list(read_records(batch))
-    for kept in (records, records[1:4:2], records[4:], []):
-        cleaned = one(retain_records(batch, kept, delete_horizon_ms=delete_horizon_ms))
-        assert check_crc(cleaned.buffer)
-        assert list(read_records(cleaned)) == kept
-        assert cleaned.header.base_offset == 50
-        assert cleaned.header.last_offset == 54
-        assert cleaned.header.last_sequence == batch.header.last_sequence
-        assert cleaned.header.has_delete_horizon == (delete_horizon_ms is not None)
-        if delete_horizon_ms is not None:
-            assert cleaned.header.base_timestamp_ms == delete_horizon_ms
-            again = one(retain_records(cleaned, kept[:1]))
-            assert again.header.base_timestamp_ms == delete_horizon_ms
-            assert list(read_records(again)) == kept[:1]
-
-
 def test_a_commit_marker_has_the_bytes_that_kafka_gives_it() -> None:
     marker = build_end_transaction_marker(
         producer_id=7, producer_epoch=3, committed=True, coordinator_epoch=5, timestamp_ms=1000
@@ -353,7 +323,6 @@ def control_batch(key: bytes | None, value: bytes | None) -> RecordBatch:
 def test_a_batch_without_marker_decodes_to_no_marker() -> None:
     assert read_end_transaction_marker(one(build_batch(RECORDS))) is None
     assert read_end_transaction_marker(control_batch(bytes.fromhex("00000002"), b"")) is None
-    assert read_end_transaction_marker(one(retain_records(one(MARKER), []))) is None
 
 
 def test_higher_versions_of_a_marker_are_read_as_version_0() -> None:

@@ -34,11 +34,10 @@ from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import (
     HEADER_BYTES,
     RecordBatch,
-    compressed_and_sealed,
     read_header,
     read_records,
-    retention_steps,
 )
+from fencepost.protocol.retained_records import compressed_and_sealed, retention_steps
 
 log = get_logger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.two_phase.coordinator import _data_before_the_end
+from fencepost.two_phase.admin_client import data_before_the_end
 
 Received = tuple[bytes, Exception | None]
 RESET = ConnectionError("reset by peer")
@@ -22,6 +22,6 @@ RESET = ConnectionError("reset by peer")
 )
 def test_data_that_come_with_the_end_are_delivered_before_it(socket: list[Received], expected: list[Received]) -> None:
     left = iter(socket)
-    receive = _data_before_the_end(lambda: next(left))
+    receive = data_before_the_end(lambda: next(left))
     assert [receive() for _ in expected] == expected
     assert next(left, None) is None
