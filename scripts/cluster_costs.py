@@ -31,7 +31,7 @@ from fencepost.broker.cluster.objects.s3 import S3Objects
 from fencepost.broker.cluster.postgres.connections import connect, parse_address
 from fencepost.broker.cluster.postgres.schema import prepare
 from fencepost.broker.cluster.postgres.tail import PostgresTail
-from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow
+from fencepost.broker.cluster.tail.tail_store import FlushId, PartitionKey, TailRow
 from fencepost.cli.commands import fencepost
 from fencepost.protocol.errors import ErrorCode
 from fencepost.soak.trial_services import trial_objects, trial_postgres

@@ -19,9 +19,9 @@ from struct import Struct
 from typing import NamedTuple, cast
 from uuid import UUID
 
-from fencepost.broker.cluster.leases import LeaseTable, NodeState, decide_creation
-from fencepost.broker.cluster.tail_log import TailLog
-from fencepost.broker.cluster.tail_store import NO_OBJECTS, FlushId, PartitionKey, TailRow
+from fencepost.broker.cluster.leases.lease_table import LeaseTable, NodeState, decide_creation
+from fencepost.broker.cluster.tail.tail_log import TailLog
+from fencepost.broker.cluster.tail.tail_store import NO_OBJECTS, FlushId, PartitionKey, TailRow
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.durability.flusher import FilesToSync, Flusher
 from fencepost.broker.log.durability.shared_log import AppendedBytes

@@ -34,7 +34,7 @@ LONG_FUNCTIONS: dict[str, int] = {
 }
 
 MANY_PARAMETERS: dict[str, int] = {
-    "fencepost/broker/cluster/sealed_logs.py: SealedLogs.__init__": 10,
+    "fencepost/broker/cluster/remote/remote_logs.py: RemoteLogs.__init__": 10,
     "fencepost/broker/log/directory/log_opening.py: LogOpening.__init__": 9,
     "fencepost/broker/log/partition_log.py: PartitionLog.__init__": 13,
     "fencepost/broker/log/recovery/recovery.py: LogRecovery.__init__": 9,

@@ -18,8 +18,8 @@ import click
 from fencepost.cli.output import print_rows
 
 if TYPE_CHECKING:
-    from fencepost.broker.cluster.exporting import ExportedPartition
-    from fencepost.broker.cluster.objects.checking import CheckReport
+    from fencepost.broker.cluster.machines.check import CheckReport
+    from fencepost.broker.cluster.machines.export import ExportedPartition
     from fencepost.broker.cluster.objects.store import ObjectStore
     from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress
     from fencepost.broker.cluster.postgres.restored import RestoredCluster
@@ -68,7 +68,7 @@ def check(cluster_url: str, objects_url: str, *, is_deep: bool, as_json: bool) -
     async def work(
         connection: Connection, store: ObjectStore, cluster_id: str, address: PostgresAddress
     ) -> CheckReport:
-        from fencepost.broker.cluster.objects.checking import check_cluster
+        from fencepost.broker.cluster.machines.check import check_cluster
 
         return await check_cluster(connection, store, cluster_id, is_deep=is_deep, shown=address.shown)
 
@@ -94,7 +94,7 @@ def export(cluster_url: str, objects_url: str, topics: tuple[str, ...], director
     async def work(
         connection: Connection, store: ObjectStore, cluster_id: str, _: PostgresAddress
     ) -> list[ExportedPartition]:
-        from fencepost.broker.cluster.exporting import ExportError, export_topics
+        from fencepost.broker.cluster.machines.export import ExportError, export_topics
 
         try:
             return await export_topics(connection, store, cluster_id, list(dict.fromkeys(topics)), directory)
@@ -157,7 +157,7 @@ def _with_database(cluster_url: str, work: DatabaseWork[T]) -> T:
     """Run work with a connection to PostgreSQL, and turn what fails into one line."""
     with _packages_of_a_cluster():
         from fencepost.broker.cluster.postgres.connections import connect, parse_address, translated
-    from fencepost.broker.cluster.tail_store import StoreUnavailableError
+    from fencepost.broker.cluster.tail.tail_store import StoreUnavailableError
     from fencepost.broker.storage.disk import StorageError
 
     try:

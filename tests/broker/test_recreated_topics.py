@@ -175,10 +175,10 @@ class Place(NamedTuple):
 
 OFFSETS, MEMBERS, LEASES = (
     "tests.broker.group.offsets.test_offsets",
-    "tests.broker.cluster.test_members",
-    "tests.broker.cluster.test_lease_store",
+    "tests.broker.cluster.processes.test_process_member",
+    "tests.broker.cluster.leases.test_lease_store",
 )
-TAIL = "tests.broker.cluster.test_postgres_tail"
+TAIL = "tests.broker.cluster.postgres.test_tail"
 
 PLACES: Final = (
     Place(
@@ -280,7 +280,7 @@ PLACES: Final = (
     Place(
         "a log whose flush is refused",
         "the topic id",
-        "tests.broker.cluster.test_tail_log",
+        "tests.broker.cluster.tail.test_tail_log",
         "test_a_flush_for_a_deleted_topic_is_not_acknowledged_and_ends_what_its_log_serves",
     ),
     Place(

@@ -17,7 +17,7 @@ from fencepost.broker.cluster.objects.s3 import S3Objects
 from fencepost.broker.cluster.postgres.connections import connect, parse_address
 from fencepost.broker.cluster.postgres.schema import FORMAT, prepare
 from fencepost.cli.cluster import cluster as cluster_command
-from tests.broker.cluster.sealed_world import SealedCluster, SealedWorld
+from tests.broker.cluster.remote.remote_world import SealedCluster, SealedWorld
 from tests.broker.conftest import cluster_url, durable_postgres  # noqa: F401
 from tests.compat.harness import NotHereError
 from tests.compat.jvm import class_path
@@ -129,7 +129,7 @@ def dump(logs: Sequence[Path]) -> str:
 
 def unsealed(node: SealedWorld) -> int:
     """Segments that were rolled after the last one was sealed."""
-    kept = node.sealed.bringing._kept.get(node.orders.topic_partition)
+    kept = node.sealed.fetches._kept.get(node.orders.topic_partition)
     assert kept is not None
     return sum(one not in kept.stored for one in node.orders.segments.sealed)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker.cluster import tail_log
+from fencepost.broker.cluster.tail import tail_log
 from scripts.cluster_model import MB, MEASURED
 from scripts.cluster_throughput import LOADS, Load, outcome, placed
 

@@ -29,18 +29,18 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
-from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases
-from fencepost.broker.cluster.leases import Move, NodeEvent, NodeId, Placed
+from fencepost.broker.cluster.leases.lease_store import Endpoints, StoredLeases
+from fencepost.broker.cluster.leases.lease_table import Move, NodeEvent, NodeId, Placed
 from fencepost.broker.cluster.objects.store import ObjectStoreTroubleError, StoredObject
 from fencepost.broker.cluster.postgres.connections import PostgresAddress, UnavailableError
 from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore, Renewal
 from fencepost.broker.cluster.postgres.metadata_store import FOLLOWING
-from fencepost.broker.cluster.postgres.sealed import REPEAT_FOR_S as SEALED_REPEAT_FOR_S
-from fencepost.broker.cluster.postgres.sealed import answering
+from fencepost.broker.cluster.postgres.segment_rows import REPEAT_FOR_S as SEALED_REPEAT_FOR_S
+from fencepost.broker.cluster.postgres.segment_rows import answering
 from fencepost.broker.cluster.postgres.session import REPEAT_FOR_S, Session
 from fencepost.broker.cluster.postgres.tail import FLUSH_TIMEOUT_S
-from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows
-from fencepost.broker.cluster.tail_store import (
+from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, SealedRows
+from fencepost.broker.cluster.tail.tail_store import (
     NO_OBJECTS,
     FlushId,
     NotLedError,

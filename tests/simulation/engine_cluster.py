@@ -18,12 +18,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
-from fencepost.broker.cluster import sealing, tail_log
-from fencepost.broker.cluster.machine import ClusterObjects, LogRows, MachineEngine
-from fencepost.broker.cluster.objects import flush_objects, sweep
+from fencepost.broker.cluster.machines.machine import ClusterObjects, LogRows, MachineEngine
+from fencepost.broker.cluster.objects import flush_objects
 from fencepost.broker.cluster.objects.names import SegmentName
 from fencepost.broker.cluster.postgres.member import PostgresMember
-from fencepost.broker.cluster.tail_store import PartitionKey
+from fencepost.broker.cluster.remote import object_sweep as sweep
+from fencepost.broker.cluster.remote import upload as sealing
+from fencepost.broker.cluster.tail import tail_log
+from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.broker_configs import BROKER_CONFIGS_KEY
 from fencepost.broker.hosting.features import FEATURES_KEY

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
 
-from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases
-from fencepost.broker.cluster.leases import (
+from fencepost.broker.cluster.leases.lease_store import Endpoints, StoredLeases
+from fencepost.broker.cluster.leases.lease_table import (
     LeaseTable,
     Move,
     NodeEvent,
@@ -31,8 +31,8 @@ from fencepost.broker.cluster.objects.names import SegmentName, flush_name, flus
 from fencepost.broker.cluster.postgres.connections import LeaseLostError
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, Renewal
 from fencepost.broker.cluster.postgres.schema import DOCUMENTS, PLACEMENT, TOPICS
-from fencepost.broker.cluster.sealed_rows import Leadership, LogStart, SealedRows
-from fencepost.broker.cluster.tail_store import ConflictError, FlushId, NotLedError, PartitionKey, TailRow
+from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, SealedRows
+from fencepost.broker.cluster.tail.tail_store import ConflictError, FlushId, NotLedError, PartitionKey, TailRow
 from fencepost.broker.config.cluster_settings import LONGEST_LEASE_MS
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.last_leader_state import LeftOff

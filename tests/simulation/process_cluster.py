@@ -14,9 +14,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
-from fencepost.broker.cluster.node_directories import node_directory
-from fencepost.broker.cluster.process_member import ProcessMember
-from fencepost.broker.cluster.shared_directory import prepare_data_directory
+from fencepost.broker.cluster.processes.node_directories import node_directory
+from fencepost.broker.cluster.processes.process_member import ProcessMember
+from fencepost.broker.cluster.processes.shared_directory import prepare_data_directory
 from fencepost.broker.hosting.broker_configs import BROKER_CONFIGS_KEY
 from fencepost.broker.hosting.features import FEATURES_KEY
 from fencepost.broker.hosting.membership import Membership

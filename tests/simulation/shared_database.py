@@ -19,7 +19,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from fencepost.broker.cluster.lease_store import LeaseStore, StoredLeases, read_leases
+from fencepost.broker.cluster.leases.lease_store import LeaseStore, StoredLeases, read_leases
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.shared_sqlite import (

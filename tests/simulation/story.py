@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest import mock
 
-from fencepost.broker.cluster import lease_placement
+from fencepost.broker.cluster.leases import lease_placement
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory import log_opening
 from fencepost.broker.log.recovery import recovery_mark

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fencepost.broker.cluster.lease_store import StoredLeases
-from fencepost.broker.cluster.tail_store import PartitionKey
+from fencepost.broker.cluster.leases.lease_store import StoredLeases
+from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.client import SimulatedClient

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fencepost.broker.cluster.restoring import Restoring
-from fencepost.broker.cluster.scratch import ScratchDisk, empty_scratch
-from fencepost.broker.cluster.tail_log import TailLog
-from fencepost.broker.cluster.tail_store import PartitionKey
+from fencepost.broker.cluster.tail.restore import TailRestore
+from fencepost.broker.cluster.tail.scratch import ScratchDisk, empty_scratch
+from fencepost.broker.cluster.tail.tail_log import TailLog
+from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.placement import NodeAddress, PlacementView
 from fencepost.broker.kernel.clock import Clock
@@ -56,8 +56,8 @@ class EngineMember:
     def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
         return LogDirectory(path, disk=disk, clock=clock, files_move=True, shared_log=self.shared_log)
 
-    def arrivals(self, disk: Disk) -> Restoring:
-        return Restoring(
+    def arrivals(self, disk: Disk) -> TailRestore:
+        return TailRestore(
             self._cluster.scratch(self.node_id),
             disk,
             store=self.session,

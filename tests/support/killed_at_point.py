@@ -38,36 +38,38 @@ POINTS: Final = {
     "after a flush is committed": Point("after", f"{CLUSTER}.postgres.tail", "PostgresTail.commit"),
     "before an object of a flush is put": Point("before", f"{CLUSTER}.objects.s3", "S3Objects.put"),
     "after an object of a flush is put": Point("after", f"{CLUSTER}.objects.s3", "S3Objects.put"),
-    "before a segment is rolled to be sealed": Point("before", f"{CLUSTER}.sealing", "Sealing._roll"),
-    "before a segment is uploaded": Point("before", f"{CLUSTER}.objects.segments", "SegmentObjects.upload"),
+    "before a segment is rolled to be sealed": Point("before", f"{CLUSTER}.remote.upload", "SegmentUpload._roll"),
+    "before a segment is uploaded": Point("before", f"{CLUSTER}.remote.segment_objects", "SegmentObjects.upload"),
     "between two files of a segment": Point("after", f"{CLUSTER}.objects.s3", "S3Objects.put_file"),
     "before the rows of a sealed segment are swapped": Point(
-        "before", f"{CLUSTER}.postgres.sealed", "PostgresSealed.replace"
+        "before", f"{CLUSTER}.postgres.segment_rows", "PostgresSealed.replace"
     ),
     "when the rows of a sealed segment are swapped": Point(
-        "sent", f"{CLUSTER}.postgres.sealed", "PostgresSealed.replace"
+        "sent", f"{CLUSTER}.postgres.segment_rows", "PostgresSealed.replace"
     ),
     "after the rows of a sealed segment are swapped": Point(
-        "after", f"{CLUSTER}.postgres.sealed", "PostgresSealed.replace"
+        "after", f"{CLUSTER}.postgres.segment_rows", "PostgresSealed.replace"
     ),
-    "before a segment is brought": Point("before", f"{CLUSTER}.objects.segments", "SegmentObjects.download"),
-    "after a segment is brought": Point("after", f"{CLUSTER}.objects.segments", "SegmentObjects.download"),
-    "after a segment is put in its place": Point("after", f"{CLUSTER}.objects.segments", "Downloaded.put_in_place"),
+    "before a segment is brought": Point("before", f"{CLUSTER}.remote.segment_objects", "SegmentObjects.download"),
+    "after a segment is brought": Point("after", f"{CLUSTER}.remote.segment_objects", "SegmentObjects.download"),
+    "after a segment is put in its place": Point(
+        "after", f"{CLUSTER}.remote.segment_objects", "Downloaded.put_in_place"
+    ),
     "before a move is stored": Point("before", f"{CLUSTER}.postgres.lease_store", "PostgresLeaseStore.move"),
     "when a move is sent": Point("sent", f"{CLUSTER}.postgres.lease_store", "PostgresLeaseStore.move"),
     "after a move is stored": Point("after", f"{CLUSTER}.postgres.lease_store", "PostgresLeaseStore.move"),
     "before a take-over": Point("before", f"{CLUSTER}.postgres.lease_store", "PostgresLeaseStore.take_over"),
     "within a take-over, once the fence is raised": Point("after", f"{CLUSTER}.postgres.lease_store", "_raise_fence"),
     "after a take-over": Point("after", f"{CLUSTER}.postgres.lease_store", "PostgresLeaseStore.take_over"),
-    "before logs are restored": Point("before", f"{CLUSTER}.restoring", "Restoring.bring"),
-    "while logs are restored": Point("before", f"{CLUSTER}.restoring", "Restoring._write_rows"),
-    "after logs are restored": Point("after", f"{CLUSTER}.restoring", "Restoring.bring"),
-    "before garbage is found": Point("before", f"{CLUSTER}.postgres.sealed", "PostgresGarbage.find"),
-    "after garbage is found": Point("after", f"{CLUSTER}.postgres.sealed", "PostgresGarbage.find"),
+    "before logs are restored": Point("before", f"{CLUSTER}.tail.restore", "TailRestore.bring"),
+    "while logs are restored": Point("before", f"{CLUSTER}.tail.restore", "TailRestore._write_rows"),
+    "after logs are restored": Point("after", f"{CLUSTER}.tail.restore", "TailRestore.bring"),
+    "before garbage is found": Point("before", f"{CLUSTER}.postgres.segment_rows", "PostgresGarbage.find"),
+    "after garbage is found": Point("after", f"{CLUSTER}.postgres.segment_rows", "PostgresGarbage.find"),
     "after objects are removed, while they are still garbage": Point(
         "after", f"{CLUSTER}.objects.s3", "S3Objects.delete"
     ),
-    "after garbage is removed": Point("after", f"{CLUSTER}.postgres.sealed", "PostgresGarbage.removed"),
+    "after garbage is removed": Point("after", f"{CLUSTER}.postgres.segment_rows", "PostgresGarbage.removed"),
     "before a topic's deletion is stored": Point(
         "before", f"{CLUSTER}.postgres.metadata_store", "PostgresMetadataStore.delete_topic"
     ),
@@ -152,7 +154,7 @@ def watch(order: Order, points: Mapping[str, Point] = POINTS) -> None:
 
 def sweep_at_once() -> None:
     """Remove garbage as soon as it is found, and look for it all the time: a test does not wait for minutes."""
-    from fencepost.broker.cluster.objects import sweep
+    from fencepost.broker.cluster.remote import object_sweep as sweep
 
     sweep.INTERVAL_S = 0.3  # type: ignore[misc]
     original = sweep.ObjectSweep.__init__

@@ -23,7 +23,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 from uuid import UUID
 
-from fencepost.broker.cluster.tail_store import (
+from fencepost.broker.cluster.tail.tail_store import (
     NO_OBJECTS,
     ConflictError,
     FlushId,

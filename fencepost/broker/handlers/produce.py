@@ -96,7 +96,7 @@ def handle_produce(
             log = find_log_again(context.services.topics, target)
         if isinstance(log, ErrorCode):
             answers.append(produce.refused(requested.index, ProduceRefusal(log)))
-            if target.topic_partition in context.services.topics.hand_overs:
+            if target.topic_partition in context.services.topics.moves_under_way:
                 moving += (target.topic_partition,)
             continue
         records = requested.records or b""

@@ -22,10 +22,10 @@ from fencepost.broker.config import (
 )
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.background_opening import BackgroundOpening
-from fencepost.broker.hosting.catching_up import CatchingUp
-from fencepost.broker.hosting.hand_overs import HandOvers
 from fencepost.broker.hosting.hosted_logs import HostedLogs, report_not_admitted
+from fencepost.broker.hosting.moves_under_way import MovesUnderWay
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress, Placement, SingleNodePlacement
+from fencepost.broker.hosting.store_poll import StorePoll
 from fencepost.broker.hosting.topic_rules import (
     check_topic_name,
     internal_topic,
@@ -74,7 +74,7 @@ class Topics:
     arrivals:               with a placement, brings the directories of partitions from other nodes.
     on_created, on_deleted: called in the step that makes the topic visible, or just before its logs are deleted.
     on_led:                 called when a partition of a known topic moved to this node, or is led in a new epoch.
-    hand_overs:             of partitions that move to other nodes.
+    moves_under_way:             of partitions that move to other nodes.
     searches:               the searches by timestamp, in any log.
     on_resigned:            called before a partition moves to another node, or is led in a new epoch; nothing has been
                             appended since the placement changed.
@@ -96,7 +96,7 @@ class Topics:
         self.on_deleted: list[Callable[[TopicMetadata], None]] = []
         self.on_led: list[Callable[[PartitionLog], None]] = []
         self.on_resigned: list[Callable[[TopicPartition], None]] = []
-        self.hand_overs = HandOvers()
+        self.moves_under_way = MovesUnderWay()
         self.searches = Searches()
         self._store = store
         self._logs = logs
@@ -117,7 +117,7 @@ class Topics:
         self._deleted: dict[bytes, TopicMetadata] = {}  # as the placement says; the metadata are yet to be read again
         self._is_outdated = False
         self._refreshing: asyncio.Task[None] | None = None
-        self._catching_up = CatchingUp(self._look_at_store)
+        self._store_poll = StorePoll(self._look_at_store)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changes: set[asyncio.Task[Any]] = set()
         self._context = contextvars.copy_context()
@@ -157,7 +157,7 @@ class Topics:
     async def close(self) -> None:
         """Stop following the store and the placement. The logs stay open."""
         await self._background_opening.close()
-        await self._catching_up.close()
+        await self._store_poll.close()
         await asyncio.gather(*self._changes, return_exceptions=True)
         if self._placement_changed in self.placement.on_changed:
             self.placement.on_changed.remove(self._placement_changed)
@@ -536,12 +536,12 @@ class Topics:
             self._refreshing = self._keep(REFRESH.start_retrying(self._refresh_while_outdated))
 
     async def catch_up(self) -> None:
-        """Know what other nodes have created, changed and deleted by now, unless that takes too long: see `CatchingUp`.
+        """Know what other nodes have created, changed and deleted by now, unless that takes too long: see `StorePoll`.
 
         A client may have seen it at another node already, and take what is known here for an answer.
         """
         if self.placement.other_nodes():
-            await self._catching_up.catch_up()
+            await self._store_poll.catch_up()
 
     async def _look_at_store(self) -> None:
         await self._store.follow()
@@ -598,7 +598,7 @@ class Topics:
     # Partitions that move between nodes
 
     def _placement_changed(self, topic_partition: TopicPartition) -> None:
-        self.hand_overs.end(topic_partition)
+        self.moves_under_way.end(topic_partition)
         self._context.copy().run(self._follow_placement, topic_partition)
 
     def _follow_placement(self, topic_partition: TopicPartition) -> None:
@@ -717,7 +717,7 @@ class Topics:
 
         The placement says by now that this node does not lead them.
         """
-        self.hand_overs.begin(names)
+        self.moves_under_way.begin(names)
         for name in names:
             if name in self._partition_logs:
                 for resigned in self.on_resigned:

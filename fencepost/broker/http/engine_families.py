@@ -9,7 +9,7 @@ from fencepost.broker.http.family import Family, Kind, Sample, Samples, label_te
 from fencepost.broker.http.scrape import Scrape
 
 if TYPE_CHECKING:
-    from fencepost.broker.cluster.engine_figures import EngineFigures
+    from fencepost.broker.cluster.machines.engine_figures import EngineFigures
 
 COUNTER, GAUGE = Kind.COUNTER, Kind.GAUGE
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
-from fencepost.broker.cluster.node_directories import is_node_directory
+from fencepost.broker.cluster.processes.node_directories import is_node_directory
 from fencepost.broker.inspection.trial_start import collected_events
 from fencepost.broker.metadata.change_count import COUNT_SUFFIX, read_recorded
 from fencepost.broker.metadata.copy import COPY_SUFFIX, read_copy

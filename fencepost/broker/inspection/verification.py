@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fencepost.broker.cluster.node_directories import LEASE_FILE, node_directory, node_ids
+from fencepost.broker.cluster.processes.node_directories import LEASE_FILE, node_directory, node_ids
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.shard import RecordOrigin
 from fencepost.broker.inspection.findings import Choice, Finding, Severity, finding

@@ -55,7 +55,7 @@ from fencepost.broker.storage.local_disk import LocalDisk
 if TYPE_CHECKING:
     import random
 
-    from fencepost.broker.cluster.engine_figures import EngineFigures
+    from fencepost.broker.cluster.machines.engine_figures import EngineFigures
     from fencepost.broker.http.service import HttpService
     from fencepost.broker.network.node_sockets import NodeSockets
     from fencepost.broker.security.tls import BrokerTls

@@ -84,8 +84,8 @@ class NodeProcess:
 
     def parts(self, settings: Any) -> dict[str, Any]:
         """What `Node` is given beside its settings: the shared store, its membership and its sockets."""
-        from fencepost.broker.cluster.lease_store import LeaseStore
-        from fencepost.broker.cluster.process_member import ProcessMember
+        from fencepost.broker.cluster.leases.lease_store import LeaseStore
+        from fencepost.broker.cluster.processes.process_member import ProcessMember
         from fencepost.broker.config.listeners import names_inter_broker_listener
         from fencepost.broker.metadata.sqlite import FILE_NAME
         from fencepost.broker.network.node_sockets import NodeSockets

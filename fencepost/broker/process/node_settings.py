@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from fencepost.broker.cluster.node_directories import node_directory
+from fencepost.broker.cluster.processes.node_directories import node_directory
 from fencepost.broker.config import Settings, parse_listeners
 from fencepost.broker.config.listeners import Endpoint, parse_http_listener
 from fencepost.broker.network.server import StartError

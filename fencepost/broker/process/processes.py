@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
-from fencepost.broker.cluster.shared_directory import prepare_data_directory
+from fencepost.broker.cluster.processes.shared_directory import prepare_data_directory
 from fencepost.broker.config import LoadedSettings, Settings, parse_listeners
 from fencepost.broker.kernel.clock import SystemClock
 from fencepost.broker.kernel.events import get_logger

@@ -95,7 +95,7 @@ async def _serve(loaded: LoadedSettings, loggers: Loggers, as_process: OneOfSeve
         parts = as_process.parts(settings)
     elif settings.fencepost_cluster_url is not None:
         # Imported here: most brokers are no part of a cluster of machines.
-        from fencepost.broker.cluster.machine import join_cluster
+        from fencepost.broker.cluster.machines.machine import join_cluster
 
         settings, parts = await join_cluster(settings)
     node = Node(settings, loggers=loggers, **parts)

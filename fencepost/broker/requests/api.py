@@ -27,7 +27,7 @@ from fencepost.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     import asyncio
 
-    from fencepost.broker.cluster.engine_figures import EngineFigures
+    from fencepost.broker.cluster.machines.engine_figures import EngineFigures
     from fencepost.broker.config import Settings
     from fencepost.broker.group.service import GroupService
     from fencepost.broker.hosting.broker_configs import BrokerConfigs

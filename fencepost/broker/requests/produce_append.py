@@ -518,7 +518,7 @@ class ProduceAppend:
     async def answer_after_moves(self, started: StartedProduce, names: Sequence[TopicPartition]) -> ProduceAnswer:
         """Answer when all batches are durable or refused, and the next leaders of partitions that move are known."""
         await started
-        await self._services.topics.hand_overs.ended(names, within_s=self._request.timeout_ms / 1000)
+        await self._services.topics.moves_under_way.ended(names, within_s=self._request.timeout_ms / 1000)
         return self.answer()
 
     def answer(self) -> UsualAnswer | ProduceResponse:

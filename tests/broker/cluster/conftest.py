@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.cluster import lease_placement, process_member
+from fencepost.broker.cluster.leases import lease_placement
+from fencepost.broker.cluster.processes import process_member
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME
-from tests.broker.cluster.members import Members
+from tests.broker.cluster.processes.members import Members
 
 
 @pytest.fixture(autouse=True)

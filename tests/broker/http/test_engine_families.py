@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from fencepost.broker.cluster.engine_figures import EngineFigures
+from fencepost.broker.cluster.machines.engine_figures import EngineFigures
 from fencepost.broker.http.engine_families import ENGINE_FAMILIES
 from tests.broker.http.test_metrics import values_of
 from tests.support.http_node import http_node

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from fencepost.broker.cluster.node_directories import node_directory
+from fencepost.broker.cluster.processes.node_directories import node_directory
 from fencepost.broker.inspection.metadata_copy import metadata_path, opened_copy, repair_metadata
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.shared_sqlite import SharedSqliteMetadataStore, prepare_shared

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.cluster.lease_store import LeaseStore
-from fencepost.broker.cluster.process_member import ProcessMember
+from fencepost.broker.cluster.leases.lease_store import LeaseStore
+from fencepost.broker.cluster.processes.process_member import ProcessMember
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.peers import PeerUnreachable, TcpPeers
 from fencepost.broker.hosting.placement import NodeAddress

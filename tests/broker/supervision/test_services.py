@@ -16,8 +16,8 @@ from fencepost.broker.group import service as group_service
 from fencepost.broker.group.streams import service as streams_service
 from fencepost.broker.group.streams.topology import StreamsInternalTopic
 from fencepost.broker.hosting import background_opening, topics
-from fencepost.broker.hosting.catching_up import CATCHING_UP
 from fencepost.broker.hosting.placement import NodeAddress
+from fencepost.broker.hosting.store_poll import STORE_POLL
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from fencepost.broker.log.directory import log_opening
@@ -298,7 +298,7 @@ async def test_changes_of_other_nodes_are_applied_after_a_failure(
     await broker.stop()
 
 
-@plants(CATCHING_UP)
+@plants(STORE_POLL)
 @unforeseen
 async def test_what_is_known_is_described_where_looking_for_more_fails(
     tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -306,7 +306,7 @@ async def test_what_is_known_is_described_where_looking_for_more_fails(
     broker = await LateBroker(tmp_path, opening_logs_ms=60_000).with_orders()
     monkeypatch.setattr(broker.topics.placement, "other_nodes", lambda: [NodeAddress(2, "localhost", 9093)])
     monkeypatch.setattr(broker.topics._store, "follow", raising(error, times=1, then=broker.topics._store.follow))
-    with logged(CATCHING_UP):
+    with logged(STORE_POLL):
         await broker.topics.catch_up()
     await broker.topics.catch_up()
     await broker.stop()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fencepost.broker.cluster.objects.names import segment_of
-from fencepost.broker.cluster.tail_store import TailRow
+from fencepost.broker.cluster.tail.tail_store import TailRow
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.segment.remote_segment import SealedSegment
 from tests.scenarios.runner.arguments import ArgumentError, parse_partition

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from fencepost.broker.cluster.leases import NodeState
+from fencepost.broker.cluster.leases.lease_table import NodeState
 from fencepost.broker.cluster.objects.names import SegmentName, flush_name
-from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow
+from fencepost.broker.cluster.tail.tail_store import FlushId, PartitionKey, TailRow
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode

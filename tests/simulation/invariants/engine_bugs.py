@@ -12,15 +12,16 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from fencepost.broker.cluster import leases, seal_plan
-from fencepost.broker.cluster.leases import LeaseTable, Placed
-from fencepost.broker.cluster.local_lease import LocalLease
-from fencepost.broker.cluster.objects.segments import SegmentObjects
+from fencepost.broker.cluster.leases import lease_table as leases
+from fencepost.broker.cluster.leases.lease_table import LeaseTable, Placed
+from fencepost.broker.cluster.leases.local_lease import LocalLease
 from fencepost.broker.cluster.objects.store import ObjectStoreError
-from fencepost.broker.cluster.objects.sweep import ObjectSweep
-from fencepost.broker.cluster.sealed_rows import Leadership
-from fencepost.broker.cluster.tail_log import TailLog
-from fencepost.broker.cluster.tail_store import NO_OBJECTS, FlushId, PartitionKey, StoreUnavailableError, TailRow
+from fencepost.broker.cluster.remote import upload_plan
+from fencepost.broker.cluster.remote.object_sweep import ObjectSweep
+from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
+from fencepost.broker.cluster.remote.segment_rows import Leadership
+from fencepost.broker.cluster.tail.tail_log import TailLog
+from fencepost.broker.cluster.tail.tail_store import NO_OBJECTS, FlushId, PartitionKey, StoreUnavailableError, TailRow
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.segment.remote_segment import SealedSegment
@@ -72,7 +73,7 @@ def flushes_count_as_committed_when_they_are_sent() -> AbstractContextManager[An
     return patch.object(TailLog, "_commit", commit)
 
 
-# Sealing
+# SegmentUpload
 
 
 def a_seal_removes_one_row_too_many() -> AbstractContextManager[Any]:
@@ -122,7 +123,7 @@ def an_upload_that_failed_counts() -> AbstractContextManager[Any]:
 
 
 def nothing_is_rolled_for_the_budget() -> AbstractContextManager[Any]:
-    return patch.object(seal_plan, "_rolls", lambda *_: [])
+    return patch.object(upload_plan, "_rolls", lambda *_: [])
 
 
 # The sweep

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from fencepost.broker.cluster.tail_store import PartitionKey
+from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.files.partition_files import METADATA_FILE
 from tests.simulation.disk import Operation

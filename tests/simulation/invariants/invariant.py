@@ -21,8 +21,8 @@ from tests.simulation.crossing import follow_replies
 from tests.simulation.invariants.evidence import Evidence
 
 if TYPE_CHECKING:
-    from fencepost.broker.cluster.lease_store import StoredLeases
-    from fencepost.broker.cluster.tail_store import FlushId, PartitionKey, TailRow
+    from fencepost.broker.cluster.leases.lease_store import StoredLeases
+    from fencepost.broker.cluster.tail.tail_store import FlushId, PartitionKey, TailRow
     from tests.simulation.broker import SimulatedBroker
     from tests.simulation.disk import Operation
     from tests.simulation.invariants.history import PartitionHistory

@@ -9,11 +9,21 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from fencepost.broker.cluster import handover, lease_store, leases, process_member
-from fencepost.broker.cluster.lease_placement import LeasePlacement
-from fencepost.broker.cluster.leases import LeaseTable, Move, NodeChange, NodeEvent, NodeId, PartitionLease, Placed
-from fencepost.broker.cluster.node_directories import NodeDirectories
-from fencepost.broker.cluster.process_member import ProcessMember
+from fencepost.broker.cluster.leases import handover, lease_store
+from fencepost.broker.cluster.leases import lease_table as leases
+from fencepost.broker.cluster.leases.lease_placement import LeasePlacement
+from fencepost.broker.cluster.leases.lease_table import (
+    LeaseTable,
+    Move,
+    NodeChange,
+    NodeEvent,
+    NodeId,
+    PartitionLease,
+    Placed,
+)
+from fencepost.broker.cluster.processes import process_member
+from fencepost.broker.cluster.processes.node_directories import NodeDirectories
+from fencepost.broker.cluster.processes.process_member import ProcessMember
 from fencepost.broker.hosting.arrivals import Arrival, Found
 from fencepost.broker.hosting.confirmations import Confirmations
 from fencepost.broker.kernel.topic_partition import TopicPartition

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from fencepost.broker.cluster.lease_store import StoredLeases
-from fencepost.broker.cluster.leases import NodeState, PartitionLease
+from fencepost.broker.cluster.leases.lease_store import StoredLeases
+from fencepost.broker.cluster.leases.lease_table import NodeState, PartitionLease
 from fencepost.broker.hosting.broker_configs import BROKER_CONFIGS_KEY
 from fencepost.broker.hosting.features import FEATURES_KEY
 from fencepost.broker.kernel.topic_partition import TopicPartition

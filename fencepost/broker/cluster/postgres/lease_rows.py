@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
-from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases, read_endpoints
-from fencepost.broker.cluster.leases import (
+from fencepost.broker.cluster.leases.lease_store import Endpoints, StoredLeases, read_endpoints
+from fencepost.broker.cluster.leases.lease_table import (
     LeaseTable,
     NodeChange,
     NodeId,

@@ -15,8 +15,8 @@ from uuid import UUID
 
 import asyncpg
 
-from fencepost.broker.cluster.lease_store import Endpoints, StoredLeases
-from fencepost.broker.cluster.leases import (
+from fencepost.broker.cluster.leases.lease_store import Endpoints, StoredLeases
+from fencepost.broker.cluster.leases.lease_table import (
     Move,
     NodeEvent,
     NodeId,

@@ -14,19 +14,19 @@ from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
 
-from fencepost.broker.cluster.drain import Drain
-from fencepost.broker.cluster.handover import hand_over_due
-from fencepost.broker.cluster.lease_placement import LeasePlacement
-from fencepost.broker.cluster.lease_store import Endpoints
-from fencepost.broker.cluster.leases import NodeId
-from fencepost.broker.cluster.local_lease import LocalLease
+from fencepost.broker.cluster.leases.drain import Drain
+from fencepost.broker.cluster.leases.handover import hand_over_due
+from fencepost.broker.cluster.leases.lease_placement import LeasePlacement
+from fencepost.broker.cluster.leases.lease_store import Endpoints
+from fencepost.broker.cluster.leases.lease_table import NodeId
+from fencepost.broker.cluster.leases.local_lease import LocalLease
 from fencepost.broker.cluster.postgres.connections import LeaseLostError
 from fencepost.broker.cluster.postgres.lease_store import (
     IncompatibleVersionError,
     NodeIdInUseError,
     PostgresLeaseStore,
 )
-from fencepost.broker.cluster.tail_store import PartitionKey
+from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock

@@ -16,7 +16,7 @@ import asyncpg
 
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect, translated
 from fencepost.broker.cluster.postgres.session import Attempts
-from fencepost.broker.cluster.tail_store import (
+from fencepost.broker.cluster.tail.tail_store import (
     NO_OBJECTS,
     ConflictError,
     FlushId,
@@ -225,7 +225,7 @@ class PostgresTail:
             raise NotLedError(missing)
         return bool(found)
 
-    # Restoring
+    # TailRestore
 
     async def read(self, keys: Sequence[PartitionKey]) -> AsyncIterator[TailRow]:
         with self._translated():

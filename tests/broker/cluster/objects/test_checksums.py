@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.cluster import bringing
-from fencepost.broker.cluster.exporting import export_topics
-from fencepost.broker.cluster.objects.checking import check_cluster
+from fencepost.broker.cluster.machines.check import check_cluster
+from fencepost.broker.cluster.machines.export import export_topics
 from fencepost.broker.cluster.postgres.connections import parse_address
+from fencepost.broker.cluster.remote import remote_fetch as bringing
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
-from tests.broker.cluster.sealed_world import CLUSTER_ID, SealedCluster, SealedWorld, content
+from tests.broker.cluster.remote.remote_world import CLUSTER_ID, SealedCluster, SealedWorld, content
 from tests.broker.supervision.planting import until
 from tests.support.captured_events import capture_logs
 from tests.support.modelled_objects import ModelledObjects
@@ -114,7 +114,7 @@ async def test_a_segment_with_other_bytes_than_were_stored_is_named_and_not_serv
     assert name in problem
     store.objects[name] = right
     monkeypatch.setattr(bringing, "FAILED_REST_S", 0)
-    other.sealed.bringing._failures.clear()
+    other.sealed.fetches._failures.clear()
     assert len(await content(log)) == 20
 
 
@@ -220,7 +220,7 @@ async def test_a_log_file_that_is_damaged_in_the_scratch_is_not_sealed(
     damaged[len(damaged) // 2] ^= 1
     path.write_bytes(damaged)
     with capture_logs() as lines:
-        await node.sealed.sealing.seal_once()
+        await node.sealed.uploads.upload_once()
     (line,) = [line for line in lines if line["event"] == "segment_not_sealed"]
     assert "is damaged at position" in line["reason"]
     assert await cluster.database.fetchval("SELECT min(base_offset) FROM tail") == 0

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fencepost.broker.cluster.objects.checking import check_cluster
+from fencepost.broker.cluster.machines.check import check_cluster
 from fencepost.broker.cluster.postgres import history
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect, parse_address
 from fencepost.broker.cluster.postgres.history import History, read_history

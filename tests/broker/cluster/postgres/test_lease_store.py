@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from fencepost.broker.cluster.leases import Move, NodeEvent, NodeState
+from fencepost.broker.cluster.leases.lease_table import Move, NodeEvent, NodeState
 from fencepost.broker.cluster.postgres import lease_store
 from fencepost.broker.cluster.postgres.connections import LeaseLostError, UnavailableError, connect, parse_address
 from fencepost.broker.cluster.postgres.lease_store import (

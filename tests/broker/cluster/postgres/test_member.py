@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from fencepost.broker.cluster.lease_placement import LeasePlacement
-from fencepost.broker.cluster.leases import NodeState
-from fencepost.broker.cluster.local_lease import MARGIN_S
+from fencepost.broker.cluster.leases.lease_placement import LeasePlacement
+from fencepost.broker.cluster.leases.lease_table import NodeState
+from fencepost.broker.cluster.leases.local_lease import MARGIN_S
 from fencepost.broker.cluster.postgres import member as member_module
 from fencepost.broker.cluster.postgres.connections import UnavailableError, parse_address
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore, Renewal

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from fencepost.broker.cluster.leases import NodeState
+from fencepost.broker.cluster.leases.lease_table import NodeState
 from fencepost.broker.cluster.postgres.connections import LeaseLostError, connect, parse_address
 from fencepost.broker.cluster.postgres.restored import SKIPPED_EPOCHS, SKIPPED_FENCES, RestoredCluster, after_restore
 from fencepost.broker.storage.disk import StorageError

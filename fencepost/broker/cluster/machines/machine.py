@@ -1,0 +1,330 @@
+"""One broker of a cluster of machines, put together: its store, its lease, and the engine that keeps its logs.
+
+PostgreSQL has who leads what, the metadata and the ends of the logs; an object store has the rest. The broker's own
+directory is scratch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
+
+from fencepost.broker.cluster.leases.lease_store import Endpoints
+from fencepost.broker.cluster.machines.engine_figures import EngineFigures
+from fencepost.broker.cluster.objects.bucket_check import UnusableBucketError, check_bucket
+from fencepost.broker.cluster.objects.flush_objects import FlushUploads
+from fencepost.broker.cluster.objects.location import ObjectLocation, UnusableLocationError, read_location
+from fencepost.broker.cluster.objects.s3 import S3Objects
+from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError
+from fencepost.broker.cluster.postgres.connections import (
+    CONNECTIONS_COUNT,
+    PostgresAddress,
+    UnavailableError,
+    parse_address,
+)
+from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore
+from fencepost.broker.cluster.postgres.member import PostgresMember
+from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresSealed
+from fencepost.broker.cluster.postgres.tail import PostgresTail
+from fencepost.broker.cluster.remote.object_sweep import ObjectSweep
+from fencepost.broker.cluster.remote.remote_logs import RemoteLogs
+from fencepost.broker.cluster.remote.segment_rows import GarbageTable, SealedTable
+from fencepost.broker.cluster.remote.upload_plan import UploadLimits
+from fencepost.broker.cluster.tail.restore import TailRestore
+from fencepost.broker.cluster.tail.scratch import ScratchDisk, empty_scratch
+from fencepost.broker.cluster.tail.tail_log import TailLog
+from fencepost.broker.cluster.tail.tail_store import TailStore
+from fencepost.broker.config import Settings, parse_listeners
+from fencepost.broker.config.password import Password
+from fencepost.broker.kernel.addresses import is_loopback
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.directory.log_directory import LOCK_FILE, LogDirectory
+from fencepost.broker.log.durability.shared_log import SharedLog
+from fencepost.broker.storage.disk import Disk, StorageError
+
+log = get_logger(__name__)
+
+
+class CountedObjects(ObjectStore, Protocol):
+    """An object store that counts requests: by operation and outcome, see `S3Objects`."""
+
+    requests: Counter[tuple[str, str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterObjects:
+    """The object store of a cluster, for two purposes."""
+
+    cluster_id: str
+    _: dataclasses.KW_ONLY
+    of_flushes: CountedObjects
+    in_background: CountedObjects
+
+
+class LogRows(NamedTuple):
+    """The rows of logs in the database, as one broker reaches them.
+
+    connect: opens all connections that it needs. close: closes them, after all logs.
+    unconnected_since_s: of the loop's clock, since when one of them could not be opened; None if all are there.
+    """
+
+    tail: TailStore
+    sealed: SealedTable
+    garbage: GarbageTable
+    connect: Callable[[], Awaitable[None]]
+    close: Callable[[], Awaitable[None]]
+    unconnected_since_s: Callable[[], float | None] = lambda: None
+
+
+async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
+    """Check what a cluster needs, found it if this broker is its first, and choose this broker's id if it has none.
+
+    Returns the settings with that id, and what `Node` is given beside them. Raises StorageError, with one line for the
+    user.
+    """
+    address, location = _locations(settings)
+    _warn_of_loopback(settings, address)
+    await _check_objects(location)
+    lease_s = settings.fencepost_cluster_lease_ms / 1000
+    founding = PostgresLeaseStore(address, lease_s=lease_s)
+    await founding.open()
+    try:
+        cluster_id = await founding.cluster_id()
+        if "node.id" not in settings.origins:
+            node_id = await founding.reserve_node_id(_known_endpoints(settings))
+            settings = dataclasses.replace(settings, node_id=node_id)
+    finally:
+        await founding.close()
+    # Flushes have requests of their own, so that seals do not hold them up.
+    objects = ClusterObjects(cluster_id, of_flushes=S3Objects(location), in_background=S3Objects(location))
+    store = PostgresLeaseStore(address, lease_s=lease_s)
+    engines: list[MachineEngine] = []
+
+    def make_engine(member: PostgresMember) -> MachineEngine:
+        engines.append(MachineEngine(settings, member, _rows(store, cluster_id), objects))
+        return engines[-1]
+
+    member = PostgresMember(
+        store,
+        settings.node_id,
+        renew_interval_s=settings.fencepost_cluster_lease_renewal_ms / 1000,
+        make_engine=make_engine,
+    )
+    member.placement.settling_s = settings.fencepost_node_settling_ms / 1000
+    parts = {"store": store, "membership": member, "local_disk": ScratchDisk, "engine_figures": engines[0].figures}
+    return settings, parts
+
+
+def _locations(settings: Settings) -> tuple[PostgresAddress, ObjectLocation]:
+    """Raises StorageError."""
+    try:
+        address = parse_address(_revealed(settings.fencepost_cluster_url))
+    except ValueError as error:
+        raise StorageError(f"fencepost.cluster.url (--cluster): {error}") from None
+    try:
+        return address, read_location(_revealed(settings.fencepost_cluster_objects))
+    except (ValueError, UnusableLocationError) as error:
+        raise StorageError(f"fencepost.cluster.objects (--objects): {error}") from None
+
+
+def _revealed(url: Password | None) -> str:
+    return "" if url is None else url.reveal()
+
+
+async def _check_objects(location: ObjectLocation) -> None:
+    """Raises StorageError."""
+    try:
+        await check_bucket(S3Objects(location), location)
+    except (ObjectStoreError, UnusableBucketError) as error:
+        raise StorageError(str(error)) from None
+
+
+def _warn_of_loopback(settings: Settings, address: PostgresAddress) -> None:
+    """Warn of an advertised address that on another machine is that machine, where PostgreSQL is not on this one."""
+    if all(is_loopback(host) for host in address.hosts):
+        return
+    for listener in parse_listeners(settings):
+        advertised = listener.advertised or listener
+        if is_loopback(advertised.host):
+            log.warning(
+                "loopback_address_advertised",
+                listener=listener.name,
+                address=f"{advertised.host}:{advertised.port}",
+                reason="on another machine it is that machine: clients and brokers there do not reach this broker",
+                remedy="set advertised.listeners (FENCEPOST_ADVERTISED_LISTENERS) to an address of this machine",
+            )
+
+
+def _known_endpoints(settings: Settings) -> Endpoints:
+    """Return the addresses that the listeners advertise; none where the system chooses a port, which is known only
+    when it is bound. The store gives a broker that starts again the node id that it had, by its addresses."""
+    endpoints = {
+        listener.name: (address.host, address.port)
+        for listener in parse_listeners(settings)
+        for address in [listener.advertised or listener]
+    }
+    return endpoints if all(port for _, port in endpoints.values()) else {}
+
+
+def _rows(store: PostgresLeaseStore, cluster_id: str) -> LogRows:
+    """Those in PostgreSQL, each kind over a connection of its own, named as the store's incarnation is."""
+    tail = PostgresTail(store.address, lambda: store.session_name("commit"))
+    sealed = PostgresSealed(store.address, cluster_id, lambda: store.session_name("sealed"))
+    garbage = PostgresGarbage(store.address, cluster_id, lambda: store.session_name("sweep"))
+
+    async def connect() -> None:
+        try:
+            for part in (store.connect, tail.open, sealed.open, garbage.open):
+                await part()
+        except UnavailableError as error:
+            raise StorageError(
+                f"this broker needs {CONNECTIONS_COUNT} connections to PostgreSQL, and cannot open all of them: {error}"
+            ) from error
+
+    async def close() -> None:
+        for rows in (tail, sealed, garbage):
+            await rows.close()
+
+    def unconnected_since_s() -> float | None:
+        attempts = (*tail.attempts, sealed.attempts, garbage.attempts)
+        return min((one.failing_since_s for one in attempts if one.failing_since_s is not None), default=None)
+
+    return LogRows(tail, sealed, garbage, connect, close, unconnected_since_s)
+
+
+def _open_scratch() -> contextlib.AbstractContextManager[Disk]:
+    return contextlib.closing(ScratchDisk())
+
+
+class MachineEngine:
+    """What keeps the logs of one broker, for `PostgresMember`: flushes as rows and objects, and sealed segments.
+
+    open_scratch: the disk with the scratch directory. monotonic_s: a clock that nobody sets, in seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        member: PostgresMember,
+        rows: LogRows,
+        objects: ClusterObjects,
+        *,
+        open_scratch: Callable[[], contextlib.AbstractContextManager[Disk]] = _open_scratch,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._directory = os.path.abspath(settings.log_dirs)
+        self._member = member
+        self._objects = objects
+        cluster_id = objects.cluster_id
+        self._rows = rows
+        self._open_scratch = open_scratch
+        self._monotonic_s = monotonic_s
+        self._sweep = ObjectSweep(
+            objects.in_background,
+            rows.garbage,
+            cluster_id,
+            grace_s=settings.fencepost_cluster_garbage_ms / 1000,
+        )
+        self._uploads = FlushUploads(objects.of_flushes, cluster_id)
+        self._tail_log = TailLog(
+            rows.tail, member, objects=self._uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
+        )
+        self.shared_log: SharedLog | None = self._tail_log
+        self._sealed: RemoteLogs
+
+    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
+        self._sealed = RemoteLogs(
+            self._objects.in_background,
+            self._rows.sealed,
+            cluster_id=self._objects.cluster_id,
+            disk=disk,
+            clock=clock,
+            tenure=self._member,
+            leader_epoch_of=self._leader_epoch_of,
+            limits=UploadLimits(tail_budget_bytes=self._settings.fencepost_cluster_tail_max_bytes),
+            scratch_bytes=self._settings.fencepost_cluster_scratch_max_bytes,
+            monotonic_s=self._monotonic_s,
+        )
+        logs = LogDirectory(
+            path, disk=disk, clock=clock, files_move=True, shared_log=self.shared_log, sealed_store=self._sealed
+        )
+        self._sealed.attach(logs)
+        return logs
+
+    def _leader_epoch_of(self, name: TopicPartition) -> int | None:
+        placement = self._member.placement
+        return placement.leader_epoch(name) if placement.is_local(name) else None
+
+    def arrivals(self, disk: Disk) -> TailRestore:
+        return TailRestore(
+            self._directory,
+            disk,
+            store=self._rows.tail,
+            sealed=self._sealed,
+            tenure=self._member,
+            topic_id_of=self._member.placement.topic_id,
+            objects=self._uploads,
+        )
+
+    async def begin(self) -> None:
+        """Empty the scratch directory: nothing in it is believed. Raises StorageError."""
+        lock = f"{self._directory}/{LOCK_FILE}"
+        with self._open_scratch() as disk:
+            disk.make_directory(self._directory)
+            if not disk.lock(lock):
+                raise StorageError(
+                    f"{self._directory} is in use by another broker: it holds a lock on {lock}. "
+                    "Stop that one, or give this one a directory of its own"
+                )
+            empty_scratch(disk, self._directory, self._objects.cluster_id)
+            disk.unlock(lock)
+
+    async def connect(self) -> None:
+        await self._rows.connect()
+
+    def unconnected_since_s(self) -> float | None:
+        return self._rows.unconnected_since_s()
+
+    def figures(self) -> EngineFigures:
+        """The figures of this broker, as of now."""
+        flushes, member, uploads = self._tail_log, self._member, self._sealed.uploads
+        fetches = self._sealed.fetches
+        return EngineFigures(
+            flushes={"rows": flushes.flushes_count - flushes.large_count, "objects": flushes.large_count},
+            flushed_bytes={"rows": flushes.flushed_bytes - flushes.large_bytes, "objects": flushes.large_bytes},
+            flushed_rows=flushes.rows_count,
+            unflushed_bytes=flushes.unflushed_bytes,
+            is_waiting=flushes.is_waiting,
+            lease_left_s=member.lease.left_s(),
+            tail_bytes=uploads.tail_bytes,
+            tail_budget_bytes=uploads.limits.tail_budget_bytes,
+            sealed_segments=uploads.sealed_count,
+            sealed_bytes=uploads.sealed_bytes,
+            brought_segments=fetches.brought_count,
+            brought_bytes=fetches.brought_bytes,
+            merged_segments=self._sealed.merges.merged_count,
+            removed_leftovers=self._sealed.leftovers.removed_count,
+            removed_objects=self._sweep.removed_count,
+            object_requests=self._objects.of_flushes.requests + self._objects.in_background.requests,
+            take_overs=member.take_overs_count,
+            resignations=member.resignations_count,
+        )
+
+    def keep(self) -> None:
+        self._sealed.start()
+        self._sweep.start()
+
+    async def rest(self) -> None:
+        await self._sweep.close()
+        await self._sealed.close()
+
+    async def close(self) -> None:
+        await self._rows.close()

@@ -1,0 +1,1 @@
+"""Several processes of one broker below one data directory: their leases and their directories."""

@@ -1,0 +1,101 @@
+"""The sweep: objects that no row names any more are removed, by one node at a time.
+
+An object becomes garbage in the transaction that removes its last row, and is removed after a grace: a node may be
+reading it. An object that never had a row, as its upload or its commit failed, is an orphan; it is found by listing all
+objects, once it is older than any upload that may still be committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from fencepost.broker.cluster.objects.names import cluster_prefix
+from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError
+from fencepost.broker.cluster.remote.segment_rows import GarbageTable
+from fencepost.broker.cluster.tail.tail_store import StoreUnavailableError
+from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
+
+log = get_logger(__name__)
+
+SWEEP: Final = Place("sweep of objects", Policy.RETRY)
+
+INTERVAL_S: Final = 60.0
+GRACE_S: Final = 10 * 60.0
+ORPHAN_AGE_MS: Final = 60 * 60 * 1000
+"""Twice as old as an upload may become before it is made anew."""
+LISTING_INTERVAL_S: Final = 24 * 60 * 60.0
+"""A listing costs a request for each thousand objects."""
+REMOVED_TOGETHER_COUNT: Final = 1000
+
+
+class ObjectSweep:
+    """The sweep of one node. grace_s: how long garbage stays; longer where the database is restored to earlier times.
+
+    removed_count: objects that were removed since the start.
+    """
+
+    def __init__(self, store: ObjectStore, table: GarbageTable, cluster_id: str, *, grace_s: float = GRACE_S) -> None:
+        self.grace_s = grace_s
+        self.removed_count = 0
+        self._store = store
+        self._table = table
+        self._cluster_id = cluster_id
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to sweep, in the background."""
+        self._task = SWEEP.start_retrying(self._run)
+
+    async def close(self) -> None:
+        """Stop; what is not done is done by another node, or later."""
+        await end_tasks(self._task)
+        self._task = None
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        list_at_s = loop.time() + INTERVAL_S
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            try:
+                await self.remove_garbage()
+                if loop.time() >= list_at_s:
+                    await self.find_orphans()
+                    list_at_s = loop.time() + LISTING_INTERVAL_S
+            except (ObjectStoreError, StoreUnavailableError) as error:
+                log.warning("sweep_waits", reason=str(error))
+
+    async def remove_garbage(self) -> int:
+        """Find garbage, and remove what has been garbage for the grace; returns how many objects that were.
+
+        Raises ObjectStoreError, StoreUnavailableError; the next call goes on.
+        """
+        if not await self._table.holds_sweep():
+            return 0
+        await self._table.find()
+        removed_count = 0
+        while names := await self._table.due(self.grace_s, REMOVED_TOGETHER_COUNT):
+            await self._store.delete(names)
+            await self._table.removed(names)
+            removed_count += len(names)
+        if removed_count:
+            self.removed_count += removed_count
+            log.info("objects_removed", objects=removed_count)
+        return removed_count
+
+    async def find_orphans(self) -> int:
+        """Make objects garbage that never had a row; returns how many. Raises ObjectStoreError,
+        StoreUnavailableError."""
+        if not await self._table.holds_sweep():
+            return 0
+        orphans_count = 0
+        before_ms = await self._table.now_ms() - ORPHAN_AGE_MS
+        async for page in self._store.list(cluster_prefix(self._cluster_id)):
+            old: Sequence[str] = [one.name for one in page if one.modified_ms < before_ms]
+            if old:
+                orphans_count += await self._table.add_orphans(old)
+        if orphans_count:
+            log.info("orphans_found", objects=orphans_count)
+        return orphans_count

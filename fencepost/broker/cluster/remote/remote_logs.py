@@ -1,0 +1,101 @@
+"""The sealed part of all logs of a node, put together for its log directory and for restoring."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from fencepost.broker.cluster.objects.store import ObjectStore
+from fencepost.broker.cluster.remote.remote_fetch import SCRATCH_BYTES, RemoteFetch, SealedRestore
+from fencepost.broker.cluster.remote.remote_log_state import RemoteLogStates
+from fencepost.broker.cluster.remote.remote_merge import RemoteMerge
+from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
+from fencepost.broker.cluster.remote.segment_rows import SealedTable
+from fencepost.broker.cluster.remote.upload import SegmentUpload
+from fencepost.broker.cluster.remote.upload_plan import UploadLimits
+from fencepost.broker.cluster.tail.scratch import Leftovers
+from fencepost.broker.cluster.tail.tail_store import SealedPart, SealedPartition, Tenure
+from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.storage.disk import Disk, StorageError
+
+
+class RemoteLogs:
+    """What a node does with sealed segments: it is the `SealedStore` of its log directory, and the `SealedParts` of its
+    restoring.
+
+    leader_epoch_of: the epoch in which this node leads a partition, by the placement; None if it does not.
+    limits:          when segments are rolled and sealed. scratch_bytes: see `RemoteFetch`.
+    monotonic_s:     a clock that nobody sets, in seconds.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        table: SealedTable,
+        *,
+        cluster_id: str,
+        disk: Disk,
+        clock: Clock,
+        tenure: Tenure,
+        leader_epoch_of: Callable[[TopicPartition], int | None],
+        limits: UploadLimits = UploadLimits(),  # noqa: B008  # it is immutable
+        scratch_bytes: int = SCRATCH_BYTES,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._objects = SegmentObjects(store, cluster_id, disk)
+        self._table = table
+        self._clock = clock
+        self._tenure = tenure
+        self._leader_epoch_of = leader_epoch_of
+        self._limits = limits
+        self._scratch_bytes = scratch_bytes
+        self._monotonic_s = monotonic_s
+        self._restore = SealedRestore(self._objects, table, disk)
+        self.fetches: RemoteFetch
+        self.uploads: SegmentUpload
+        self.merges: RemoteMerge
+        self.leftovers: Leftovers
+        self._disk = disk
+
+    def attach(self, logs: LogDirectory) -> None:
+        """Take care of the logs of a directory, which was made with this as its store. Called before it is opened."""
+        kept = RemoteLogStates(logs, self._table, self._tenure, self._leader_epoch_of)
+        self.fetches = RemoteFetch(logs, kept, self._objects, self._table, scratch_bytes=self._scratch_bytes)
+        self.uploads = SegmentUpload(
+            kept,
+            self._objects,
+            self._table,
+            self._clock,
+            limits=self._limits,
+            monotonic_s=self._monotonic_s,
+            after_each_pass=self.fetches.make_room,
+        )
+        self.merges = RemoteMerge(kept, limits=self._limits, scratch_bytes=self._scratch_bytes)
+        self.leftovers = Leftovers(logs.path, self._disk, logs, lambda name: self._leader_epoch_of(name) is not None)
+
+    def start(self) -> None:
+        """Begin to seal, to merge, and to remove what is left over."""
+        self.uploads.start()
+        self.merges.start()
+        self.leftovers.start()
+
+    async def close(self) -> None:
+        """Stop; called before the log directory is closed."""
+        await self.leftovers.close()
+        await self.merges.close()
+        await self.uploads.close()
+        await self.fetches.close()
+
+    def bring(self, topic_partition: TopicPartition, sealed: SealedSegment) -> Awaitable[None]:
+        return self.fetches.bring(topic_partition, sealed)
+
+    async def store_log_starts(self, log_starts: dict[TopicPartition, int]) -> None:
+        await self.fetches.store_log_starts(log_starts)
+
+    async def restore(
+        self, wanted: Mapping[TopicPartition, SealedPartition]
+    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
+        return await self._restore.restore(wanted)

@@ -1,0 +1,190 @@
+"""Files of sealed segments on their way to the object store and back.
+
+An object that an upload leaves behind when it is given up is an orphan, which the sweep finds by its age.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from fencepost.broker.cluster.objects.checksums import (
+    CHECKSUM_BYTES,
+    WrongContentError,
+    check_batches,
+    checksum_in_steps,
+    checksum_of_file,
+)
+from fencepost.broker.cluster.objects.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    SegmentName,
+)
+from fencepost.broker.cluster.objects.names import suffixes as suffixes_of
+from fencepost.broker.cluster.objects.store import ObjectMissingError, ObjectStore, ObjectStoreError
+from fencepost.broker.cluster.tail.tail_store import PartitionKey, StoreUnavailableError
+from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.log.files.file_names import file_name
+from fencepost.broker.log.segment.batch_scan import DamagedLogError
+from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.storage.disk import Disk, LogFile, StorageError, storage_error
+
+READ_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+"""What reading a segment takes."""
+
+
+class SegmentObjects:
+    """The objects of all sealed segments of one cluster. disk: has the files that they are made from and become."""
+
+    def __init__(self, store: ObjectStore, cluster_id: str, disk: Disk) -> None:
+        self._store = store
+        self._cluster_id = cluster_id
+        self._disk = disk
+
+    def name(self, key: PartitionKey, sealed: SealedSegment) -> SegmentName:
+        """The names of a segment's objects."""
+        return SegmentName(self._cluster_id, key.topic_id, key.partition, sealed.base_offset, sealed.object_id)
+
+    def names(self, key: PartitionKey, sealed: SealedSegment) -> list[str]:
+        """The names of all objects of a segment."""
+        return self.name(key, sealed).files(sealed.end_offset, has_aborted=sealed.has_aborted)
+
+    async def upload(self, key: PartitionKey, sealed: SealedSegment, directory: str) -> SealedSegment:
+        """Store the files of a segment; return it with their checksums.
+
+        Raises ObjectStoreError; StorageError where a file cannot be read, or the log file is damaged: then the store
+        may have the only good copy.
+
+        The log file comes last: it takes the longest, and the others are the cheaper ones to lose.
+        """
+        name = self.name(key, sealed)
+        found = {}
+        for suffix in reversed(suffixes_of(has_aborted=sealed.has_aborted)):
+            path = f"{directory}/{_file(sealed, suffix)}"
+            object_name = name.file(suffix, sealed.end_offset)
+            if suffix == LOG_SUFFIX:
+                found[suffix] = await self._check(path, sealed)
+                try:
+                    await self._store.put_file(object_name, path)
+                except OSError as error:
+                    raise storage_error("read", path, error) from error
+            else:
+                # What is hashed is what is sent: an index may be written again meanwhile.
+                content = self._disk.read_file(path)
+                if content is None:
+                    raise StorageError(f"{path} is missing")
+                found[suffix] = await run_in_slices(checksum_in_steps([memoryview(content)]), SLICE_S)
+                await self._store.put(object_name, content)
+        return sealed._replace(checksums=b"".join(found[one] for one in suffixes_of(has_aborted=sealed.has_aborted)))
+
+    async def _check(self, path: str, sealed: SealedSegment) -> bytes:
+        """Check a log file by the CRCs of its batches; return its checksum. Raises StorageError."""
+        file = self._disk.open(path)
+        try:
+            await run_in_slices(check_batches(file, sealed), SLICE_S)
+            return await run_in_slices(checksum_of_file(file), SLICE_S)
+        finally:
+            file.close()
+
+    async def download(
+        self, key: PartitionKey, sealed: SealedSegment, directory: str, suffixes: Sequence[str] = READ_SUFFIXES
+    ) -> Downloaded:
+        """Write files of a segment into a directory, under other names.
+
+        Raises StoreUnavailableError; StorageError where an object is missing, has another size or holds other bytes
+        than were stored, or the disk fails. Nothing is left there then.
+        """
+        name = self.name(key, sealed)
+        downloaded = Downloaded(self._disk)
+        parts = []
+        for suffix in suffixes_of(has_aborted=sealed.has_aborted):
+            if suffix in suffixes:
+                path = downloaded.add(f"{directory}/{_file(sealed, suffix)}")
+                parts.append(self._download(name.file(suffix, sealed.end_offset), sealed, suffix, path))
+        try:
+            ends = await asyncio.gather(*parts, return_exceptions=True)
+        except BaseException:
+            downloaded.discard()
+            raise
+        failures = [end for end in ends if end is not None]
+        if failures:
+            downloaded.discard()
+            raise next((one for one in failures if not isinstance(one, StoreUnavailableError)), failures[0])
+        return downloaded
+
+    async def _download(self, object_name: str, sealed: SealedSegment, suffix: str, path: str) -> None:
+        try:
+            found_bytes = await self._store.get_file(object_name, path)
+        except ObjectMissingError as error:
+            raise StorageError(f"records are lost: {error}, which a row names") from error
+        except ObjectStoreError as error:
+            raise StoreUnavailableError(str(error)) from error
+        except OSError as error:
+            raise storage_error("write", path, error) from error
+        if suffix == LOG_SUFFIX and found_bytes != sealed.size_bytes:
+            raise WrongContentError(f"{object_name} has {found_bytes} bytes instead of {sealed.size_bytes}")
+        file = self._disk.open(path)
+        try:
+            await run_in_slices(check_object(object_name, file, sealed, suffix), SLICE_S)
+        finally:
+            file.close()
+
+
+def check_object(object_name: str, file: LogFile, sealed: SealedSegment, suffix: str) -> SlicedWork[None]:
+    """Check a file of a segment that came from the store. Raises WrongContentError."""
+    expected = expected_checksum(sealed, suffix)
+    if expected is not None:
+        found = yield from checksum_of_file(file)
+        if found != expected:
+            raise WrongContentError(
+                f"{object_name} does not hold the bytes that were stored there: restore it from a copy of the bucket"
+            )
+    elif suffix == LOG_SUFFIX:
+        try:
+            yield from check_batches(file, sealed)
+        except DamagedLogError as error:
+            reason = str(error).replace(file.path, object_name)
+            raise WrongContentError(f"{reason}. Restore it from a copy of the bucket") from error
+
+
+def expected_checksum(sealed: SealedSegment, suffix: str) -> bytes | None:
+    """The checksum of a file of a segment, by its row; None where the row has none."""
+    if sealed.checksums is None:
+        return None
+    slot = suffixes_of(has_aborted=sealed.has_aborted).index(suffix)
+    return sealed.checksums[slot * CHECKSUM_BYTES : (slot + 1) * CHECKSUM_BYTES]
+
+
+class Downloaded:
+    """Files that were written beside their places, where no other download of the same segment finds them."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._paths: list[tuple[str, str]] = []
+
+    def add(self, path: str) -> str:
+        """Add a file; return the path to write it to."""
+        coming = f"{path}.{uuid.uuid4().hex}.coming"
+        self._paths.append((coming, path))
+        return coming
+
+    def put_in_place(self) -> None:
+        """Move the files to their places, in one step. Raises StorageError."""
+        for coming, path in self._paths:
+            self._disk.rename(coming, path)
+
+    def discard(self) -> None:
+        """Remove the files."""
+        for coming, _ in self._paths:
+            with contextlib.suppress(StorageError):
+                self._disk.delete(coming)
+
+
+def _file(sealed: SealedSegment, suffix: str) -> str:
+    return file_name(sealed.end_offset if suffix == SNAPSHOT_SUFFIX else sealed.base_offset, suffix)

@@ -1,0 +1,109 @@
+"""The seam to the rows of sealed segments: which objects hold a log below its tail, and which are garbage.
+
+Every change is one transaction, guarded by the node's fence and by the partition's leader epoch, so a node that no
+longer leads changes nothing. A name becomes garbage in the transaction that removes the last row which names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from fencepost.broker.cluster.tail.tail_store import PartitionKey
+from fencepost.broker.log.segment.remote_segment import SealedSegment
+
+
+class SealedRows(NamedTuple):
+    """What is stored of the part of a log below its tail.
+
+    sealed_end: where the tail begins.
+    cleaned_to: the offset up to which compaction has come.
+    epochs:     content of the log's `leader-epoch-checkpoint`, up to the sealed end.
+    segments:   in rising order. The last one stays even below the log's start, as it has the state of the producers.
+    """
+
+    sealed_end: int
+    log_start_offset: int
+    epochs: bytes
+    segments: tuple[SealedSegment, ...]
+    cleaned_to: int = 0
+
+
+class Leadership(NamedTuple):
+    """As what a node changes the rows of a partition: refused unless fence and leader epoch are still these."""
+
+    node_id: int
+    fence: int
+    leader_epoch: int
+
+
+class LogStart(NamedTuple):
+    """Where a log begins now, and how it is led.
+
+    first_base: of the first segment that is left.
+    cleaned_to: the offset up to which compaction has come, in what is stored.
+    """
+
+    leadership: Leadership
+    log_start_offset: int
+    first_base: int
+    cleaned_to: int = 0
+
+
+class SealedTable(Protocol):
+    """The rows of all sealed segments. Every call may raise StoreUnavailableError, also after it had its effect."""
+
+    async def read(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, SealedRows]:
+        """Read the rows of partitions, all as of one moment. Deleted ones are left out."""
+        ...
+
+    async def replace(
+        self, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, *, names: Sequence[str], epochs: bytes
+    ) -> SealedSegment | None:
+        """Put a segment, whose objects are stored, in place of all rows from its base to its end: of the tail, and of
+        segments that were compacted into it.
+
+        names:  of its objects.
+        epochs: of the log, up to the sealed end.
+        Returns the segment as it is stored: its leader epoch is the highest of the rows that it replaces. Returns None,
+        and has done nothing, if the node does not lead the partition so any more. A call that had its effect may be
+        repeated. Raises StorageError, and has done nothing, where the rows are not exactly those of the
+        segment's offsets, or the sweep has taken one of its objects for an orphan.
+        """
+        ...
+
+    async def raise_log_starts(self, starts: Mapping[PartitionKey, LogStart]) -> set[PartitionKey]:
+        """Let logs begin later; what lies wholly below the first segment that is left becomes garbage.
+
+        Returns the partitions for which that was done: the others are led differently by now.
+        """
+        ...
+
+
+class GarbageTable(Protocol):
+    """The rows of objects that may be removed. Every call may raise StoreUnavailableError."""
+
+    async def holds_sweep(self) -> bool:
+        """Whether this node is the one that sweeps, from now on until it is closed or loses its connection."""
+        ...
+
+    async def find(self) -> int:
+        """Move to the garbage what rows no longer name: flushes all of which is sealed, and what deleted topics had.
+        Finishes the deletion of a topic that had nothing in two passes. Returns how many names that were."""
+        ...
+
+    async def due(self, grace_s: float, limit: int) -> Sequence[str]:
+        """Names that have been garbage for longer than a time, by the database's clock."""
+        ...
+
+    async def removed(self, names: Sequence[str]) -> None:
+        """Forget names whose objects are removed."""
+        ...
+
+    async def add_orphans(self, names: Sequence[str]) -> int:
+        """Make objects garbage that no row names; returns how many of them."""
+        ...
+
+    async def now_ms(self) -> int:
+        """The database's clock, in ms since 1970."""
+        ...
