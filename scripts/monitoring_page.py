@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fencepost.broker.http.families import SECTIONS
+from fencepost.broker.metrics.families import SECTIONS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "monitoring.md"
 BEGIN = "<!-- From here on made of broker/http by `python -m scripts.monitoring_page`; a test keeps it current. -->\n"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fencepost.broker.http.families import FAMILIES
-from fencepost.broker.http.family import Kind
+from fencepost.broker.metrics.families import FAMILIES
+from fencepost.broker.metrics.family import Kind
 from scripts.monitoring_page import PAGE, monitoring_page
 
 

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from fencepost.broker.config import Alteration, AlterOperation
 from fencepost.broker.http.exchange import BadRequestError, HttpRequest, HttpResponse, json_response
-from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.http.open_transactions import Cause, OpenTransaction, described_transaction, open_transactions
-from fencepost.broker.http.scrape import Scrape
 from fencepost.broker.http.view_routes import find_open_log, find_transaction
 from fencepost.broker.kernel.sliced_work import SLICE_S, run_in_slices
+from fencepost.broker.metrics.node_view import NodeView
+from fencepost.broker.metrics.scrape import Scrape
 from fencepost.broker.security.audit import AdministrativeChange, note_change
 from fencepost.broker.transaction.markers import TransactionMarker, write_markers
 from fencepost.protocol.errors import ErrorCode

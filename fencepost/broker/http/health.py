@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fencepost.broker.http.exchange import HttpRequest, HttpResponse, json_response
-from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.metrics.node_view import NodeView
 
 STARTING = "the broker is starting"
 

@@ -12,13 +12,13 @@ from fencepost.broker.config.listeners import ALL_INTERFACES, parse_http_listene
 from fencepost.broker.http.access import Access, AccessDeniedError, Token, TokenFileError, read_tokens
 from fencepost.broker.http.connection import HttpConnection
 from fencepost.broker.http.exchange import BadRequestError, HttpRequest, HttpResponse, error_response
-from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.http.routes import find_route
 from fencepost.broker.kernel.address_shares import AddressShares
 from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.per_turn_limiter import PerTurnLimiter
+from fencepost.broker.metrics.node_view import NodeView
 from fencepost.broker.network.server import Acceptor, SocketListener, StartError
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from fencepost.broker.http.node_view import NodeView
-from fencepost.broker.http.topic_families import began
 from fencepost.broker.log.log_types import ActiveProducer
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.metrics.node_view import NodeView
+from fencepost.broker.metrics.topic_families import began
 from fencepost.broker.transaction.metadata import TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionMetadata
 
 

@@ -12,15 +12,15 @@ from fencepost.broker.http.exchange import (
     HttpResponse,
     error_response,
 )
-from fencepost.broker.http.exposition import (
+from fencepost.broker.metrics.exposition import (
     OPENMETRICS_FORMAT,
     TEXT_FORMAT,
     exposition,
     is_openmetrics_wanted,
 )
-from fencepost.broker.http.families import FAMILIES
-from fencepost.broker.http.node_view import NodeView
-from fencepost.broker.http.scrape import Scrape
+from fencepost.broker.metrics.families import FAMILIES
+from fencepost.broker.metrics.node_view import NodeView
+from fencepost.broker.metrics.scrape import Scrape
 
 Route = Callable[[NodeView | None, HttpRequest], Awaitable[HttpResponse]]
 NodeRoute = Callable[[NodeView, HttpRequest], Awaitable[HttpResponse]]

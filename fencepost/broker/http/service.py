@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fencepost.broker.config import Settings
-from fencepost.broker.http.connection_rates import CreationRates
-from fencepost.broker.http.group_lags import GroupLags
 from fencepost.broker.http.listener import HttpListener
-from fencepost.broker.http.loop_delay import LoopDelay
-from fencepost.broker.http.node_view import NodeView
-from fencepost.broker.http.producer_clients import ProducerClients
-from fencepost.broker.http.request_metrics import RequestMetrics
-from fencepost.broker.http.storage_metrics import DepartedTraffic, SyncMetrics
-from fencepost.broker.http.transaction_metrics import TransactionMetrics
 from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metrics.connection_rates import CreationRates
+from fencepost.broker.metrics.group_lags import GroupLags
+from fencepost.broker.metrics.loop_delay import LoopDelay
+from fencepost.broker.metrics.node_view import NodeView
+from fencepost.broker.metrics.producer_clients import ProducerClients
+from fencepost.broker.metrics.request_metrics import RequestMetrics
+from fencepost.broker.metrics.storage_metrics import DepartedTraffic, SyncMetrics
+from fencepost.broker.metrics.transaction_metrics import TransactionMetrics
 from fencepost.broker.network.network_memory import NetworkMemory
 from fencepost.broker.network.server import Server
 from fencepost.broker.requests.api import Services

@@ -18,8 +18,6 @@ from fencepost.broker.http.exchange import (
     natural_number,
     sliced_json_response,
 )
-from fencepost.broker.http.group_lags import CommittedOffset, offsets_of
-from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.http.open_transactions import (
     Cause,
     OpenTransaction,
@@ -29,13 +27,15 @@ from fencepost.broker.http.open_transactions import (
     explained,
     open_transactions,
 )
-from fencepost.broker.http.scrape import STEP, Scrape
 from fencepost.broker.http.transaction_history import history_steps
 from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.kernel.version import build_version
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.segment.unreadable_log import is_unreadable
+from fencepost.broker.metrics.group_lags import CommittedOffset, offsets_of
+from fencepost.broker.metrics.node_view import NodeView
+from fencepost.broker.metrics.scrape import STEP, Scrape
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.state_machine import DISPLAY_NAMES

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fencepost.broker.check_back import service as broker_check_back
-from fencepost.broker.http.check_back_families import CHECK_BACK_FAMILIES
+from fencepost.broker.metrics.check_back_families import CHECK_BACK_FAMILIES
 from fencepost.check_back.question import Answer
 from tests.broker.supervision.planting import until
 from tests.support.check_back_broker import ORDERS, ScriptedSource, begin

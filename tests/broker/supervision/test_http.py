@@ -9,9 +9,10 @@ from typing import Any
 import h11
 import pytest
 
-from fencepost.broker.http import connection, loop_delay
+from fencepost.broker.http import connection
 from fencepost.broker.http.connection import HttpConnection
-from fencepost.broker.http.loop_delay import LoopDelay
+from fencepost.broker.metrics import loop_delay
+from fencepost.broker.metrics.loop_delay import LoopDelay
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.http_node import http_node, raw_http
 

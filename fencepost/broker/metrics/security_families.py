@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fencepost.broker.http.family import Family, Kind, Sample, Samples, label_text
-from fencepost.broker.http.scrape import STEP, Scrape
 from fencepost.broker.kernel.sliced_work import largest
+from fencepost.broker.metrics.family import Family, Kind, Sample, Samples, label_text
+from fencepost.broker.metrics.scrape import STEP, Scrape
 from fencepost.broker.quotas.client_quotas import QuotaUsage
 from fencepost.broker.quotas.entities import QuotaKey
 

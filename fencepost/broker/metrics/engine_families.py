@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from fencepost.broker.http.family import Family, Kind, Sample, Samples, label_text
-from fencepost.broker.http.scrape import Scrape
+from fencepost.broker.metrics.family import Family, Kind, Sample, Samples, label_text
+from fencepost.broker.metrics.scrape import Scrape
 
 if TYPE_CHECKING:
     from fencepost.broker.cluster.machines.engine_figures import EngineFigures

@@ -14,11 +14,11 @@ import pytest
 from fencepost.broker.group.offsets.records import OffsetAndMetadata
 from fencepost.broker.group.shard import GroupSummary
 from fencepost.broker.http.exchange import HttpRequest
-from fencepost.broker.http.exposition import exposition
-from fencepost.broker.http.families import FAMILIES
-from fencepost.broker.http.scrape import Scrape
 from fencepost.broker.http.view_routes import stuck, transactions
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.metrics.exposition import exposition
+from fencepost.broker.metrics.families import FAMILIES
+from fencepost.broker.metrics.scrape import Scrape
 from fencepost.broker.transaction.metadata import new_transaction
 from tests.support.http_node import HttpNode, http_node
 

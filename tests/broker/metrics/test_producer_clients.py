@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from fencepost.broker.http import producer_clients
-from fencepost.broker.http.producer_clients import ProducerClients
+from fencepost.broker.metrics import producer_clients
+from fencepost.broker.metrics.producer_clients import ProducerClients
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from fencepost.broker.http.exposition import exposition, is_openmetrics_wanted
-from fencepost.broker.http.family import Family, Kind, Sample, histogram_samples, label_text, summary_samples
-from fencepost.broker.http.histogram import QUANTILES, Histogram, RecentHistogram
+from fencepost.broker.metrics.exposition import exposition, is_openmetrics_wanted
+from fencepost.broker.metrics.family import Family, Kind, Sample, histogram_samples, label_text, summary_samples
+from fencepost.broker.metrics.histogram import QUANTILES, Histogram, RecentHistogram
 
 
 class NoScrape:

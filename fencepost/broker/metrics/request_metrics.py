@@ -9,8 +9,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
-from fencepost.broker.http.histogram import RecentHistogram
-from fencepost.broker.http.producer_clients import ProducerClients
+from fencepost.broker.metrics.histogram import RecentHistogram
+from fencepost.broker.metrics.producer_clients import ProducerClients
 from fencepost.broker.requests.api import RequestContext, RequestObserver, UsualAnswer
 from fencepost.broker.requests.produce_runs import ProduceRun
 from fencepost.broker.requests.routes import Api

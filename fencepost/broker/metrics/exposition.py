@@ -6,12 +6,11 @@ Our own, because the usual library writes all samples in one step: see docs/deci
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from fencepost.broker.http.exchange import Pieces
-from fencepost.broker.http.family import Family
-from fencepost.broker.http.scrape import Scrape
+from fencepost.broker.metrics.family import Family
+from fencepost.broker.metrics.scrape import Scrape
 
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_FORMAT: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -33,7 +32,7 @@ def is_openmetrics_wanted(accept: str) -> bool:
     return openmetrics > 0 and openmetrics >= text
 
 
-def exposition(families: Iterable[Family], scrape: Scrape, *, is_openmetrics: bool) -> Pieces:
+def exposition(families: Iterable[Family], scrape: Scrape, *, is_openmetrics: bool) -> Iterator[str]:
     """Write the families. A family that has no sample is left out."""
     for family in families:
         if family.is_per_partition and scrape.has_too_many_partitions:
@@ -44,7 +43,7 @@ def exposition(families: Iterable[Family], scrape: Scrape, *, is_openmetrics: bo
         yield "# EOF\n"
 
 
-def _family(family: Family, scrape: Scrape, *, is_openmetrics: bool) -> Pieces:
+def _family(family: Family, scrape: Scrape, *, is_openmetrics: bool) -> Iterator[str]:
     name = family.name
     shown = family.openmetrics_name if is_openmetrics else name
     lines = [f"# HELP {shown} {_help(family.help)}\n", f"# TYPE {shown} {family.kind.value}\n"]

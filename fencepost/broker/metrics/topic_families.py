@@ -6,14 +6,14 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Final
 
-from fencepost.broker.http.family import Family, Kind, Sample, Samples, escaped
-from fencepost.broker.http.group_lags import LogOffsets
-from fencepost.broker.http.scrape import STEP, Scrape
 from fencepost.broker.kernel.sliced_work import largest
 from fencepost.broker.log.log_types import LogTraffic
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.log.segment.unreadable_log import is_unreadable
+from fencepost.broker.metrics.family import Family, Kind, Sample, Samples, escaped
+from fencepost.broker.metrics.group_lags import LogOffsets
+from fencepost.broker.metrics.scrape import STEP, Scrape
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.transaction.metadata import TransactionMetadata
 

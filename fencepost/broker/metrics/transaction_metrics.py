@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.broker.http.histogram import MILLISECONDS, Histogram
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.metrics.histogram import MILLISECONDS, Histogram
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.shard import ForcedEnd
 from fencepost.broker.transaction.state_machine import PREPARE_COMMIT

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from fencepost.broker.http.check_back_families import CHECK_BACK_FAMILIES
-from fencepost.broker.http.engine_families import ENGINE_FAMILIES
-from fencepost.broker.http.families import FAMILIES
-from fencepost.broker.http.security_families import QUOTA_FAMILIES
-from tests.broker.http.test_metrics import TIMEOUT_S, Metered, send
+from fencepost.broker.metrics.check_back_families import CHECK_BACK_FAMILIES
+from fencepost.broker.metrics.engine_families import ENGINE_FAMILIES
+from fencepost.broker.metrics.families import FAMILIES
+from fencepost.broker.metrics.security_families import QUOTA_FAMILIES
+from tests.broker.metrics.test_metrics import TIMEOUT_S, Metered, send
 from tests.support.admin_client import create
 
 MONITORING = Path(__file__).resolve().parents[3] / "docs" / "monitoring"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from fencepost.broker.http.family import Family, Kind, Sample, Samples, label_text
-from fencepost.broker.http.scrape import Scrape
+from fencepost.broker.metrics.family import Family, Kind, Sample, Samples, label_text
+from fencepost.broker.metrics.scrape import Scrape
 
 if TYPE_CHECKING:
     from fencepost.check_back.schedule import Doubt, Source

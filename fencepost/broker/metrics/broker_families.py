@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from fencepost.broker.http.family import (
+from fencepost.broker.kernel.version import build_version
+from fencepost.broker.metrics.family import (
     Family,
     Kind,
     Sample,
@@ -17,10 +18,9 @@ from fencepost.broker.http.family import (
     label_text,
     summary_samples,
 )
-from fencepost.broker.http.histogram import QUANTILES, RecentHistogram
-from fencepost.broker.http.request_metrics import RequestCounts
-from fencepost.broker.http.scrape import STEP, Scrape
-from fencepost.broker.kernel.version import build_version
+from fencepost.broker.metrics.histogram import QUANTILES, RecentHistogram
+from fencepost.broker.metrics.request_metrics import RequestCounts
+from fencepost.broker.metrics.scrape import STEP, Scrape
 from fencepost.broker.network.authentication_counts import AuthenticationCounts
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode

@@ -8,11 +8,11 @@ from operator import itemgetter
 from typing import Final
 
 from fencepost.broker.coordination.runtime import LoadTimes
-from fencepost.broker.http.family import Family, Kind, Sample, Samples, escaped
-from fencepost.broker.http.group_lags import CommittedOffset, GroupLag
-from fencepost.broker.http.scrape import STEP, Scrape
-from fencepost.broker.http.transaction_families import average_s, load_time, longest_s
 from fencepost.broker.kernel.sliced_work import largest
+from fencepost.broker.metrics.family import Family, Kind, Sample, Samples, escaped
+from fencepost.broker.metrics.group_lags import CommittedOffset, GroupLag
+from fencepost.broker.metrics.scrape import STEP, Scrape
+from fencepost.broker.metrics.transaction_families import average_s, load_time, longest_s
 
 GAUGE: Final = Kind.GAUGE
 STATES: Final = {

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.broker.http.broker_families import (
+from fencepost.broker.metrics.broker_families import (
     CLUSTER_FAMILIES,
     CONNECTION_FAMILIES,
     MACHINE_FAMILIES,
     REQUEST_FAMILIES,
 )
-from fencepost.broker.http.check_back_families import CHECK_BACK_FAMILIES
-from fencepost.broker.http.engine_families import ENGINE_FAMILIES
-from fencepost.broker.http.family import Family, Kind, Sample, Samples
-from fencepost.broker.http.group_families import GROUP_FAMILIES
-from fencepost.broker.http.scrape import KINDS_LEFT_OUT, Scrape
-from fencepost.broker.http.security_families import QUOTA_FAMILIES, SECURITY_FAMILIES
-from fencepost.broker.http.topic_families import PARTITION_FAMILIES, TRAFFIC_FAMILIES
-from fencepost.broker.http.transaction_families import TRANSACTION_FAMILIES
+from fencepost.broker.metrics.check_back_families import CHECK_BACK_FAMILIES
+from fencepost.broker.metrics.engine_families import ENGINE_FAMILIES
+from fencepost.broker.metrics.family import Family, Kind, Sample, Samples
+from fencepost.broker.metrics.group_families import GROUP_FAMILIES
+from fencepost.broker.metrics.scrape import KINDS_LEFT_OUT, Scrape
+from fencepost.broker.metrics.security_families import QUOTA_FAMILIES, SECURITY_FAMILIES
+from fencepost.broker.metrics.topic_families import PARTITION_FAMILIES, TRAFFIC_FAMILIES
+from fencepost.broker.metrics.transaction_families import TRANSACTION_FAMILIES
 
 
 def _left_out(scrape: Scrape) -> Samples:

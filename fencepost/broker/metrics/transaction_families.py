@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from fencepost.broker.coordination.runtime import LoadTimes
-from fencepost.broker.http.family import Family, Kind, Sample, Samples, histogram_samples
-from fencepost.broker.http.scrape import STEP, Scrape
+from fencepost.broker.metrics.family import Family, Kind, Sample, Samples, histogram_samples
+from fencepost.broker.metrics.scrape import STEP, Scrape
 from fencepost.broker.transaction.state_machine import TransactionState
 
 COUNTER, GAUGE, HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM

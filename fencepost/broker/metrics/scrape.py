@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fencepost.broker.group.shard import GroupSummary
-from fencepost.broker.http.group_lags import CommittedOffset, GroupLag, LogOffsets, offsets_of
-from fencepost.broker.http.node_view import NodeView
 from fencepost.broker.kernel.sliced_work import SlicedWork, largest
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_types import LogTraffic
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.metrics.group_lags import CommittedOffset, GroupLag, LogOffsets, offsets_of
+from fencepost.broker.metrics.node_view import NodeView
 from fencepost.broker.transaction.metadata import TransactionMetadata
 
 KINDS_LEFT_OUT: Final = ("partitions", "group_lags", "quota_clients")

@@ -6,12 +6,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from fencepost.broker.http.histogram import Histogram
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.durability.flusher import Syncable
 from fencepost.broker.log.log_types import LogTraffic
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.metrics.histogram import Histogram
 
 
 class SyncMetrics:

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from fencepost.broker.http.histogram import Histogram, RecentHistogram
-    from fencepost.broker.http.scrape import Scrape
+    from fencepost.broker.metrics.histogram import Histogram, RecentHistogram
+    from fencepost.broker.metrics.scrape import Scrape
 
 
 class Kind(Enum):

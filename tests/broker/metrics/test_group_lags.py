@@ -10,16 +10,16 @@ import pytest
 
 from fencepost.broker.group.offsets.records import OffsetAndMetadata
 from fencepost.broker.group.shard import GroupSummary
-from fencepost.broker.http import group_lags
-from fencepost.broker.http.exposition import exposition
-from fencepost.broker.http.families import FAMILIES
-from fencepost.broker.http.scrape import Scrape
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producers.verification import VerificationGuard
+from fencepost.broker.metrics import group_lags
+from fencepost.broker.metrics.exposition import exposition
+from fencepost.broker.metrics.families import FAMILIES
+from fencepost.broker.metrics.scrape import Scrape
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
-from tests.broker.http.test_metrics import values_of
+from tests.broker.metrics.test_metrics import values_of
 from tests.support.http_node import HttpNode, http_node
 
 ORDERS = TopicPartition("orders", 0)
