@@ -64,7 +64,7 @@ LONG_FILES: dict[str, int] = {
     "fencepost/broker/log/recovery/recovery.py": 754,
     "fencepost/broker/metadata/sqlite.py": 720,
     "fencepost/broker/network/connection.py": 518,
-    "fencepost/broker/requests/produce_append.py": 556,
+    "fencepost/broker/produce/produce_append.py": 556,
     "fencepost/broker/share/partition.py": 548,
     "fencepost/broker/storage/local_disk.py": 560,
     "fencepost/broker/transaction/service.py": 578,
@@ -74,7 +74,7 @@ LONG_FILES: dict[str, int] = {
 
 TABLES = {
     "fencepost/broker/config/table.py": "one row for each setting; a reader searches it for one name",
-    "fencepost/broker/requests/needed_rights.py": "one entry for each API; a reader searches it for one name",
+    "fencepost/broker/rights/needed_rights.py": "one entry for each API; a reader searches it for one name",
 }
 """Files that are tables, and why they are of any length."""
 

@@ -35,7 +35,7 @@ from fencepost.testing.requests import ANSWERED, LARGEST_KEPT_REPLY_BYTES, Reque
 from fencepost.testing.wire import CLIENT_ID
 
 if TYPE_CHECKING:
-    from fencepost.broker.requests.produce_runs import RunResult
+    from fencepost.broker.produce.produce_runs import RunResult
     from fencepost.testing.unsynced_disk import UnsyncedDisk
 
 Outcome = ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply

@@ -21,10 +21,10 @@ from fencepost.broker.requests.api import (
     api,
     build_in_slices,
 )
-from fencepost.broker.requests.authorized_operations import cluster_operations, topic_operations
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
 from fencepost.broker.requests.leader_hints import nodes_alive
 from fencepost.broker.requests.partition_lookup import NO_LEADER, leadership
+from fencepost.broker.rights.authorized_operations import cluster_operations, topic_operations
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import (
     Cursor,

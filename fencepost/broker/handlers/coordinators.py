@@ -47,7 +47,7 @@ _SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:\d+", re.DOTALL)
 def find_coordinator_failed(request: FindCoordinatorRequest, error: ErrorCode, version: int) -> FindCoordinatorResponse:
     """Every key of the request fails with the same error. Clients of librdkafka show its message."""
     # Imported here: a broker without an authorizer does without it until a request fails.
-    from fencepost.broker.requests.rights_gate import MESSAGES
+    from fencepost.broker.rights.rights_gate import MESSAGES
 
     keys = request.coordinator_keys if version >= FIRST_VERSION_WITH_MANY_KEYS else [request.key]
     return _response([_no_coordinator(key, error, MESSAGES.get(error)) for key in keys], version)

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 from fencepost.broker.group.refusals import HeartbeatRefusal
 from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
-from fencepost.broker.requests.authorized_operations import GROUP_BITS
 from fencepost.broker.requests.caught_up import may_have_missed
+from fencepost.broker.rights.authorized_operations import GROUP_BITS
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_admin import (
     DeletableGroupResult,

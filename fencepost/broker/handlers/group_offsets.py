@@ -307,7 +307,7 @@ async def handle_offset_commit(
         is_refused = outcome if isinstance(outcome, ErrorCode) else any(outcome)
         if not is_refused and request.generation_id_or_member_epoch < 0 and not request.member_id:
             # Imported here: consumers that are members of their groups need nothing of it.
-            from fencepost.broker.requests.administrative_changes import note_set_offsets
+            from fencepost.broker.rights.administrative_changes import note_set_offsets
 
             note_set_offsets(context, request.group_id, {one.topic_partition: one.offset for one in offsets})
         if not is_refused and len(offsets) < FEWEST_WRITTEN_IN_SLICES:

@@ -13,14 +13,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from fencepost.broker.kernel import eager
-from fencepost.broker.requests.api import (
-    CloseConnection,
-    RequestContext,
-    SlicedResponse,
-    UsualAnswer,
-    api,
-)
-from fencepost.broker.requests.produce_append import (
+from fencepost.broker.produce.produce_append import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
@@ -31,7 +24,14 @@ from fencepost.broker.requests.produce_append import (
     ProduceRefusal,
     produce_failed,
 )
-from fencepost.broker.requests.produce_batches import find_log_again, find_targets, read_batch, unreadable
+from fencepost.broker.produce.produce_batches import find_log_again, find_targets, read_batch, unreadable
+from fencepost.broker.requests.api import (
+    CloseConnection,
+    RequestContext,
+    SlicedResponse,
+    UsualAnswer,
+    api,
+)
 from fencepost.broker.requests.routes import Repeats
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.messages.produce import (

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from fencepost.broker.metrics.histogram import RecentHistogram
 from fencepost.broker.metrics.producer_clients import ProducerClients
+from fencepost.broker.produce.produce_runs import ProduceRun
 from fencepost.broker.requests.api import RequestContext, RequestObserver, UsualAnswer
-from fencepost.broker.requests.produce_runs import ProduceRun
 from fencepost.broker.requests.routes import Api
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.declaration import ArrayOf, Field, StructOf, struct_schema_of

@@ -46,7 +46,7 @@ from fencepost.protocol.schema import DecodeError, decode
 
 if TYPE_CHECKING:
     from fencepost.broker.network.connection import Connection, Outcome, RequestDispatcher
-    from fencepost.broker.requests.produce_runs import RunResult
+    from fencepost.broker.produce.produce_runs import RunResult
 
 log = get_logger(__name__)
 

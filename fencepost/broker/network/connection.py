@@ -41,8 +41,8 @@ from fencepost.protocol.primitives import DecodeError
 if TYPE_CHECKING:
     from fencepost.broker.network.receive_buffer import BufferPool
     from fencepost.broker.network.socket_sender import SendfileSockets
+    from fencepost.broker.produce.produce_runs import RunResult
     from fencepost.broker.requests.long_polls import LongPolls
-    from fencepost.broker.requests.produce_runs import RunResult
     from fencepost.protocol.framing import EqualLengthFrames
     from fencepost.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 

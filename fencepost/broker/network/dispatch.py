@@ -18,11 +18,11 @@ from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.log_limit import LogLimit
 from fencepost.broker.kernel.sliced_work import SLICE_S, run_in_slices
+from fencepost.broker.produce.produce_append import NotInTimeError, flushed_in_time
+from fencepost.broker.produce.produce_runs import ProduceRun, RunResult, append_run
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.requests.api import RequestObserver, UsualAnswer
 from fencepost.broker.requests.long_polls import LongPoll, PendingReply, ReplyFrame
-from fencepost.broker.requests.produce_append import NotInTimeError, flushed_in_time
-from fencepost.broker.requests.produce_runs import ProduceRun, RunResult, append_run
 from fencepost.broker.requests.routes import RoomAfter, Route
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey

@@ -69,8 +69,8 @@ async def judge_rights(base: Foundation, services: Services) -> None:
 async def _authorize(base: Foundation, services: Services) -> None:
     """Put the stored ACLs in force."""
     # Imported here: a broker without an authorizer needs none of it.
-    from fencepost.broker.requests.needed_rights import NEEDED_RIGHTS
-    from fencepost.broker.requests.rights_gate import RightsGate
+    from fencepost.broker.rights.needed_rights import NEEDED_RIGHTS
+    from fencepost.broker.rights.rights_gate import RightsGate
     from fencepost.broker.security.acl_store import Acls
     from fencepost.broker.security.audit import Audit
     from fencepost.broker.security.authorizer import Authorizer

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 HANDLERS: Final = "fencepost.broker.handlers"
 """The package of the handlers: each module declares the APIs of its family."""
 
-ADMINISTRATIVE_CHANGES: Final = "fencepost.broker.requests.administrative_changes"
+ADMINISTRATIVE_CHANGES: Final = "fencepost.broker.rights.administrative_changes"
 """The table of what requests change, for the audit log; imported at the first such request."""
 
 Request = TypeVar("Request")

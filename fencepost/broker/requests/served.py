@@ -19,7 +19,7 @@ class Served(NamedTuple):
     advertised_minimum: the lowest version that ApiVersions reports.
     unstable_from:      from this version on Kafka may still change the message: served, and shown, only with
                         `unstable.api.versions.enable`.
-    is_administrative:  whether it changes what administrators look after: `broker.requests.administrative_changes`
+    is_administrative:  whether it changes what administrators look after: `broker.rights.administrative_changes`
                         says what a request has changed, for the audit log.
     """
 

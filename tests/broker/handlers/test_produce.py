@@ -13,8 +13,8 @@ import pytest
 from fencepost.broker.handlers.produce import handle_produce
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import Isolation
+from fencepost.broker.produce.produce_append import produce_failed
 from fencepost.broker.requests.api import CloseConnection
-from fencepost.broker.requests.produce_append import produce_failed
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
 from fencepost.protocol.compression import Codec

@@ -11,7 +11,7 @@ import pytest
 
 from fencepost.broker.handlers import produce
 from fencepost.broker.log.partition_log import AppendResult, PartitionLog
-from fencepost.broker.requests import produce_append as production
+from fencepost.broker.produce import produce_append as production
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.handlers.test_produce_large_batches import first_offsets
 from tests.support.handler_context import batch

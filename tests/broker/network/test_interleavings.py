@@ -22,9 +22,9 @@ from fencepost.broker.network.connection_state import CLOSED, RUNNING
 from fencepost.broker.network.network_memory import NetworkMemory
 from fencepost.broker.network.receive_buffer import BufferPool
 from fencepost.broker.network.socket_sender import SendfileSockets
+from fencepost.broker.produce.produce_runs import RunResult
 from fencepost.broker.requests.api import CloseConnection
 from fencepost.broker.requests.long_polls import LongPoll, LongPolls, PendingReply, ReplyChunks, ReplyFrame
-from fencepost.broker.requests.produce_runs import RunResult
 from fencepost.broker.storage.descriptors import Descriptors
 from fencepost.broker.storage.file_slice import FileSlice
 from fencepost.protocol.framing import EqualLengthFrames

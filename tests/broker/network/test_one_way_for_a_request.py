@@ -41,8 +41,8 @@ from fencepost.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
 )
 from fencepost.protocol.shape import ReplyForm
-from tests.broker.requests.test_produce_runs import batch as equal_batch
-from tests.broker.requests.test_produce_runs import connected, frames_with
+from tests.broker.produce.test_produce_runs import batch as equal_batch
+from tests.broker.produce.test_produce_runs import connected, frames_with
 from tests.support.equal_brokers import CLIENT_ID, EqualBrokers, equal_brokers
 from tests.support.equal_requests import (
     TIMES,

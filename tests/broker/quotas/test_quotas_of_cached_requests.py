@@ -18,7 +18,7 @@ from fencepost.broker.quotas.rates import SampledRate
 from fencepost.protocol.framing import LENGTH_BYTES
 from fencepost.protocol.messages.produce import ProduceResponse
 from fencepost.protocol.schema import decode
-from tests.broker.requests.test_produce_runs import DURABLE, Client, batch, connected, frames_with, offsets_of
+from tests.broker.produce.test_produce_runs import DURABLE, Client, batch, connected, frames_with, offsets_of
 from tests.support.equal_brokers import equal_brokers
 from tests.support.equal_requests import one_of_each
 from tests.support.fetch_frames import fetch_frame, records_in, response_in, values_in

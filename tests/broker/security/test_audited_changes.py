@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fencepost.broker.kernel.events import events_to
-from fencepost.broker.requests.administrative_changes import CHANGES, MAXIMUM_LISTED
 from fencepost.broker.requests.served import SERVED
+from fencepost.broker.rights.administrative_changes import CHANGES, MAXIMUM_LISTED
 from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.messages.acls import CreateAclsRequest

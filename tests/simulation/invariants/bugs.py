@@ -23,9 +23,9 @@ from fencepost.broker.log.producers import producer_replay
 from fencepost.broker.log.producers.producer_state import ProducerEntry, ProducerState
 from fencepost.broker.log.segment.transaction_index import TransactionIndex
 from fencepost.broker.log.segment.transaction_index_file import TransactionIndexFile
-from fencepost.broker.requests import produce_verification
-from fencepost.broker.requests.produce_append import ProduceAppend
-from fencepost.broker.requests.rights_gate import RestrictedRequest
+from fencepost.broker.produce import produce_verification
+from fencepost.broker.produce.produce_append import ProduceAppend
+from fencepost.broker.rights.rights_gate import RestrictedRequest
 from fencepost.broker.security.authorizer import Authorizer
 from fencepost.broker.transaction import metadata, shard
 from fencepost.broker.transaction.completion import Completion

@@ -13,8 +13,8 @@ import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.requests.api import APIS
-from fencepost.broker.requests.needed_rights import NEEDED_RIGHTS
 from fencepost.broker.requests.served import SERVED
+from fencepost.broker.rights.needed_rights import NEEDED_RIGHTS
 from fencepost.broker.security.acls import AclOperation, AclPattern, AclResource, AclRule
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode

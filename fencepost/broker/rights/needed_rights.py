@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
-from fencepost.broker.requests.authorized_operations import (
+from fencepost.broker.rights.authorized_operations import (
     CLUSTER_OPERATIONS,
     GROUP_OPERATIONS,
     NOT_ASKED_FOR,
     TOPIC_OPERATIONS,
 )
-from fencepost.broker.requests.rights_gate import (
+from fencepost.broker.rights.rights_gate import (
     MESSAGES,
     UNKNOWN,
     Finish,

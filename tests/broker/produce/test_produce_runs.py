@@ -21,8 +21,8 @@ from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.network.inbox import MIN_PIPELINED
 from fencepost.broker.network.receive_buffer import SMALL_CAPACITY_BYTES, BufferPool
 from fencepost.broker.network.socket_sender import SendfileSockets
+from fencepost.broker.produce.produce_runs import RunResult
 from fencepost.broker.requests import request_cache
-from fencepost.broker.requests.produce_runs import RunResult
 from fencepost.broker.storage.descriptors import Descriptors
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalDisk, LocalFile

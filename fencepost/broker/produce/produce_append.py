@@ -14,14 +14,14 @@ from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_types import AppendResult
 from fencepost.broker.log.producers.verification import ANSWERED_AT_ONCE
-from fencepost.broker.requests.api import CloseConnection, UsualAnswer
-from fencepost.broker.requests.leader_hints import current_leader, endpoints_of
-from fencepost.broker.requests.produce_verification import (
+from fencepost.broker.produce.produce_verification import (
     FIRST_VERSION_OF_TRANSACTION_VERSION_2,
     NOT_CONFIRMED_MESSAGE,
     enter_verification_queue,
     verify,
 )
+from fencepost.broker.requests.api import CloseConnection, UsualAnswer
+from fencepost.broker.requests.leader_hints import current_leader, endpoints_of
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.compression import TooLargeForOneStepError
 from fencepost.protocol.errors import NO_ERROR, ErrorCode

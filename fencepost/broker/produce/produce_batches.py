@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.requests.produce_append import ProduceRefusal
+from fencepost.broker.produce.produce_append import ProduceRefusal
 from fencepost.protocol.compression import Codec
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.record_batch import (

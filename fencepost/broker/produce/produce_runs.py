@@ -13,7 +13,7 @@ from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fencepost.broker.requests.produce_append import (
+from fencepost.broker.produce.produce_append import (
     ACKS_NONE,
     NotInTimeError,
     ProduceRefusal,
@@ -21,7 +21,7 @@ from fencepost.broker.requests.produce_append import (
     name_leaders,
     produce_failed,
 )
-from fencepost.broker.requests.produce_batches import find_targets, read_batch
+from fencepost.broker.produce.produce_batches import find_targets, read_batch
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.batch_run import BatchRun, count_leading
 from fencepost.protocol.errors import ErrorCode

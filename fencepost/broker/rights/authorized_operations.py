@@ -1,6 +1,6 @@
 """Bit sets of the operations that a client may do: all of them, unless an authorizer is configured.
 
-`broker.requests.needed_rights` takes the bits away for which the client has no right.
+`broker.rights.needed_rights` takes the bits away for which the client has no right.
 Source: KIP-430; Kafka's AclEntry.supportedOperations and AuthHelper.authorizedOperations.
 """
 

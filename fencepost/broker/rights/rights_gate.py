@@ -1,7 +1,7 @@
 """The gate of a broker with an authorizer: what a client may do of each request, before its handler.
 
 The gate splits a request: the handler gets the part that is allowed, and the refused part is answered beside it. What
-each API needs is in `broker.requests.needed_rights`. Handlers that keep sessions (Fetch, ShareFetch) or look for topics
+each API needs is in `broker.rights.needed_rights`. Handlers that keep sessions (Fetch, ShareFetch) or look for topics
 themselves ask for rights with `rights_of`.
 Source: Kafka's KafkaApis and AuthHelper.
 """

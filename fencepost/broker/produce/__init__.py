@@ -1,0 +1,1 @@
+"""The steps of a Produce request: batches, verification, appends and runs of several requests."""
