@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.check_back import service as broker_check_back
-from fencepost.broker.check_back.committed_reads import CommittedRead
-from fencepost.broker.check_back.logs import LogHere
+from fencepost.broker.check_back_host import service as broker_check_back
+from fencepost.broker.check_back_host.committed_reads import CommittedRead
+from fencepost.broker.check_back_host.logs import LogHere
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.node import Node
 from fencepost.broker.transaction.metadata import Producer

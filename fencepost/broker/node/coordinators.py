@@ -22,7 +22,7 @@ from fencepost.broker.transaction.service import TransactionService
 from fencepost.broker.transaction.verification import TransactionVerifier
 
 if TYPE_CHECKING:
-    from fencepost.broker.check_back.service import BrokerCheckBack
+    from fencepost.broker.check_back_host.service import BrokerCheckBack
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _check_back(
     """Make the check-back, which begins when clients are served. Raises StartError."""
     transactions.two_phase_ids = tuple(glob for one in base.settings.check_back for glob in one.ids)
     # Imported here: most brokers check nothing back.
-    from fencepost.broker.check_back.service import BrokerCheckBack
+    from fencepost.broker.check_back_host.service import BrokerCheckBack
 
     try:
         check_back = BrokerCheckBack(base.settings, topics, transactions, base.clock, peers=peers)

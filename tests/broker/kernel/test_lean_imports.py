@@ -52,7 +52,7 @@ NOT_IMPORTED = {
     "cramjam",
     "difflib",
     "email",
-    "fencepost.broker.check_back",
+    "fencepost.broker.check_back_host",
     "fencepost.check_back",
     "fencepost.two_phase",
     "fencepost.broker.http",

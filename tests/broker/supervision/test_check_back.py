@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.check_back import service
-from fencepost.broker.check_back.own_transactions import OwnTransactions
-from fencepost.broker.check_back.service import CHECK_BACK, RESTART, BrokerCheckBack
+from fencepost.broker.check_back_host import service
+from fencepost.broker.check_back_host.own_transactions import OwnTransactions
+from fencepost.broker.check_back_host.service import CHECK_BACK, RESTART, BrokerCheckBack
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.check_back.question import Answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.broker.check_back.logs import LogHere, ReadableLog
+from fencepost.broker.check_back_host.logs import LogHere, ReadableLog
 from fencepost.broker.hosting.peers import Peers
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
@@ -28,7 +28,7 @@ class Logs:
             if leader is None:
                 raise Unavailable(f"{place} has no leader")
             # Imported here: a node that is alone needs none of it.
-            from fencepost.broker.check_back.logs_elsewhere import LogElsewhere
+            from fencepost.broker.check_back_host.logs_elsewhere import LogElsewhere
 
             return LogElsewhere(place, leader.node_id, self._peers, self._clock)
         raise Unavailable(f"{place} is not led by this broker: {self.topics.error_of_absent_log(place).name}")

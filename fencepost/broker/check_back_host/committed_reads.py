@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from fencepost.broker.check_back.logs import ReadableLog
+from fencepost.broker.check_back_host.logs import ReadableLog
 from fencepost.broker.log.log_types import AbortedRange
 from fencepost.check_back.ports import Unavailable
 from fencepost.protocol.errors import ErrorCode

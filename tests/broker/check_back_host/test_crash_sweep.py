@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fencepost.broker.check_back import service as broker_check_back
+from fencepost.broker.check_back_host import service as broker_check_back
 from fencepost.broker.node import Node
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.transaction.metadata import TransactionMetadata

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.broker.check_back.committed_reads import CommittedRead
-from fencepost.broker.check_back.logs import LogHere, PlainRecord, ReadableLog
-from fencepost.broker.check_back.logs_elsewhere import LogElsewhere
+from fencepost.broker.check_back_host.committed_reads import CommittedRead
+from fencepost.broker.check_back_host.logs import LogHere, PlainRecord, ReadableLog
+from fencepost.broker.check_back_host.logs_elsewhere import LogElsewhere
 from fencepost.broker.hosting.peers import TcpPeers
 from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition

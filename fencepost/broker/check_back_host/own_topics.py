@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from fencepost.broker.check_back.committed_reads import CommittedRead
-from fencepost.broker.check_back.log_lookup import Logs
-from fencepost.broker.check_back.logs import PlainRecord, ReadableLog
+from fencepost.broker.check_back_host.committed_reads import CommittedRead
+from fencepost.broker.check_back_host.log_lookup import Logs
+from fencepost.broker.check_back_host.logs import PlainRecord, ReadableLog
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.storage.disk import StorageError
 from fencepost.check_back.ports import Unavailable

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from fencepost.broker.check_back.log_lookup import Logs
-from fencepost.broker.check_back.own_topics import OwnJournal, OwnRecords
-from fencepost.broker.check_back.own_transactions import OwnTransactions
+from fencepost.broker.check_back_host.log_lookup import Logs
+from fencepost.broker.check_back_host.own_topics import OwnJournal, OwnRecords
+from fencepost.broker.check_back_host.own_transactions import OwnTransactions
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.peers import Peers
 from fencepost.broker.hosting.topics import Topics

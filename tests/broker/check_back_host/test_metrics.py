@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fencepost.broker.check_back import service as broker_check_back
+from fencepost.broker.check_back_host import service as broker_check_back
 from fencepost.broker.metrics.check_back_families import CHECK_BACK_FAMILIES
 from fencepost.check_back.question import Answer
 from tests.broker.supervision.planting import until

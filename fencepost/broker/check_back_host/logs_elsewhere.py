@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from fencepost.broker.check_back.logs import CHUNK_BYTES, Chunk, PlainRecord
+from fencepost.broker.check_back_host.logs import CHUNK_BYTES, Chunk, PlainRecord
 from fencepost.broker.hosting.peers import Peers, PeerUnreachable, received_error
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -32,7 +32,7 @@ TIME_OUT_S: Final = 15.0
 
 
 class LogElsewhere:
-    """See `fencepost.broker.check_back.logs.ReadableLog`."""
+    """See `fencepost.broker.check_back_host.logs.ReadableLog`."""
 
     def __init__(self, place: TopicPartition, node_id: int, peers: Peers, clock: Clock) -> None:
         self.place = place

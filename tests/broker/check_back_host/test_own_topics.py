@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from fencepost.broker.check_back.log_lookup import Logs
-from fencepost.broker.check_back.own_topics import OwnJournal
+from fencepost.broker.check_back_host.log_lookup import Logs
+from fencepost.broker.check_back_host.own_topics import OwnJournal
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.node import Node
