@@ -8,7 +8,7 @@ from pathlib import Path
 from fencepost.broker.metrics.families import SECTIONS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "monitoring.md"
-BEGIN = "<!-- From here on made of broker/http by `python -m scripts.monitoring_page`; a test keeps it current. -->\n"
+BEGIN = "<!-- Made of broker/metrics by `python -m scripts.monitoring_page`; a test keeps it current. -->\n"
 
 
 def monitoring_page(present: str) -> str:

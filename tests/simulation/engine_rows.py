@@ -1,8 +1,8 @@
 """The tables of the simulated engine, and what each transaction of the product does to them, in one instant.
 
 It stands in for the SQL of `fencepost.broker.cluster.postgres`, and for nothing else: what a broker decides, it decides
-in the code of the product. `tests/broker/cluster/test_simulated_engine.py` makes the same calls here and in PostgreSQL,
-and compares.
+in the code of the product. `tests/broker/cluster/machines/test_simulated_engine.py` makes the same calls here and in
+PostgreSQL, and compares.
 """
 
 from __future__ import annotations
