@@ -170,7 +170,7 @@ async def test_small_replies_above_the_bound_block_no_connection_if_taken_at_onc
     assert client.received == bytes(30 * 800)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(6, 20))])
 async def test_connections_that_come_and_go_are_served_and_nothing_stays_counted(
     memory: NetworkMemory, seed: int
 ) -> None:

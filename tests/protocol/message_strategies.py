@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -59,9 +59,45 @@ ALL_TYPES = sorted([*REQUESTS.values(), *RESPONSES.values()], key=lambda message
 ALL_CASES = [Case(message_type, version) for message_type in ALL_TYPES for version in schema_of(message_type).versions]
 
 for_every_message = pytest.mark.parametrize("message_type", ALL_TYPES, ids=lambda message_type: message_type.__name__)
+
+
+def layout(schema: StructSchema, version: int) -> list[tuple[Any, ...]]:
+    """The fields that a version has, and how they are written."""
+    found = []
+    for field in schema.fields:
+        if version in field.versions:
+            inner = field.type.element if isinstance(field.type, ArrayOf) else field.type
+            fields = layout(struct_schema_of(inner.python_class), version) if isinstance(inner, StructOf) else None
+            found.append((field.name, version in field.nullable, version in field.tagged, fields))
+    return found
+
+
+def differs_from_the_version_before(case: Case) -> bool:
+    before = case.version - 1
+    flexible = case.schema.flexible
+    return (
+        before not in case.schema.versions
+        or (before in flexible) != (case.version in flexible)
+        or layout(case.schema, before) != layout(case.schema, case.version)
+    )
+
+
+def parameters(cases: Iterable[Case]) -> list[Any]:
+    """Versions that are written as those before them take their turn among the tests that take long."""
+    return [
+        pytest.param(
+            case,
+            id=f"{case.message_type.__name__}-v{case.version}",
+            marks=[] if differs_from_the_version_before(case) else [pytest.mark.long],
+        )
+        for case in cases
+    ]
+
+
 for_every_version: Callable[[Any], Any] = pytest.mark.parametrize(
     "case", ALL_CASES, ids=lambda case: f"{case.message_type.__name__}-v{case.version}"
 )
+for_every_layout: Callable[[Any], Any] = pytest.mark.parametrize("case", parameters(ALL_CASES))
 
 
 def snake_case(name: str) -> str:

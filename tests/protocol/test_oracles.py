@@ -18,7 +18,16 @@ from kio.serial import entity_reader, entity_writer
 from fencepost.protocol.declaration import SCHEMA_ATTRIBUTE, struct_schema_of
 from fencepost.protocol.schema import ZERO_UUID, decode, encode
 from tests.protocol.kafka_python import knows, message_class
-from tests.protocol.message_strategies import LONG, SHORT, Case, for_every_version, is_own, messages, snake_case
+from tests.protocol.message_strategies import (
+    LONG,
+    SHORT,
+    Case,
+    for_every_layout,
+    for_every_version,
+    is_own,
+    messages,
+    snake_case,
+)
 
 
 def written_again_by_kafka_python(case: Case, encoded: bytes, message: Any) -> bytes:
@@ -76,7 +85,7 @@ def check(case: Case, data: st.DataObject) -> None:
     assert decode(case.message_type, encoded, case.version) == message
 
 
-@for_every_version
+@for_every_layout
 @given(data=st.data())
 @SHORT
 def test_any_message_is_the_same_bytes_elsewhere(case: Case, data: st.DataObject) -> None:

@@ -26,7 +26,7 @@ from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.reader import MAXIMUM_REQUEST_ELEMENTS
 from fencepost.protocol.schema import DecodeError, decode, encode
-from tests.protocol.message_strategies import LONG, SHORT, Case, for_every_version, messages
+from tests.protocol.message_strategies import LONG, SHORT, Case, for_every_layout, for_every_version, messages
 
 VARINT_LENGTH_OF_4_GIB = b"\xff\xff\xff\xff\x0f"
 
@@ -50,7 +50,7 @@ def check_broken(case: Case, data: st.DataObject) -> None:
         decode_or_refuse(case, chance.randbytes(chance.randrange(100)))
 
 
-@for_every_version
+@for_every_layout
 @given(data=st.data())
 @SHORT
 def test_a_truncated_message_is_refused_and_a_damaged_one_read_or_refused(case: Case, data: st.DataObject) -> None:

@@ -35,7 +35,15 @@ from fencepost.protocol.reader import compile_locator
 from fencepost.protocol.schema import decode, encode
 from fencepost.protocol.shape import ReplyForm, field_codes, records_range, shape_of
 from fencepost.protocol.writer import COPIED_RECORDS_BYTES
-from tests.protocol.message_strategies import ALL_CASES, SHORT, Case, for_every_version, messages
+from tests.protocol.message_strategies import (
+    ALL_CASES,
+    SHORT,
+    Case,
+    differs_from_the_version_before,
+    for_every_layout,
+    messages,
+    parameters,
+)
 
 THROTTLE = "throttle_time_ms"
 
@@ -102,7 +110,7 @@ def encoded_records(content: bytes | None, *, is_flexible: bool) -> bytes:
     return bytes(out + (content or b""))
 
 
-@for_every_version
+@for_every_layout
 @given(data=st.data())
 @SHORT
 def test_a_field_is_where_the_locator_says(case: Case, data: st.DataObject) -> None:
@@ -129,7 +137,7 @@ def test_a_field_is_where_the_locator_says(case: Case, data: st.DataObject) -> N
         setattr(field.owner, field.name, was)
 
 
-@for_every_version
+@for_every_layout
 def test_the_paths_of_a_message_are_those_of_its_fields(case: Case) -> None:
     message = full(case.schema)
     paths = {field.path: field.code for field in fields_of(case.schema, case.version, message)}
@@ -151,9 +159,7 @@ def full(schema: StructSchema) -> Any:
 
 
 REQUESTS = [case for case in ALL_CASES if case.schema.is_request]
-for_every_request: Callable[[Any], Any] = pytest.mark.parametrize(
-    "case", REQUESTS, ids=lambda case: f"{case.message_type.__name__}-v{case.version}"
-)
+for_every_request: Callable[[Any], Any] = pytest.mark.parametrize("case", parameters(REQUESTS))
 
 
 def body_position(case: Case, client_id: str) -> int:
@@ -286,9 +292,7 @@ def test_the_range_of_records_follows_their_length(size: int | None, is_flexible
 
 
 RESPONSES = [case for case in ALL_CASES if not case.schema.is_request]
-for_every_response: Callable[[Any], Any] = pytest.mark.parametrize(
-    "case", RESPONSES, ids=lambda case: f"{case.message_type.__name__}-v{case.version}"
-)
+for_every_response: Callable[[Any], Any] = pytest.mark.parametrize("case", parameters(RESPONSES))
 
 
 @for_every_response
@@ -420,3 +424,13 @@ def test_replies_that_are_written_together_are_those_that_are_written_one_by_one
             for chunk in response_frame(one[0], response(*one[1:]), version)
         ]
         assert together == b"".join(one_by_one)
+
+
+def test_versions_that_are_written_as_those_before_them_are_known() -> None:
+    def first_versions(name: str) -> list[int]:
+        cases = [case for case in ALL_CASES if case.message_type.__name__ == name]
+        return [case.version for case in cases if differs_from_the_version_before(case)]
+
+    assert first_versions("ProduceRequest") == [3, 9, 13]
+    assert first_versions("EndTxnRequest") == [0, 3]
+    assert first_versions("FetchResponse") == [4, 5, 7, 11, 12, 13, 16]

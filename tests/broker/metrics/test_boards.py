@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ KNOWN_ELSEWHERE = {
 }
 
 
+@cache
 def rules(name: str) -> list[dict[str, Any]]:
     groups = yaml.safe_load((MONITORING / name).read_text(encoding="utf-8"))["groups"]
     return [rule for group in groups for rule in group["rules"]]
@@ -76,6 +78,7 @@ def of_board() -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
+@cache
 def expressions() -> dict[str, str]:
     """Every expression, by where it stands."""
     found = {f"alert {rule['alert']}": rule["expr"] for rule in rules("alerts.yml")}
