@@ -11,7 +11,7 @@ import subprocess
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, distribution, requires, version
 from pathlib import Path
 
 import pytest
@@ -205,6 +205,18 @@ def test_a_part_has_all_that_its_packages_need(part: str) -> None:
             requirement = Requirement(text)
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 assert normal(requirement.name) in {normal(one) for one in locked}, f"{name} needs {requirement}"
+
+
+def test_what_a_check_needs_takes_less_than_150_megabytes() -> None:
+    blocks_kib = 10_000  # pip and the folders
+    for name in pins("unit"):
+        try:
+            files = distribution(name).files or []
+        except PackageNotFoundError:
+            continue  # for another platform
+        paths = [file.locate() for file in files if file.suffix != ".pyc"]
+        blocks_kib += sum(-(-os.stat(path).st_size // 4096) * 4 for path in paths if os.path.exists(path))
+    assert 100_000 < blocks_kib < 150_000
 
 
 def normal(name: str) -> str:
