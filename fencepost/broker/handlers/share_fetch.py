@@ -19,7 +19,8 @@ from fencepost.broker.requests.long_polls import POLL_TIME_OUT
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.broker.share.acknowledgements import read_acknowledgements
-from fencepost.broker.share.partition import AcknowledgementRefusal, AcquireMode
+from fencepost.broker.share.acquire_request import AcquireMode
+from fencepost.broker.share.partition import AcknowledgementRefusal
 from fencepost.broker.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, ShareSession, TopicIdPartition
 from fencepost.broker.share.shard import SharePartitionKey
 from fencepost.broker.share.share_partitions import AcquireResult, AcquireTerms, ServedSharePartition

@@ -16,20 +16,23 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
+from fencepost.broker.share.acquire_request import (
+    AcquireMode,
+    AcquireRequest,
+    OffsetRange,
+    ShareLimits,
+    divided,
+    end_of_batch,
+    is_isolated,
+    throttle_threshold,
+    throttled_count,
+)
 from fencepost.broker.share.acquired_records import AcquirableSpans, RecordSpan, RecordState
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.stored.share_group_state import StateBatch
 
-MINIMUM_THROTTLE_DELIVERY_COUNT = 2
 LONGEST_LIMIT_WITHOUT_ISOLATION = 2
 _UNLIMITED = sys.maxsize
-
-
-class AcquireMode(IntEnum):
-    """Whether whole batches may exceed `maximum_count`. The numbers of ShareFetch."""
-
-    BATCH_OPTIMIZED = 0
-    RECORD_LIMIT = 1
 
 
 class AcknowledgeType(IntEnum):
@@ -40,23 +43,6 @@ class AcknowledgeType(IntEnum):
     RELEASE = 2
     REJECT = 3
     RENEW = 4
-
-
-@dataclass(frozen=True, slots=True)
-class ShareLimits:
-    """Settings of a group that limit decisions."""
-
-    record_lock_duration_ms: int = 30_000
-    delivery_count_limit: int = 5
-    partition_max_record_locks: int = 2_000
-    renew_acknowledge_enable: bool = True
-
-
-class OffsetRange(NamedTuple):
-    """A range of offsets, both inclusive; a record batch of the log, for one."""
-
-    first_offset: int
-    last_offset: int
 
 
 class Acquired(NamedTuple):
@@ -93,24 +79,6 @@ class ShareTransition:
     in_flight: AcquirableSpans
     state_batches: list[StateBatch]
     delivery_complete_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class _AcquireRequest:
-    """Request of a member to acquire records. offsets: the range that was read."""
-
-    member_id: str
-    offsets: OffsetRange
-    mode: AcquireMode
-    maximum_count: int
-    limits: ShareLimits
-    lock_deadline_ms: int
-
-    def acquired(self, span: RecordSpan) -> RecordSpan:
-        return span.acquired_by(self.member_id, self.lock_deadline_ms)
-
-    def acquired_first(self, together: OffsetRange, span: RecordSpan) -> RecordSpan:
-        return self.acquired(span.acquired_within(*together))
 
 
 class SharePartition:
@@ -188,7 +156,7 @@ class SharePartition:
             # No new records can be acquired, but released ones can.
             room_count = self.end_offset - fetch_offset
             last_offset = min(last_offset, self.end_offset - 1)
-        request = _AcquireRequest(
+        request = AcquireRequest(
             member_id,
             OffsetRange(max(batches[0].first_offset, self.start_offset), last_offset),
             mode,
@@ -208,7 +176,7 @@ class SharePartition:
         return acquired
 
     def _acquire_again(
-        self, request: _AcquireRequest, batches: Sequence[OffsetRange], batch_size: int
+        self, request: AcquireRequest, batches: Sequence[OffsetRange], batch_size: int
     ) -> tuple[list[Acquired], bool]:
         """Acquire available records in flight, by their first batches; also return whether more may follow."""
         acquired: list[Acquired] = []
@@ -220,18 +188,18 @@ class SharePartition:
             if spans[0].is_unknown:
                 found = self._acquire_unknown(request, spans[0], batches, remaining_count, batch_size)
             else:
-                is_isolated = _is_isolated(spans, request)
-                if is_isolated and acquired_count:
+                is_alone = is_isolated(spans, request)
+                if is_alone and acquired_count:
                     return acquired, False  # records that have failed before are acquired alone
                 found = self._acquire_batch(request, spans, remaining_count)
-                if is_isolated and found:
+                if is_alone and found:
                     return found, False
             acquired += found
             acquired_count += sum(map(_acquired_count, found))
         return acquired, True
 
     def _acquire_batch(
-        self, request: _AcquireRequest, spans: Sequence[RecordSpan], maximum_count: int
+        self, request: AcquireRequest, spans: Sequence[RecordSpan], maximum_count: int
     ) -> list[Acquired]:
         """Acquire the available records of one batch: all of them, except in RECORD_LIMIT, and fewer of records that
         were released often."""
@@ -246,11 +214,11 @@ class SharePartition:
             is_last_time = limit > LONGEST_LIMIT_WITHOUT_ISOLATION and span.delivery_count == limit - 1
             if is_last_time and acquired:
                 break
-            if not is_throttled and span.delivery_count >= _throttle_threshold(limit):
+            if not is_throttled and span.delivery_count >= throttle_threshold(limit):
                 is_throttled = True
-                throttled_count = _throttled_count(span, limit) - sum(map(_acquired_count, acquired))
-                if throttled_count > 0:
-                    count_left = min(count_left, throttled_count)
+                fewer_count = throttled_count(span, limit) - sum(map(_acquired_count, acquired))
+                if fewer_count > 0:
+                    count_left = min(count_left, fewer_count)
             count = min(span.record_count, 1 if is_last_time else count_left)
             (taken,) = self._in_flight.change(span.first_offset, span.first_offset + count - 1, request.acquired)
             if acquired and (acquired[-1].last_offset, acquired[-1].delivery_count) == (
@@ -267,7 +235,7 @@ class SharePartition:
 
     def _acquire_unknown(
         self,
-        request: _AcquireRequest,
+        request: AcquireRequest,
         span: RecordSpan,
         batches: Sequence[OffsetRange],
         maximum_count: int,
@@ -275,17 +243,17 @@ class SharePartition:
     ) -> list[Acquired]:
         """Acquire records without stored state, between records with one, as if they were new."""
         span = span.within(*request.offsets)
-        last_offset = min(_end_of_batch(span.first_offset + maximum_count - 1, batches), span.last_offset)
+        last_offset = min(end_of_batch(span.first_offset + maximum_count - 1, batches), span.last_offset)
         if request.mode is AcquireMode.RECORD_LIMIT:
             ranges = [OffsetRange(span.first_offset, min(last_offset, span.first_offset + maximum_count - 1))]
         else:
-            ranges = _divided(span.first_offset, last_offset, batch_size, batches)
+            ranges = divided(span.first_offset, last_offset, batch_size, batches)
         for offsets in ranges:
             self._in_flight.change(*offsets, partial(request.acquired_first, offsets))
         return [Acquired(offsets.first_offset, offsets.last_offset, 1) for offsets in ranges]
 
     def _acquire_new(
-        self, request: _AcquireRequest, batches: Sequence[OffsetRange], maximum_count: int, batch_size: int
+        self, request: AcquireRequest, batches: Sequence[OffsetRange], maximum_count: int, batch_size: int
     ) -> list[Acquired]:
         """Acquire records beyond the end."""
         new = [batch for batch in batches if batch.last_offset >= self.end_offset]
@@ -296,13 +264,13 @@ class SharePartition:
         elif known_end_offset < first_offset:
             self._append(known_end_offset, first_offset - 1, RecordState.ARCHIVED)
         wanted_last_offset = min(first_offset + maximum_count - 1, new[-1].last_offset)
-        last_offset = _end_of_batch(wanted_last_offset, new)
+        last_offset = end_of_batch(wanted_last_offset, new)
         if request.mode is AcquireMode.RECORD_LIMIT:
             # The rest of a cut batch is available: batches stay whole in memory, as on disk.
             self._append(first_offset, last_offset, RecordState.AVAILABLE)
             ranges = [OffsetRange(first_offset, wanted_last_offset)]
         else:
-            ranges = _divided(first_offset, last_offset, batch_size, new)
+            ranges = divided(first_offset, last_offset, batch_size, new)
             for offsets in ranges:
                 self._append(*offsets, RecordState.AVAILABLE)
         for offsets in ranges:
@@ -503,45 +471,6 @@ def _state_batch(span: RecordSpan) -> StateBatch:
         delivery_state=span.state,
         delivery_count=span.delivery_count,
     )
-
-
-def _throttle_threshold(delivery_count_limit: int) -> int:
-    """Return the delivery count from which records are acquired in smaller numbers, so that one that breaks its readers
-    is found: half of a batch, then a quarter, and so on, and for the last time alone."""
-    return max(MINIMUM_THROTTLE_DELIVERY_COUNT, -(-delivery_count_limit // 2))
-
-
-def _throttled_count(span: RecordSpan, delivery_count_limit: int) -> int:
-    batch_count = span.batch_last_offset - span.batch_first_offset + 1
-    return max(1, batch_count >> (span.delivery_count - _throttle_threshold(delivery_count_limit) + 1))
-
-
-def _is_isolated(spans: Sequence[RecordSpan], request: _AcquireRequest) -> bool:
-    """Whether a batch was released so often that its records are acquired without others."""
-    threshold = _throttle_threshold(request.limits.delivery_count_limit)
-    return any(span.state is RecordState.AVAILABLE and span.delivery_count >= threshold for span in spans)
-
-
-def _end_of_batch(offset: int, batches: Sequence[OffsetRange]) -> int:
-    """Return the last offset of the batch that contains an offset; the offset itself if none does."""
-    for batch in batches:
-        if offset <= batch.last_offset:
-            return batch.last_offset if offset >= batch.first_offset else offset
-    return offset
-
-
-def _divided(first_offset: int, last_offset: int, batch_size: int, batches: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Cut a range at the starts of batches, into ranges of at least `batch_size` records."""
-    ranges = []
-    if last_offset - first_offset + 1 > batch_size:
-        for batch in batches:
-            if batch.first_offset > last_offset:
-                break
-            if batch.first_offset > first_offset and batch.first_offset - first_offset >= batch_size:
-                ranges.append(OffsetRange(first_offset, batch.first_offset - 1))
-                first_offset = batch.first_offset
-    ranges.append(OffsetRange(first_offset, last_offset))
-    return ranges
 
 
 def _acquired_count(acquired: Acquired) -> int:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fencepost.broker.log.log_types import AbortedRange
-from fencepost.broker.share.partition import Acquired, OffsetRange
+from fencepost.broker.share.acquire_request import OffsetRange
+from fencepost.broker.share.partition import Acquired
 from fencepost.protocol.record_batch import iterate_batches, read_end_transaction_marker
 
 

@@ -20,12 +20,11 @@ from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.share.acquire_request import AcquireMode, ShareLimits
 from fencepost.broker.share.partition import (
     Acknowledgement,
     AcknowledgementRefusal,
     Acquired,
-    AcquireMode,
-    ShareLimits,
     SharePartition,
     ShareTransition,
 )

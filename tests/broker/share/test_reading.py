@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fencepost.broker.log.log_types import AbortedRange
-from fencepost.broker.share.partition import Acquired, OffsetRange
+from fencepost.broker.share.acquire_request import OffsetRange
+from fencepost.broker.share.partition import Acquired
 from fencepost.broker.share.reading import read_batches, records_of
 from fencepost.protocol.record_batch import Record, build_batch, build_end_transaction_marker, pack_prefix
 
