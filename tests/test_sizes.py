@@ -65,7 +65,6 @@ LONG_FILES: dict[str, int] = {
     "fencepost/broker/metadata/sqlite.py": 720,
     "fencepost/broker/network/connection.py": 518,
     "fencepost/broker/produce/produce_append.py": 556,
-    "fencepost/broker/share/partition.py": 548,
     "fencepost/broker/storage/local_disk.py": 560,
     "fencepost/broker/transaction/service.py": 578,
     "fencepost/broker/transaction/shard.py": 669,
