@@ -26,7 +26,7 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from fencepost.protocol.messages.fetch import FetchRequest
+from fencepost.protocol.messages.fetch import FetchRequest, ReplicaState
 from fencepost.protocol.messages.group_membership import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -223,6 +223,16 @@ async def fetches(brokers: EqualBrokers, version: int) -> None:
         await brokers.settle()
         for isolation_level in (0, 1):
             await expect(brokers, fetch(brokers, version, 0, isolation_level=isolation_level), version, 0)
+    end_offset = brokers.warm.log("orders").log_end_offset
+    await expect(brokers, fetch(brokers, version, 0, offset=end_offset, max_wait_ms=1), version, 0)
+    follower: dict[str, Any] = {"replica_state": ReplicaState(3)} if version >= 15 else {"replica_id": 3}
+    unlike_others = [fetch(brokers, version, 0, **follower)]
+    for last_fetched_epoch in (0, 3) if version >= 12 else ():
+        diverging = fetch(brokers, version, 0, offset=1)
+        diverging.topics[0].partitions[0].last_fetched_epoch = last_fetched_epoch
+        unlike_others.append(diverging)
+    for request in unlike_others * TIMES:
+        await brokers.send(request, version)
     if version >= 9:
         led = fetch(brokers, version, 0, leader_epoch=brokers.warm.log("orders").leader_epoch)
         await expect(brokers, led, version, 0)
