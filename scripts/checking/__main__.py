@@ -57,7 +57,7 @@ class Check:
             self._step("format", "ruff", "format", "--check", "--quiet", *sources)
         if types is not None:
             self._step("layers", "lint-imports")
-        self._tests(changed, present)
+        self._tests(changed)
         if types is not None:
             self._end_types(types)
         if self._left_out:
@@ -98,18 +98,16 @@ class Check:
         source = (self._root / path).read_text(encoding="utf-8") if (self._root / path).exists() else ""
         return not any(map(is_missing, all_imports(source)))
 
-    def _tests(self, changed: Sequence[str], present: Sequence[str]) -> None:
+    def _tests(self, changed: Sequence[str]) -> None:
         files = [str(path.relative_to(self._root)) for path in sorted((self._root / "tests").rglob("test_*.py"))]
         choice = choose(changed, files)
         imports = Imports(self._root)
         chosen = [*choice.mirrored, *choice.nearby]
         missing = {path: packages for path in chosen if (packages := imports.missing(path))}
         runnable = [path for path in chosen if path not in missing]
-        gone = {f"[{path}]" for path in changed if path not in present}
-        tidy = [one for one in choice.tidy if not any(one.endswith(path) for path in gone)]
-        timed = TimedTests({*choice.mirrored, *files_of(tidy)}, self._ends_s, time.monotonic)
-        if runnable or tidy:
-            self._run_tests([*tidy, *runnable[:MOST_FILES]], timed)
+        timed = TimedTests(set(choice.mirrored), self._ends_s, time.monotonic)
+        if runnable:
+            self._run_tests(runnable[:MOST_FILES], timed)
         for node_id, package in timed.needing.items():
             missing.setdefault(file_of(node_id), set()).add(package)
         self._say_what_is_left_out(timed.left_out, runnable[MOST_FILES:], missing)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 TESTS = PurePosixPath("tests")
-TIDY = "tests/test_tidy.py"
+WORDS = "tests/test_tidy.py"
+FORM = (WORDS, "tests/test_mirror.py", "tests/test_sizes.py", "tests/test_rooms.py")
+"""Tests about the form of all files, which come last."""
 PROJECT_FILES = "tests/test_project_files.py"
 ENVIRONMENT = "tests/scripts/test_environment.py"
 PARTS = "tests/scripts/test_parts.py"
@@ -30,29 +32,27 @@ class Choice:
     """Test files by how near they are to a change.
 
     mirrored: at the path of a changed module, or changed themselves.
-    nearby:   the other ones in the folders of the mirrored ones.
-    tidy:     the node ids of tests about the words and the form of the changed files.
+    nearby:   the other ones in the folders of the mirrored ones, then those about the form of all files.
     """
 
     mirrored: tuple[str, ...]
     nearby: tuple[str, ...]
-    tidy: tuple[str, ...]
 
 
 def choose(changed: Iterable[str], test_files: Collection[str]) -> Choice:
     """Choose the tests of the changed files; test_files: those that there are."""
     mirrored: dict[str, None] = {}
     nearby: dict[str, None] = {}
-    tidy: dict[str, None] = {}
+    form: dict[str, None] = {}
     for path in map(PurePosixPath, changed):
         mirrored |= dict.fromkeys(_mirrored(path, test_files))
         nearby |= dict.fromkeys(_nearby(path, test_files))
         if path.suffix == ".py" and path.parts[0] in CODE:
-            tidy[f"{TIDY}::test_a_file_is_tidy[{path}]"] = None
+            form |= dict.fromkeys(FORM)
         elif path.suffix == ".md":
-            tidy[f"{TIDY}::test_a_page_has_no_riddles"] = None
-    rest = tuple(one for one in nearby if one not in mirrored)
-    return Choice(tuple(mirrored), rest, () if TIDY in mirrored else tuple(tidy))
+            form[WORDS] = None
+    nearby |= dict.fromkeys(one for one in form if one in test_files)
+    return Choice(tuple(mirrored), tuple(one for one in nearby if one not in mirrored))
 
 
 def _mirrored(path: PurePosixPath, test_files: Collection[str]) -> list[str]:

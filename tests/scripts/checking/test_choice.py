@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.checking.choice import TESTS_OF, TESTS_OF_FOLDERS, choose
+from scripts.checking.choice import FORM, TESTS_OF, TESTS_OF_FOLDERS, choose
 
 ROOT = Path(__file__).resolve().parents[3]
 TEST_FILES = [
@@ -56,22 +56,21 @@ def test_the_tests_at_the_path_of_a_module_come_first(changed: str, mirrored: li
     ],
 )
 def test_then_come_the_other_tests_of_the_room(changed: str, nearby: list[str]) -> None:
-    assert list(choose([changed], TEST_FILES).nearby) == nearby
+    assert [one for one in choose([changed], TEST_FILES).nearby if one not in FORM] == nearby
 
 
 def test_a_test_is_chosen_once_however_many_files_ask_for_it() -> None:
     choice = choose(["fencepost/broker/log/recovery.py", "tests/broker/log/test_recovery.py"], TEST_FILES)
     assert list(choice.mirrored) == TEST_FILES[4:6]
-    assert list(choice.nearby) == TEST_FILES[6:7]
+    assert list(choice.nearby)[:1] == TEST_FILES[6:7]
 
 
-def test_the_words_of_changed_files_are_checked_without_those_of_all_others() -> None:
-    choice = choose(["fencepost/in_process.py", "README.md", "docs/index.md", "docs/examples/x/main.py"], TEST_FILES)
-    assert list(choice.tidy) == [
-        "tests/test_tidy.py::test_a_file_is_tidy[fencepost/in_process.py]",
-        "tests/test_tidy.py::test_a_page_has_no_riddles",
-    ]
-    assert choose(["tests/test_tidy.py", "README.md"], TEST_FILES).tidy == ()
+def test_the_form_of_all_files_comes_last() -> None:
+    choice = choose(["fencepost/console/lag.py"], TEST_FILES)
+    assert list(choice.nearby) == ["tests/test_tidy.py", "tests/test_rooms.py"]
+    assert list(choose(["README.md"], TEST_FILES).nearby) == ["tests/docs/test_links.py", "tests/test_tidy.py"]
+    assert choose(["tests/test_tidy.py"], TEST_FILES).mirrored == ("tests/test_tidy.py",)
+    assert [one for one in FORM if not (ROOT / one).exists()] == []
 
 
 def test_the_tests_of_files_that_no_test_is_named_after_exist() -> None:
