@@ -153,8 +153,9 @@ async def test_a_reply_that_fails_unexpectedly_is_answered_as_a_failure(
         await is_answered_as_a_failure(end(producer), 5)
 
 
-async def test_a_reply_that_fails_after_a_wait_is_answered_as_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("planted", [(PartitionLog, "read"), (ReplyForm, "write")])
+async def test_a_fetch_that_fails_after_a_wait_is_answered_as_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: tuple[type, str]
 ) -> None:
     async with equal_brokers(tmp_path, log_flush_interval_messages=PAGE_CACHE) as brokers:
         await brokers.send(produce(brokers, 12, batch(b"a")), 12)
@@ -165,7 +166,7 @@ async def test_a_reply_that_fails_after_a_wait_is_answered_as_a_failure(
         await asyncio.sleep(0)
         assert not waiting.done()
         with monkeypatch.context() as broken:
-            broken.setattr(ReplyForm, "write", fail)
+            broken.setattr(*planted, fail)
             await brokers.send(produce(brokers, 12, batch(b"b"), batch(b"b")), 12)
             await brokers.settle()
             failed = brokers.decoded(await waiting, request, 12)
