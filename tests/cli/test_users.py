@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from fencepost import Broker
 from fencepost.broker.security.sasl.users_file import read_users
 from fencepost.cli.commands import fencepost
-from tests.broker.test_sasl_listeners import SocketClient, broker
+from tests.broker.network.test_sasl_listener import SocketClient, broker
 
 
 def users(*arguments: str, typed: str = "") -> Result:

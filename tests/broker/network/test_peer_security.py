@@ -19,8 +19,8 @@ from fencepost.broker.network.server import StartError
 from fencepost.broker.node import Node
 from fencepost.broker.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
 from fencepost.protocol.messages.cluster import DescribeClusterRequest
+from tests.broker.network.test_sasl_listener import add_scram_user
 from tests.broker.supervision.planting import until
-from tests.broker.test_sasl_listeners import add_scram_user
 from tests.support.certificates import Authority
 
 NODE_ID, TIMEOUT_S = 2, 10.0

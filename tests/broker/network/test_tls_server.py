@@ -24,8 +24,8 @@ from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.protocol.framing import request_frame
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.metadata import MetadataRequest
+from tests.broker.network.test_sasl_listener import JAAS, SocketClient
 from tests.broker.supervision.planting import until
-from tests.broker.test_sasl_listeners import JAAS, SocketClient
 from tests.support.captured_events import capture_logs
 from tests.support.certificates import Authority
 

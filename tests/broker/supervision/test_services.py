@@ -35,11 +35,11 @@ from fencepost.broker.storage import sync_threads
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.sync_threads import SyncJob, SyncPart, SyncThreads
 from fencepost.protocol.errors import ErrorCode
+from tests.broker.hosting.test_background_opening import FIRST, SECOND, THIRD
+from tests.broker.hosting.test_background_opening import Broker as LateBroker
 from tests.broker.quotas.test_connections import World as Quotas
 from tests.broker.supervision.planting import Unforeseen, logged, plants, raising, unforeseen, until
 from tests.broker.test_node import running
-from tests.broker.test_opening_logs import FIRST, SECOND, THIRD
-from tests.broker.test_opening_logs import Broker as LateBroker
 from tests.support.share_broker import ShareBroker, lent, running_share_broker
 
 OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)

@@ -25,7 +25,7 @@ from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record import LEAST_DELTA_MS, find_record
 from fencepost.protocol.record_batch import Record, RecordBatch, build_batch, read_header, read_records
 from tests.broker.handlers.test_list_offsets import list_offsets
-from tests.broker.handlers.test_produce_large_batches import first_offsets
+from tests.broker.log.append.test_large_batch_checks import first_offsets
 from tests.broker.log.compaction.test_cleaner import COMPACTED, batches, clean
 from tests.support.handler_context import NOW_MS, batch
 from tests.support.log_world import LogWorld, overwrite

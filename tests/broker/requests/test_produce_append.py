@@ -13,7 +13,7 @@ from fencepost.broker.handlers import produce
 from fencepost.broker.log.partition_log import AppendResult, PartitionLog
 from fencepost.broker.produce import produce_append as production
 from fencepost.protocol.errors import ErrorCode
-from tests.broker.handlers.test_produce_large_batches import first_offsets
+from tests.broker.log.append.test_large_batch_checks import first_offsets
 from tests.support.handler_context import batch
 from tests.support.longest_step import steps_until_done
 from tests.support.produce_clients import Served, served
