@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker.http.histogram import BUCKETS_COUNT, MILLISECONDS, QUANTILES, Histogram, RecentHistogram
+from fencepost.broker.metrics.histogram import BUCKETS_COUNT, MILLISECONDS, QUANTILES, Histogram, RecentHistogram
 
 
 def test_a_duration_is_counted_in_the_first_bucket_that_it_fits() -> None:

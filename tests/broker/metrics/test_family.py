@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from fencepost.broker.http.family import Family, Kind, Sample, escaped, histogram_samples, label_text, summary_samples
-from fencepost.broker.http.histogram import Histogram, RecentHistogram
+from fencepost.broker.metrics.family import (
+    Family,
+    Kind,
+    Sample,
+    escaped,
+    histogram_samples,
+    label_text,
+    summary_samples,
+)
+from fencepost.broker.metrics.histogram import Histogram, RecentHistogram
 
 
 def test_values_of_labels_are_escaped() -> None:

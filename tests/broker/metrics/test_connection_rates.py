@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from fencepost.broker.http.connection_rates import CreationRates
+from fencepost.broker.metrics.connection_rates import CreationRates
 
 
 def test_a_rate_is_that_of_the_last_whole_minute() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.broker.requests.authorized_operations import (
+from fencepost.broker.rights.authorized_operations import (
     GROUP_BITS,
     NOT_ASKED_FOR,
     cluster_operations,
