@@ -6,7 +6,7 @@ from fencepost.broker.group.refusals import fenced_member, full_group, no_such_g
 from fencepost.protocol.errors import ErrorCode
 
 
-def test_a_group_of_another_kind_is_told_from_one_that_does_not_exist() -> None:
+def test_the_reason_differs_between_a_missing_group_and_one_of_another_kind() -> None:
     missing, other = no_such_group("g", None, "share"), no_such_group("g", object(), "share")
     assert missing.error == other.error == ErrorCode.GROUP_ID_NOT_FOUND
     assert (missing.message, other.message) == ("Group g not found.", "Group g is not a share group.")
