@@ -56,6 +56,7 @@ NOT_IMPORTED = {
     "fencepost.check_back",
     "fencepost.two_phase",
     "fencepost.broker.http",
+    "fencepost.broker.metrics",
     "h11",
     "http",
     "importlib.metadata",

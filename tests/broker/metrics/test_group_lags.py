@@ -182,7 +182,7 @@ async def test_families_of_one_scrape_agree_however_many_commits_and_writes_come
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("scrape", "group_families", "topic_families"):
-        monkeypatch.setattr(f"fencepost.broker.http.{name}.STEP", 1)
+        monkeypatch.setattr(f"fencepost.broker.metrics.{name}.STEP", 1)
     groups = ("one", "two", "three")
     for group_id in groups:
         world.commit(group_id, 0)
