@@ -56,8 +56,8 @@ def updated(slow: SlowTests, taken_s: dict[tuple[str, str], float], root: Path) 
 
 
 def existing(path: Path) -> set[str]:
-    """The names of the tests in a file; none if there is no such file."""
-    if not path.exists():
+    """The names of the tests in a file; none if there is no such file, or if it is a transcript and no Python."""
+    if path.suffix != ".py" or not path.exists():
         return set()
 
     def functions(body: list[ast.stmt], prefix: str) -> Iterator[str]:

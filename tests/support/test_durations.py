@@ -38,6 +38,11 @@ def test_tests_of_classes_and_state_machines_are_found(tmp_path: Path) -> None:
     assert existing(path) == {"A::test_one", "A::B::test_two", "T::runTest"}
 
 
+def test_a_transcript_that_runs_as_a_test_is_not_recorded(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("broker starts with a setting\n")
+    assert updated({}, {("a.txt", "a broker starts"): 1.0}, tmp_path) == {}
+
+
 class Report:
     def __init__(self, nodeid: str, seconds: float) -> None:
         self.when = "teardown"
