@@ -21,7 +21,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvid
 
 from fencepost.cli.commands import fencepost
 from fencepost.soak.free_port import free_port
-from tests.broker.metrics.test_metrics import values_of
+from tests.broker.metrics.test_broker_families import values_of
 from tests.support.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from fencepost.soak.free_port import free_port
-from tests.broker.metrics.test_metrics import values_of
+from tests.broker.metrics.test_broker_families import values_of
 from tests.differences.connection import Connection
 from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, write
 from tests.support.conditions import noted, until

@@ -16,7 +16,7 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
 
 from fencepost.broker.transaction.completion import Completion
-from tests.broker.metrics.test_metrics import TIMEOUT_S, Metered, send, until
+from tests.broker.metrics.test_broker_families import TIMEOUT_S, Metered, send, until
 from tests.support.admin_client import create
 from tests.support.http_node import OPERATOR, VIEWER, http_node, token_file
 

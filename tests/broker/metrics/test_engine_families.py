@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fencepost.broker.cluster.machines.engine_figures import EngineFigures
 from fencepost.broker.metrics.engine_families import ENGINE_FAMILIES
-from tests.broker.metrics.test_metrics import values_of
+from tests.broker.metrics.test_broker_families import values_of
 from tests.support.http_node import http_node
 
 FIGURES = EngineFigures(

@@ -17,7 +17,7 @@ from fencepost.broker.metrics.check_back_families import CHECK_BACK_FAMILIES
 from fencepost.broker.metrics.engine_families import ENGINE_FAMILIES
 from fencepost.broker.metrics.families import FAMILIES
 from fencepost.broker.metrics.security_families import QUOTA_FAMILIES
-from tests.broker.metrics.test_metrics import TIMEOUT_S, Metered, send
+from tests.broker.metrics.test_broker_families import TIMEOUT_S, Metered, send
 from tests.support.admin_client import create
 
 MONITORING = Path(__file__).resolve().parents[3] / "docs" / "monitoring"

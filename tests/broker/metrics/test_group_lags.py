@@ -19,7 +19,7 @@ from fencepost.broker.metrics.families import FAMILIES
 from fencepost.broker.metrics.scrape import Scrape
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
-from tests.broker.metrics.test_metrics import values_of
+from tests.broker.metrics.test_broker_families import values_of
 from tests.support.http_node import HttpNode, http_node
 
 ORDERS = TopicPartition("orders", 0)

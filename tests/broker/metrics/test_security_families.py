@@ -10,7 +10,7 @@ from cryptography import x509
 from fencepost.broker.metrics import security_families
 from fencepost.broker.quotas.entities import QuotaKey, entity_of
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.broker.metrics.test_metrics import values_of
+from tests.broker.metrics.test_broker_families import values_of
 from tests.broker.test_node import connected
 from tests.support.certificates import Authority
 from tests.support.http_node import HttpNode, http_node
