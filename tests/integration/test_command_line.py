@@ -634,22 +634,21 @@ def test_a_bad_line_is_reported_with_what_was_written(
     assert f"({len(written)} record{'s' if len(written) > 1 else ''} written)\n" in result.stderr
 
 
-@pytest.mark.parametrize("command", [("produce", "a"), ("consume", "a"), ("topics", "list"), ("groups", "list")])
-def test_an_advertised_address_that_cannot_be_reached_is_named_within_seconds(
-    tmp_path: Path, command: tuple[str, ...]
-) -> None:
+def test_an_advertised_address_that_cannot_be_reached_is_named_within_seconds(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         advertised = f"PLAINTEXT://127.0.0.1:{silent.getsockname()[1]}"
         with BrokerProcess(tmp_path / "data", settings={"advertised.listeners": advertised}) as process:
-            started_s = time.monotonic()
-            result = CliRunner().invoke(
-                fencepost, [*command, "--bootstrap", process.bootstrap], input="1\n", prog_name="fencepost"
-            )
-            assert time.monotonic() - started_s < AT_ONCE_S
+            for command in (("produce", "a"), ("consume", "a"), ("topics", "list"), ("groups", "list")):
+                started_s = time.monotonic()
+                result = CliRunner().invoke(
+                    fencepost, [*command, "--bootstrap", process.bootstrap], input="1\n", prog_name="fencepost"
+                )
+                assert time.monotonic() - started_s < AT_ONCE_S, command
+                assert result.exit_code == 1, command
+                assert f"{process.bootstrap} answers, but sends clients to an address where" in result.stderr
+                silent_address = f"127.0.0.1:{silent_port(advertised)}"
+                assert f"{silent_address} (it accepts connections but gave no answer" in result.stderr
             assert CliRunner().invoke(fencepost, ["ping", "--bootstrap", process.bootstrap]).exit_code == 0
-    assert result.exit_code == 1
-    assert f"{process.bootstrap} answers, but sends clients to an address where" in result.stderr
-    assert f"127.0.0.1:{silent_port(advertised)} (it accepts connections but gave no answer" in result.stderr
 
 
 def silent_port(advertised: str) -> str:
