@@ -219,6 +219,8 @@ class LeasePlacement:
         async with self._refreshing:
             before, after = self._known, await self._store.load_leases()
             self._known = after
+            # Not only what has changed: another refresh may have read the new epochs while the node was resigned.
+            taken_up = after.table.led_by(self.node_id) if takes_up and self._is_resigned else []
             if takes_up:
                 self._is_resigned = False
             self._due = None
@@ -247,7 +249,7 @@ class LeasePlacement:
             changed = [name for name in names if _led(before, name) != _led(after, name)]
             self._deleted = {topic_id for name in changed if (topic_id := _deleted_id(before, after, name)) is not None}
             self._not_led = {name: topic_id for name, topic_id in self._not_led.items() if name not in changed}
-            for name in sorted(changed, key=self.is_local):
+            for name in sorted(dict.fromkeys([*changed, *taken_up]), key=self.is_local):
                 self._notify(name)
             # Their logs are closed by now: the last one may have been in this step.
             if held := after.held.get(self.node_id):
