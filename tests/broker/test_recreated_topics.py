@@ -174,7 +174,7 @@ class Place(NamedTuple):
 
 
 OFFSETS, MEMBERS, LEASES = (
-    "tests.broker.group.offsets.test_offsets",
+    "tests.broker.group.offsets.test_decisions",
     "tests.broker.cluster.processes.test_process_member",
     "tests.broker.cluster.leases.test_lease_store",
 )

@@ -52,8 +52,8 @@ _REMEDIES: Final = (
 """What an operator does about a SQLSTATE, by its beginning."""
 OLDEST_MAJOR_VERSION: Final = 13
 """Older ones lack functions that the tables need."""
-_LOST: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""What asyncpg raises where the connection is lost; the second when it is lost between two messages."""
+CONNECTION_LOST: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""The errors of asyncpg for a lost connection; the second if it is lost between two messages."""
 
 
 class UnavailableError(StorageError):
@@ -164,7 +164,7 @@ def translated(address: PostgresAddress) -> Iterator[None]:
         yield
     except StorageError:
         raise
-    except (asyncpg.PostgresError, *_LOST, ValueError) as error:
+    except (asyncpg.PostgresError, *CONNECTION_LOST, ValueError) as error:
         raise storage_error(error, address) from error
 
 
@@ -186,7 +186,7 @@ def storage_error(error: BaseException, address: PostgresAddress) -> StorageErro
             f"PostgreSQL at {address.shown} takes no writes: it is a standby, or default_transaction_read_only is on "
             "for the server, the database or the role. Name the primary, or switch that off"
         )
-    if isinstance(error, _LOST) and not isinstance(error, asyncpg.DataError):
+    if isinstance(error, CONNECTION_LOST) and not isinstance(error, asyncpg.DataError):
         return UnavailableError(f"PostgreSQL at {address.shown} cannot be reached: {reason}")
     return StorageError(f"PostgreSQL at {address.shown}: {reason}")
 

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import asyncpg
 
 from fencepost.broker.cluster.postgres.connections import (
+    CONNECTION_LOST,
     STATEMENT_TIMEOUT_S,
     Connection,
     PostgresAddress,
@@ -82,7 +83,7 @@ class Session:
         async with self._turn:
             connection, self._connection = self._connection, None
             if connection is not None:
-                with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                with contextlib.suppress(asyncpg.PostgresError, *CONNECTION_LOST):
                     await connection.close(timeout=CLOSE_TIMEOUT_S)  # or else it terminates
 
     async def run(self, work: Work[T], *, repeat_for_s: float = REPEAT_FOR_S) -> T:

@@ -14,7 +14,13 @@ from uuid import UUID
 
 import asyncpg
 
-from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect, translated
+from fencepost.broker.cluster.postgres.connections import (
+    CONNECTION_LOST,
+    Connection,
+    PostgresAddress,
+    connect,
+    translated,
+)
 from fencepost.broker.cluster.postgres.session import Attempts
 from fencepost.broker.cluster.tail.tail_store import (
     NO_OBJECTS,
@@ -278,7 +284,7 @@ class PostgresTail:
             if self._reader_name == self._application_name():
                 await connection.execute("SELECT", timeout=READER_CHECK_S)
                 return connection
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # a time-out is an OSError
+        except (asyncpg.PostgresError, *CONNECTION_LOST):  # a time-out is an OSError
             pass
         except BaseException:
             connection.terminate()

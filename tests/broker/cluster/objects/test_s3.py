@@ -97,7 +97,7 @@ async def test_a_file_is_never_overwritten_by_an_object(objects: ObjectServer, t
 
 
 async def test_a_listing_holds_all_objects_of_a_prefix_and_no_others(objects: ObjectServer) -> None:
-    store = S3Objects(objects.make_bucket("p"), requests_at_once=50)
+    store = S3Objects(objects.make_bucket("p"), requests_at_once=8)
     names = [f"log/a/{number}" for number in range(1005)]
     await asyncio.gather(*(store.put(name, b"12") for name in [*names, "log/ab/1", "tail/1"]))
     found = await listed(store, "log/a/")

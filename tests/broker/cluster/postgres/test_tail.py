@@ -200,6 +200,24 @@ async def test_a_restore_connects_again_if_the_connection_of_the_last_one_was_en
     assert await read(tail) == [row(0)]
 
 
+async def test_a_restore_connects_again_if_the_loss_is_noticed_in_the_middle_of_the_check(
+    tail: PostgresTail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await tail.commit(flush(1), [row(0)])
+    await read(tail)
+
+    execute, losses = asyncpg.Connection.execute, ["cannot switch to state 15; another operation (2) is in progress"]
+
+    async def lost_once(connection: Connection, *arguments: object, **options: object) -> object:
+        if losses:
+            raise asyncpg.InternalClientError(losses.pop())
+        return await execute(connection, *arguments, **options)
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", lost_once)
+    assert await read(tail) == [row(0)]
+    assert not losses
+
+
 async def test_a_restore_in_another_incarnation_connects_under_its_name(
     address: PostgresAddress, database: Connection
 ) -> None:
