@@ -16,8 +16,8 @@ from tests.support.killed_at_point import CLUSTER, Order, Point, watch
 
 COORDINATION: Final = "fencepost.broker.coordination.runtime"
 LOGS: Final = "fencepost.broker.log.directory.log_directory"
-MEMBER: Final = f"{CLUSTER}.process_member"
-DIRECTORIES: Final = f"{CLUSTER}.node_directories"
+MEMBER: Final = f"{CLUSTER}.processes.process_member"
+DIRECTORIES: Final = f"{CLUSTER}.processes.node_directories"
 AS_PROCESS: Final = "--process"
 NODE_PROCESS: Final = "fencepost.broker.process.node_process"
 
@@ -25,8 +25,8 @@ POINTS: Final = {
     "before logs are closed to move": Point("before", LOGS, "LogDirectory.close_to_move"),
     "while logs are closed to move": Point("sent", LOGS, "LogDirectory.close_to_move"),
     "after logs are closed to move": Point("after", LOGS, "LogDirectory.close_to_move"),
-    "while a move is stored": Point("sent", f"{CLUSTER}.lease_store", "LeaseStore.move"),
-    "after a move is stored": Point("after", f"{CLUSTER}.lease_store", "LeaseStore.move"),
+    "while a move is stored": Point("sent", f"{CLUSTER}.leases.lease_store", "LeaseStore.move"),
+    "after a move is stored": Point("after", f"{CLUSTER}.leases.lease_store", "LeaseStore.move"),
     "before a take-over is stored": Point("before", MEMBER, "ProcessMember._take_over"),
     "while a take-over is stored": Point("sent", MEMBER, "ProcessMember._take_over"),
     "after a take-over is stored": Point("after", MEMBER, "ProcessMember._take_over"),
