@@ -37,7 +37,7 @@ SETTINGS = {
     **OF_SHARE_GROUPS,
 }
 PARTITIONS = 12
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 until = partial(conditions.until, timeout_s=PATIENCE_S)
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 """A machine that is busy with twenty other programs is no failure."""
 
 
