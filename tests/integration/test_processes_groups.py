@@ -22,9 +22,8 @@ from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
 from fencepost.soak.kafka_jars import KAFKA_CLIENTS_VERSION, kafka_class_path, kafka_clients_class_path
 from tests.differences.connection import Connection
 from tests.integration.test_share_groups import SETTINGS as OF_SHARE_GROUPS
-from tests.support import conditions
 from tests.support.broker_processes import BrokerProcesses
-from tests.support.conditions import noted
+from tests.support.conditions import PATIENCE_S, noted, until
 
 pytestmark = pytest.mark.integration
 
@@ -37,8 +36,6 @@ SETTINGS = {
     **OF_SHARE_GROUPS,
 }
 PARTITIONS = 12
-PATIENCE_S = 150.0
-until = partial(conditions.until, timeout_s=PATIENCE_S)
 T = TypeVar("T")
 
 

@@ -48,19 +48,6 @@ class Served(FrameClient):
         for partition in partitions:
             end_in_log(self.broker.log(topic, partition), PRODUCER_ID, producer_epoch)
 
-    async def happen(self, step: int, topic: str, config: dict[str, str], before_offset: int) -> None:
-        """What an administrator or time does between two requests, by the number of the step; after most, nothing."""
-        topics = self.broker.topics
-        if step == 0 and topic in TOPICS:
-            await topics.delete(topic)
-            await self.broker.create_topic(topic, 3)
-        elif step == 1 and topic in TOPICS:
-            await topics.alter_configs(topic, config)
-        elif step == 2:
-            await topics.delete_records({TopicPartition(topic, 0): before_offset})
-        elif step == 3:
-            self.broker.clock.time_ms += before_offset
-
     def unverified(self) -> list[dict[int, tuple[int, int]]]:
         """The epoch and the lowest sequence of every producer that waits for its verification, in each log."""
         logs = (self.broker.topics.log(TopicPartition(name, partition)) for name in TOPICS for partition in range(3))
