@@ -346,7 +346,7 @@ async def test_a_waiting_fetch_is_answered_when_its_partition_moves_away(cluster
     waiting = asyncio.create_task(cluster.send(DATA, request, 12))
     log = cluster.node(DATA).services.topics.log(DATA_0)
     assert log is not None
-    await until(lambda: len(log._watchers._callbacks) == 1)
+    await until(lambda: len(log.watchers._callbacks) == 1)
     cluster.table.place(DATA_0, COORDINATOR)
     answer = (await waiting).responses[0].partitions[0]
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -54,7 +54,7 @@ class Served(FrameClient):
         return [
             {
                 producer_id: (guard.producer_epoch, guard.lowest_sequence)
-                for producer_id, guard in log._producers.verifications.items()
+                for producer_id, guard in log.producers.verifications.items()
             }
             for log in logs
             if log is not None

@@ -1,4 +1,4 @@
-"""Events in which a log reports its own state: offline, without room on the disk, damaged."""
+"""Events that a log reports about itself: offline, without room on the disk, damaged, a batch refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from fencepost.broker.log.durability.shared_log import LedElsewhereError
 from fencepost.broker.log.files.remedies import remedy_partition_went_offline, remedy_unreadable_records
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.storage.disk import NoRoomError, StorageError, remedy
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import BatchHeader
 
 log = get_logger(__name__)
 
@@ -59,6 +61,18 @@ class LogReports:
             path=error.filename or self._directory,
             reason=str(error),
             remedy=f"{remedy(error)}; until then it is read, and what is to be written is refused",
+        )
+
+    def refused(self, header: BatchHeader, error: ErrorCode) -> None:
+        """Report a batch that is not the next one of its producer."""
+        log.info(
+            "batch_refused",
+            topic=self._topic_partition.topic,
+            partition=self._topic_partition.partition,
+            error=error.name,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
         )
 
     def damage(self, error: DamagedLogError) -> None:

@@ -6,23 +6,14 @@ Source: Kafka's UnifiedLog.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.append import appending
 from fencepost.broker.log.append.append_rules import AppendRules
-from fencepost.broker.log.append.batch_validation import (
-    finish_preparation,
-    prepare_client_batch,
-    read_client_batch,
-    too_large,
-)
-from fencepost.broker.log.append.large_batch_checks import CheckedLargeBatch
-from fencepost.broker.log.append.run_validation import form_for, prepare_run
 from fencepost.broker.log.durability.flusher import FilesToSync, Flusher
 from fencepost.broker.log.durability.log_durability import LogDurability
 from fencepost.broker.log.durability.shared_log import AppendedBytes
@@ -34,11 +25,8 @@ from fencepost.broker.log.files.producer_snapshot import ProducerSnapshot
 from fencepost.broker.log.log_config import MAX_INT64, LogConfig
 from fencepost.broker.log.log_reports import LogReports
 from fencepost.broker.log.log_types import (
-    CLIENT,
     AbortedRange,
     ActiveProducer,
-    AppendedRun,
-    AppendOrigin,
     AppendResult,
     EpochEndOffset,
     Isolation,
@@ -48,34 +36,18 @@ from fencepost.broker.log.log_types import (
     RecordError,
     TimestampedOffset,
 )
-from fencepost.broker.log.producers.producer_replay import usable_transaction_index
-from fencepost.broker.log.producers.producer_state import Duplicate, ProducerState
+from fencepost.broker.log.producers.producer_state import ProducerState
 from fencepost.broker.log.producers.producer_work import ProducerWork
 from fencepost.broker.log.producers.verification import VerificationGuard
-from fencepost.broker.log.reads.time_search import Search, find_first, find_latest
+from fencepost.broker.log.reads import reading
 from fencepost.broker.log.recovery.recovery_mark import RecoveryMarks
 from fencepost.broker.log.retention.log_retention import LogRetention
-from fencepost.broker.log.segment.batch_scan import DamagedLogError
-from fencepost.broker.log.segment.log_segments import CorruptTransactionIndexError, LogSegments
-from fencepost.broker.log.segment.remote_segment import SegmentAwayError
+from fencepost.broker.log.segment.log_segments import LogSegments
 from fencepost.broker.log.segment.segment import Segment, new_segment
-from fencepost.broker.log.segment.segment_batches import NO_RECORDS
-from fencepost.broker.log.segment.transaction_index import TransactionIndexEntry
 from fencepost.broker.log.segment.unreadable_log import is_unreadable
 from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError, UnexpectedFailureError
-from fencepost.protocol.batch_run import BatchRun, BatchShape
-from fencepost.protocol.errors import NO_ERROR, ErrorCode
-from fencepost.protocol.record import PlainRecord
-from fencepost.protocol.record_batch import (
-    HEADER_BYTES,
-    LENGTH_OVERHEAD_BYTES,
-    MARKER_BYTES,
-    BatchHeader,
-    build_end_transaction_marker,
-    build_plain_batch,
-    pack_prefix,
-    read_header,
-)
+from fencepost.protocol.batch_run import BatchShape
+from fencepost.protocol.errors import ErrorCode
 
 T = TypeVar("T")
 
@@ -92,12 +64,9 @@ __all__ = [
     "TimestampedOffset",
 ]
 
-log = get_logger(__name__)
-
 APPEND = Place("append to a log", Policy.FAIL_PARTITION)
 
 TO_HIGH_WATERMARK = -1
-_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 class PartitionLog:
@@ -126,8 +95,8 @@ class PartitionLog:
     observer: MarkerObserver | None = None
     deletable_end: int | None = None
     is_being_rewritten = False
-    _rules: AppendRules | None = None
-    _form: BatchShape | None = None  # of the run that was appended last, for the next is mostly like it
+    rules: AppendRules | None = None
+    run_form: BatchShape | None = None  # of the run that was appended last, for the next is mostly like it
     # Counts of `traffic`, on the instance from the first on: most partitions have none of most of them.
     refused_count = 0
     rejected_bytes = 0
@@ -175,10 +144,10 @@ class PartitionLog:
         self.producer_work = ProducerWork(topic_partition, files, producers)
         self.marks = RecoveryMarks()
         self._retention = LogRetention(now_ms)
-        self._flusher = flusher
-        self._producers = producers
-        self._epochs = epochs
-        self._watchers = Watchers()
+        self.flusher = flusher
+        self.producers = producers
+        self.epochs = epochs
+        self.watchers = Watchers()
         for segment in segments:
             segment.batches.known_epochs = epochs
 
@@ -207,529 +176,56 @@ class PartitionLog:
             self.failed_fetches_count,
         )
 
-    # Append
+    # Append and read: functions of the parts, which are methods here, so that a call costs no more than a method's.
 
-    def append(
-        self,
-        batch: memoryview,
-        *,
-        now_ms: int,
-        header: BatchHeader | None = None,
-        guard: VerificationGuard | None = None,
-        checked: CheckedLargeBatch | None = None,
-    ) -> AppendResult:
-        """Append a client's record batch at the end of the log and give its records their offsets.
-
-        batch:  exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
-        header: of the batch, where it has been read already, and the batch is one of that size and of the v2 format.
-        guard:  from `begin_verification`, where the batch had to be verified. What is not appended stays pending; in
-                place of ANSWERED_AT_ONCE the caller then takes `keep_verification`, in this step.
-        checked: the batch, where `LargeBatches.check` has checked it by `append_rules` as they were.
-        Returns the offsets given; for a retry among the producer's last five batches, those given before. Durable only
-        after `flushed`.
-        Refuses, as a value: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-        INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. A refused batch
-        leaves nothing behind, but for a new segment where it would not have fitted into the last one.
-        Raises NoRoomError where the disk is full: nothing is left behind either. Raises StorageError if the file cannot
-        be written for another reason; the partition is then offline. Raises TooLargeForOneStepError,
-        and has done nothing, where it takes too long to check the batch in this step, or the rules are not any more
-        what it was checked by.
-        Source: KIP-98; Kafka's UnifiedLog.append and LogValidator.
-        """
-        rules = self.append_rules()
-        if header is None:
-            read = read_client_batch(batch)
-            if isinstance(read, AppendResult):
-                self._count_refused(read.error, len(batch))
-                return read
-            header = read
-        if checked is None or checked.rules is not rules:
-            prepared = prepare_client_batch(batch, header, rules, now_ms)
-        else:
-            prepared = finish_preparation(checked.batch, checked.header, rules, now_ms)
-        if isinstance(prepared, AppendResult):
-            self._count_refused(prepared.error, len(batch))
-            return prepared
-        header, rest = prepared
-        size_bytes = header.batch_length + LENGTH_OVERHEAD_BYTES
-        max_timestamp_ms = header.max_timestamp_ms
-        is_of_producer = header.producer_id >= 0
-        if is_of_producer:
-            verdict = self._producers.check_data_batch(
-                header, origin=CLIENT, guard=guard, verification_is_enabled=rules.verifies_transactions
-            )
-            if verdict is not NO_ERROR:
-                self._roll_when_full(size_bytes, header.last_offset_delta, max_timestamp_ms, rules, now_ms)
-                return self._refused_result(header, verdict)
-        base_offset = self.log_end_offset
-        last_offset = base_offset + header.last_offset_delta
-        prefix = pack_prefix(base_offset, header.batch_length, self.leader_epoch)
-        try:
-            self._write((prefix, *rest), size_bytes, last_offset, max_timestamp_ms, rules, now_ms)
-            if is_of_producer:
-                self._producers.apply_data_batch(
-                    header, base_offset=base_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
-                )
-            self._appended(rules)
-        except StorageError:
-            raise
-        except BaseException as error:
-            raise self.fail_append(error) from error
-        append_time_ms = max_timestamp_ms if rules.uses_log_append_time else -1
-        return AppendResult(NO_ERROR, base_offset, last_offset, append_time_ms, self.log_start_offset)
-
-    def append_run(
-        self, run: BatchRun, header: BatchHeader, *, now_ms: int, transactional_id: str = ""
-    ) -> AppendedRun | None:
-        """Append several batches of a client with one write, as `append` would one after the other, without a guard.
-
-        run:    v2 batches of one size; where offset and leader epoch are in them, it is overwritten.
-        header: of the first one.
-        transactional_id: of transactional batches: the one under which their transaction was opened here.
-        As many from the first on are appended as need no closer look; None, and nothing is done, where there are none:
-        they are for `append`, which also reports what is wrong with one. Durable only after `flushed`.
-        Raises StorageError; none of them is then in the log.
-        """
-        rules = self.append_rules()
-        is_of_producer = header.producer_id >= 0
-        owner = transactional_id if rules.verifies_transactions else None
-        if is_of_producer and not self._producers.may_append_run(header, owner):
-            return None
-        form = self._form = form_for(run, header, self._form, rules, now_ms)
-        if form is None:
-            return None
-        prepared = prepare_run(run, form, rules, now_ms)
-        if prepared is None:
-            return None
-        run, times_ms = prepared
-        appended = AppendedRun(run.batches_count, self.log_end_offset, form.records_count)
-        active = self.segments.active
-        size_bytes = run.batches_count * run.size_bytes
-        batches = run.batches()
-        try:
-            if not active.has_room_for_run(
-                run.batches_count, size_bytes, appended.end_offset - 1, max(times_ms), rules.segment_limits
-            ):
-                return None
-            form.place(run, base_offset=appended.base_offset, partition_leader_epoch=self.leader_epoch)
-            active.append_run(batches, appended.base_offsets, times_ms)
-            self._epochs.assign(self.leader_epoch, appended.base_offset)
-            self.log_end_offset = appended.end_offset
-            if is_of_producer:
-                for batch, base_offset in zip(batches, appended.base_offsets, strict=True):
-                    one = read_header(batch)
-                    self._producers.apply_data_batch(
-                        one, base_offset=base_offset, max_timestamp_ms=one.max_timestamp_ms, now_ms=now_ms
-                    )
-            self._appended(rules)
-        except NoRoomError as error:
-            self.reports.no_room(error, now_ms)
-            raise
-        except StorageError as error:
-            self.give_up(error)
-            raise
-        except BaseException as error:
-            raise self.fail_append(error) from error
-        return appended
-
-    def append_records(
-        self,
-        records: Sequence[PlainRecord],
-        *,
-        now_ms: int,
-        producer: tuple[int, int] | None = None,
-        guard: VerificationGuard | None = None,
-        is_awaited: bool = True,
-    ) -> ErrorCode:
-        """Append records of a coordinator of this broker, at least one, as one batch of this time.
-
-        The first of them has the offset that was the end of the log.
-
-        producer:   (id, epoch) of the transaction that they belong to. They carry no sequence.
-        guard:      from `begin_verification`, where the transaction had to be verified.
-        is_awaited: false if no caller awaits `flushed` soon: the records may become durable a little later then.
-        Durable only after `flushed`.
-        Refuses, as a value: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. Raises
-        StorageError.
-        """
-        rules = self.append_rules()
-        base_offset = self.log_end_offset
-        batch = build_plain_batch(
-            records,
-            timestamp_ms=now_ms,
-            base_offset=base_offset,
-            partition_leader_epoch=self.leader_epoch,
-            producer=producer,
-            is_log_append_time=rules.uses_log_append_time,
-        )
-        size_bytes = len(batch)
-        if size_bytes > rules.largest_batch_bytes:
-            return too_large(size_bytes, rules).error
-        header = None
-        if producer is not None:
-            header = read_header(batch)
-            verdict = self._producers.check_data_batch(
-                header,
-                origin=AppendOrigin.COORDINATOR,
-                guard=guard,
-                verification_is_enabled=rules.verifies_transactions and guard is not None,
-            )
-            if verdict is not NO_ERROR:
-                return self._refused_result(header, verdict).error
-        try:
-            self._write((batch,), size_bytes, base_offset + len(records) - 1, now_ms, rules, now_ms)
-            if header is not None:
-                self._producers.apply_data_batch(
-                    header, base_offset=base_offset, max_timestamp_ms=now_ms, now_ms=now_ms
-                )
-            self._appended(rules, is_awaited=is_awaited)
-        except StorageError:
-            raise
-        except BaseException as error:
-            raise self.fail_append(error) from error
-        return NO_ERROR
-
-    def append_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        committed: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-        now_ms: int,
-    ) -> ErrorCode:
-        """Append the marker that ends a producer's transaction in this partition, and notify the observer.
-
-        A repeated marker is appended again and ends nothing.
-        Returns NONE when it was appended. Refuses with INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; a new
-        segment may remain, as of a refused batch. Raises StorageError.
-        Source: Kafka's ProducerAppendInfo.appendEndTxnMarker; KIP-98, KIP-890.
-        """
-        rules = self.append_rules()
-        producers = self._producers
-        error = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-        if error is not NO_ERROR:
-            self._roll_when_full(MARKER_BYTES, 0, now_ms, rules, now_ms)
-            return error
-        offset = self.log_end_offset
-        marker = build_end_transaction_marker(
-            producer_id,
-            producer_epoch,
-            committed,
-            coordinator_epoch,
-            now_ms,
-            offset,
-            self.leader_epoch,
-            rules.uses_log_append_time,
-        )
-        # No limit on the size of a batch may hold a marker up: its transaction would stay open for ever.
-        try:
-            self._write((marker,), MARKER_BYTES, offset, now_ms, rules, now_ms)
-            aborted = producers.apply_marker(
-                producer_id,
-                producer_epoch,
-                committed,
-                coordinator_epoch,
-                offset,
-                now_ms,
-                now_ms,
-                not rules.is_durable,
-            )
-            if aborted is not None:
-                self._index_aborted(aborted)
-            self._appended(rules)
-        except StorageError:
-            raise
-        except BaseException as failure:
-            raise self.fail_append(failure) from failure
-        if self.observer is not None:
-            self.observer.marker_appended(producer_id, producer_epoch, committed=committed, offset=offset)
-        return NO_ERROR
-
-    def _roll_when_full(
-        self, size_bytes: int, last_offset_delta: int, max_timestamp_ms: int, rules: AppendRules, now_ms: int
-    ) -> None:
-        """Make room for a batch that its producer may not append, as Kafka does: it looks at the producer afterwards,
-        and readers see where segments end."""
-        last_offset = self.log_end_offset + last_offset_delta
-        active = self.segments.active
-        try:
-            if not active.has_room_for(size_bytes, last_offset, max_timestamp_ms, rules.segment_limits):
-                self.roll(now_ms)
-        except NoRoomError as error:
-            self.reports.no_room(error, now_ms)
-            raise
-        except StorageError as error:
-            self.give_up(error)
-            raise
+    append = appending.append
+    append_run = appending.append_run
+    append_records = appending.append_records
+    append_marker = appending.append_marker
+    read = reading.read
+    bound = reading.bound_of
+    aborted_transactions = reading.aborted_transactions
+    header_at = reading.header_at
+    offset_for_timestamp = reading.offset_for_timestamp
+    offset_of_max_timestamp = reading.offset_of_max_timestamp
 
     def append_rules(self) -> AppendRules:
         """What an append goes by; made anew when the config was replaced. Raises StorageError when offline."""
         if self.offline_reason is not None:
-            self._require_online()
-        rules = self._rules
+            self.require_online()
+        rules = self.rules
         if rules is None or rules.config is not self.config:
             if self.is_moving:
                 raise StorageError(f"{self.topic_partition} is moving to another node")
-            rules = self._rules = AppendRules(self.config, self.topic_partition)
+            rules = self.rules = AppendRules(self.config, self.topic_partition)
         return rules
 
     def begin_closing_to_move(self) -> None:
         """From now on refuse appends, also of requests that have found the log before; what was appended is synced."""
         self.is_moving = True
-        self._rules = None  # so that `append_rules` notices, which costs other appends nothing
-
-    def _write(
-        self,
-        buffers: tuple[bytes | bytearray | memoryview, ...],
-        size_bytes: int,
-        last_offset: int,
-        max_timestamp_ms: int,
-        rules: AppendRules,
-        now_ms: int,
-    ) -> None:
-        """Write a batch that has passed all checks and has its offset, the next one, in one call."""
-        try:
-            limits = rules.segment_limits
-            if not self.segments.active.append(buffers, size_bytes, last_offset, max_timestamp_ms, limits):
-                self.roll(now_ms).append(buffers, size_bytes, last_offset, max_timestamp_ms, limits)
-        except NoRoomError as error:
-            self.reports.no_room(error, now_ms)
-            raise
-        except StorageError as error:
-            self.give_up(error)
-            raise
-        if self.leader_epoch > self._epochs.latest:
-            self._epochs.assign(self.leader_epoch, self.log_end_offset)
-        self.log_end_offset = last_offset + 1
-
-    def _appended(self, rules: AppendRules, *, is_awaited: bool = True) -> None:
-        if rules.is_durable:
-            if is_awaited:
-                self._flusher.request(self)
-            else:
-                self._flusher.request_unawaited(self)
-            self._update_stable()
-        else:
-            end_offset = self.high_watermark = self.log_end_offset
-            self.last_stable_offset = self._producers.last_stable_offset(end_offset, self.log_start_offset)
-            if self._watchers.has_any:
-                self._watchers.notify()
-            if end_offset - self.durability.flush_offset >= rules.flush_interval_messages:
-                self.flush_soon()
-
-    def _count_refused(self, error: ErrorCode, batch_bytes: int) -> None:
-        self.refused_count += 1
-        if error is ErrorCode.CORRUPT_MESSAGE:
-            self.corrupt_batches_count += 1
-        elif error in _TOO_LARGE:
-            self.rejected_bytes += batch_bytes
-
-    def _refused_result(self, header: BatchHeader, verdict: Duplicate | ErrorCode) -> AppendResult:
-        if isinstance(verdict, Duplicate):
-            return AppendResult(
-                ErrorCode.NONE,
-                verdict.base_offset,
-                verdict.last_offset,
-                verdict.max_timestamp_ms if self.config.uses_log_append_time else -1,
-                self.log_start_offset,
-                is_duplicate=True,
-            )
-        self._count_refused(verdict, 0)
-        log.info(
-            "batch_refused",
-            topic=self.topic_partition.topic,
-            partition=self.topic_partition.partition,
-            error=verdict.name,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-        )
-        return AppendResult(verdict, log_start_offset=self.log_start_offset)
-
-    def _index_aborted(self, entry: TransactionIndexEntry) -> None:
-        """Without its entry read_committed consumers would see the aborted records, so a failure is one of the log."""
-        try:
-            self.segments.active.transactions.append(entry)
-        except StorageError as error:
-            # Also where the disk is full: the marker has been written.
-            self.give_up(error)
-            raise StorageError(error.errno, str(error), error.filename, paths=error.paths) from error
-
-    # Read
-
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        isolation: Isolation,
-        minimum_one_batch: bool = True,
-        is_lazy: bool = False,
-    ) -> LogRead:
-        """Whole batches of one segment as they lie on disk, from the one that holds `offset`, below the isolation's
-        bound.
-
-        Nothing to read is no error; `records` is then empty. With `minimum_one_batch` the first batch comes whole even
-        if it alone is above `max_bytes`. With `is_lazy` large finds are not read before they are sent.
-        Refuses, as a value: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR, also where a segment cannot be brought here;
-        CORRUPT_MESSAGE where no batch begins, and what lies elsewhere stays readable. With LOG_END a log that cannot be
-        read raises StorageError instead: a replay must not take a part for the whole. Where a segment is not on this
-        node, nothing is found until it is here, which watchers are notified of; with LOG_END SegmentAwayError is
-        raised. Where the first batch is above `max_bytes`, and left out, aborted transactions are not named.
-        Source: Kafka's UnifiedLog.read, LocalLog.collectAbortedTransactions and ReplicaManager.readFromLog.
-        """
-        bound = self.bound(isolation)
-        is_committed = isolation is Isolation.READ_COMMITTED
-        result = LogRead(
-            NO_RECORDS,
-            self.high_watermark,
-            self.last_stable_offset,
-            self.log_start_offset,
-            [] if is_committed else None,
-        )
-        if self.offline_reason is not None:
-            if isolation is Isolation.LOG_END:
-                self._require_online()
-            result.error = ErrorCode.KAFKA_STORAGE_ERROR
-        elif offset < self.log_start_offset or offset > self.log_end_offset:
-            result.error = ErrorCode.OFFSET_OUT_OF_RANGE
-        elif offset < bound:
-            try:
-                segment, found = self.segments.read(
-                    offset, max_bytes, bound, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy
-                )
-                records, end_position, file_slice = found
-                result.records = records
-                if file_slice is not None:
-                    result.slice = file_slice
-                    file_slice.failed = self._slice_failed
-                if end_position < segment.batches.log.size_bytes and (records or file_slice):
-                    result.is_cut_off = segment.batches.has_batch_below(bound, end_position)
-                if is_committed:
-                    if records or file_slice:
-                        result.aborted_transactions = self.aborted_transactions(segment, offset, end_position)
-                    elif max_bytes:
-                        result.aborted_transactions = None
-            except DamagedLogError as error:
-                self.reports.damage(error)
-                if isolation is Isolation.LOG_END:
-                    raise
-                result.records = NO_RECORDS
-                result.error = ErrorCode.CORRUPT_MESSAGE
-            except SegmentAwayError as away:
-                if isolation is Isolation.LOG_END:
-                    raise
-                result.records, result.slice = NO_RECORDS, None
-                result.error = away.begin_bringing()  # watchers are called when it is here
-            except StorageError as error:
-                self.give_up(error)
-                if isolation is Isolation.LOG_END:
-                    raise
-                result.error = ErrorCode.KAFKA_STORAGE_ERROR
-        return result
-
-    def bound(self, isolation: Isolation) -> int:
-        """Return the offset that a reader of this isolation does not reach."""
-        if isolation is Isolation.READ_COMMITTED:
-            return self.last_stable_offset
-        return self.high_watermark if isolation is Isolation.READ_UNCOMMITTED else self.log_end_offset
-
-    def _slice_failed(self, error: StorageError) -> None:
-        """What was found could not be read when it was to be sent. Where its segment was deleted, the log is well."""
-        if error.errno != errno.EBADF and not self.is_deleted:
-            self.give_up(error)
-
-    def aborted_transactions(self, segment: Segment, offset: int, end_position: int) -> list[AbortedRange]:
-        """The aborted transactions with records from `offset` to a position in the segment, as
-        `LogSegments.aborted_transactions` has them; an index that is damaged is written anew.
-        """
-        while True:
-            try:
-                return self.segments.aborted_transactions(segment, offset, end_position)
-            except CorruptTransactionIndexError as error:
-                usable_transaction_index(self.files, list(self.segments), error.segment)
-
-    def header_at(self, offset: int) -> BatchHeader | None:
-        """Read the header of the batch that holds an offset, below the log's end; None if there is none on this node.
-
-        Raises StorageError; DamagedLogError where a batch on the way to it cannot be read.
-        """
-        self._require_online()
-        if not self.log_start_offset <= offset < self.log_end_offset:
-            return None
-        try:
-            segment, found = self.segments.read(offset, 0, self.log_end_offset, minimum_one_batch=False)
-        except SegmentAwayError:
-            return None
-        header = segment.batches.log.read(found.end_position, HEADER_BYTES)
-        return read_header(header) if len(header) == HEADER_BYTES else None
-
-    def offset_for_timestamp(self, timestamp_ms: int, *, isolation: Isolation) -> Search[TimestampedOffset | None]:
-        """Look for the first record whose timestamp is `timestamp_ms` or later; None when there is none below the
-        bound.
-
-        Raises StorageError; DamagedLogError where a batch on the way to it cannot be read.
-        """
-        while True:
-            found = yield from self._search(lambda: find_first(self.segments, timestamp_ms, self.log_start_offset))
-            if found is None or found.offset >= self.log_start_offset:
-                return self._below_bound(found, isolation)
-
-    def offset_of_max_timestamp(self, isolation: Isolation) -> Search[TimestampedOffset | None]:
-        """Look for the first record with the greatest timestamp; None when that is not below the bound.
-
-        Raises StorageError; DamagedLogError where a batch on the way to it cannot be read.
-        """
-        found = yield from self._search(lambda: find_latest(self.segments, self.log_start_offset))
-        return self._below_bound(found, isolation)
-
-    def _search(self, begin: Callable[[], Search[T]]) -> Search[T]:
-        """Search the segments; from the beginning where some of them have left between two steps."""
-        while True:
-            self._require_online()
-            departures_count = self.segments.departures_count
-            search = begin()
-            result = None
-            while self.segments.departures_count == departures_count:
-                try:
-                    need = search.send(result)
-                except StopIteration as end:
-                    found: T = end.value
-                    return found
-                except DamagedLogError as error:
-                    self.reports.damage(error)
-                    raise
-                except SegmentAwayError as away:
-                    yield away
-                    break
-                result = yield need
-                self._require_online()
-
-    def _below_bound(self, found: TimestampedOffset | None, isolation: Isolation) -> TimestampedOffset | None:
-        return found if found is not None and found.offset < self.bound(isolation) else None
+        self.rules = None  # so that `append_rules` notices, which costs other appends nothing
 
     def epoch_starts(self, before_offset: int) -> list[EpochStart]:
         """The leader epochs that begin before an offset."""
-        return [start for start in self._epochs.starts if start.start_offset < before_offset]
+        return [start for start in self.epochs.starts if start.start_offset < before_offset]
 
     def end_offset_for_leader_epoch(self, epoch: int) -> EpochEndOffset:
         """Where the largest leader epoch that is not above `epoch` ends; (-1, -1) when unknown."""
-        return self._epochs.end_offset_for(epoch, self.leader_epoch, self.log_end_offset)
+        return self.epochs.end_offset_for(epoch, self.leader_epoch, self.log_end_offset)
 
     # Producers
 
     def open_transactions(self) -> list[tuple[int, int]]:
         """The first offset and the producer id of each open transaction, the earliest first."""
-        return self._producers.open_transactions()
+        return self.producers.open_transactions()
 
     @property
     def has_open_transaction(self) -> bool:
-        return self._producers.first_open_offset is not None
+        return self.producers.first_open_offset is not None
 
     def producer(self, producer_id: int) -> ActiveProducer | None:
         """One producer, as DescribeProducers shows it; None if the partition does not remember it."""
-        return next(self._producers.active_producers((producer_id,)), None)
+        return next(self.producers.active_producers((producer_id,)), None)
 
     def begin_verification(
         self,
@@ -750,7 +246,7 @@ class PartitionLog:
         """
         if not transaction_version_2 and not self.config.transaction_partition_verification_enable:
             return None
-        return self._producers.begin_verification(
+        return self.producers.begin_verification(
             producer_id,
             producer_epoch,
             base_sequence,
@@ -763,7 +259,7 @@ class PartitionLog:
         self, producer_id: int, producer_epoch: int, base_sequence: int, transactional_id: str = ""
     ) -> VerificationGuard:
         """The guard in place of ANSWERED_AT_ONCE, where the batch is not appended in this step."""
-        return self._producers.verifications.begin(
+        return self.producers.verifications.begin(
             producer_id,
             producer_epoch,
             base_sequence,
@@ -776,20 +272,20 @@ class PartitionLog:
 
         has_owner: whether a producer id belongs to a transactional id; None if this node does not know.
         """
-        self._producers.has_owner = has_owner
+        self.producers.has_owner = has_owner
 
     def confirm_owner(self, producer_id: int, transactional_id: str) -> None:
         """Remember under which transactional id a producer's batch was verified, after its append."""
-        self._producers.confirm_owner(producer_id, transactional_id)
+        self.producers.confirm_owner(producer_id, transactional_id)
 
     def withdraw_verification(self, producer_id: int, guard: VerificationGuard) -> None:
         """Forget a guard: the coordinator has said that the producer id is not of its transactional id."""
-        self._producers.verifications.withdraw(producer_id, guard)
+        self.producers.verifications.withdraw(producer_id, guard)
 
     def lead(self, leader_epoch: int) -> None:
         """Lead the partition in a new epoch: what was verified in an earlier one is verified again."""
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
-        self._producers.verifications.clear()
+        self.producers.verifications.clear()
 
     def active_producers(self, now_ms: int) -> list[ActiveProducer]:
         """All producers that the partition remembers, as DescribeProducers shows them."""
@@ -801,7 +297,7 @@ class PartitionLog:
 
     def producer_snapshots(self) -> list[ProducerSnapshot]:
         """What a snapshot of the producers would hold now."""
-        return self._producers.snapshot()
+        return self.producers.snapshot()
 
     # Durability
 
@@ -818,17 +314,17 @@ class PartitionLog:
         end_offset = self.log_end_offset if offset is None else offset
         if self.high_watermark >= end_offset:
             return ALREADY_DURABLE
-        self._require_online()
+        self.require_online()
         if not self.config.is_durable:
             return ALREADY_DURABLE
         if end_offset > self.durability.sync_target:  # otherwise the sync that runs covers it
-            self._flusher.request(self)
+            self.flusher.request(self)
         return self.durability.wait_for(end_offset)
 
     def flush_soon(self) -> None:
         """Request a sync of what has been appended, though no reply waits for it."""
         self.durability.require_flush(self.log_end_offset)
-        self._flusher.request(self)
+        self.flusher.request(self)
 
     @property
     def is_flushed_by_time(self) -> bool:
@@ -891,27 +387,27 @@ class PartitionLog:
         target = work.target
         if target > self.high_watermark:
             self.high_watermark = target
-            self._update_stable()
+            self.update_stable()
             self.durability.resolve_waiters(target)
-            self._watchers.notify()
+            self.watchers.notify()
 
     def sync_files_soon(self, side_files: Sequence[LogFile], segment: Segment) -> None:
         """Request a sync of files of one segment, which are closed afterwards; no reply waits for it."""
         self.durability.add_files(side_files, [self.files.directory], segment)
-        self._flusher.request(self)
+        self.flusher.request(self)
 
     def discard(self, segments: Sequence[Segment]) -> None:
         """Delete the files of segments that are not part of the log any more, after the next sync. Raises
         StorageError."""
         if self.durability.discard(segments):
-            self._flusher.request(self)
+            self.flusher.request(self)
 
-    def _update_stable(self) -> None:
-        self.last_stable_offset = self._producers.last_stable_offset(self.high_watermark, self.log_start_offset)
+    def update_stable(self) -> None:
+        self.last_stable_offset = self.producers.last_stable_offset(self.high_watermark, self.log_start_offset)
 
     # Offline
 
-    def _require_online(self) -> None:
+    def require_online(self) -> None:
         if self.offline_reason is not None:
             raise StorageError(f"{self.topic_partition} is offline: {self.offline_reason}")
 
@@ -921,7 +417,7 @@ class PartitionLog:
             self.offline_reason = str(error)
             self.reports.offline(error, high_watermark=self.high_watermark, log_end_offset=self.log_end_offset)
             self.durability.fail_waiters(f"{self.topic_partition} is offline: {error}")
-            self._watchers.notify()
+            self.watchers.notify()
 
     def fail_append(self, error: BaseException) -> StorageError:
         """Take the log offline after an append failed that had begun to write: log and memory may differ.
@@ -940,16 +436,16 @@ class PartitionLog:
         The caller closes the old one.
         """
         self.segments.replace([old], new)
-        self._watchers.notify()
+        self.watchers.notify()
 
     # Watchers
 
     def add_watcher(self, callback: Callable[[], None]) -> None:
         """Call back when the high watermark or the last stable offset moved, or the log went offline or was deleted."""
-        self._watchers.add(callback)
+        self.watchers.add(callback)
 
     def remove_watcher(self, callback: Callable[[], None]) -> None:
-        self._watchers.remove(callback)
+        self.watchers.remove(callback)
 
     # Log start and sweep
 
@@ -960,24 +456,24 @@ class PartitionLog:
         directory has written its checkpoint.
         OFFSET_OUT_OF_RANGE above the high watermark. Raises StorageError.
         """
-        self._require_online()
+        self.require_online()
         if before_offset == TO_HIGH_WATERMARK:
             before_offset = self.high_watermark
         if not 0 <= before_offset <= self.high_watermark:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if before_offset > self.log_start_offset:
             self.raise_log_start(before_offset)
-            self._watchers.notify()  # a fetch that waits below the new start waits in vain
+            self.watchers.notify()  # a fetch that waits below the new start waits in vain
         return ErrorCode.NONE
 
     def raise_log_start(self, offset: int) -> None:
         """Let the log begin at an offset; watchers are called if the last stable offset moves with it."""
         self.log_start_offset = offset
-        self._epochs.truncate_from_start(offset)
+        self.epochs.truncate_from_start(offset)
         before = self.last_stable_offset
-        self._update_stable()
+        self.update_stable()
         if self.last_stable_offset != before:
-            self._watchers.notify()
+            self.watchers.notify()
 
     def sweep(self, now_ms: int, retention_interval_ms: int = 0) -> None:
         """Roll and delete old segments, expire producers, write what may wait: see `LogRetention.sweep`."""
@@ -1034,14 +530,14 @@ class PartitionLog:
         durability.add_sealed(sealed)
         durability.add_files(index_files, segment=sealed)
         durability.add_files(snapshots, [self.files.directory], segment=new)
-        self._flusher.request(self)
+        self.flusher.request(self)
         if not has_few_producers:
             producer_work.write_snapshot_later(base_offset, self, lambda file: self.sync_files_soon([file], new))
         return new
 
     def write_epochs(self) -> None:
         """Write the leader epochs into their file if they have changed. Raises StorageError."""
-        self.files.write_epochs(self._epochs)
+        self.files.write_epochs(self.epochs)
 
     # Closing
 
@@ -1085,7 +581,7 @@ class PartitionLog:
         self.close()
         self.durability.drop_side_files()
         self.durability.fail_waiters(f"{self.topic_partition} {reason}")
-        self._watchers.notify()
+        self.watchers.notify()
 
 
 def _undo_new_segment(new: Segment, error: NoRoomError) -> None:

@@ -122,7 +122,7 @@ async def only_answer(broker: HandlerBroker, request: FetchRequest, version: int
 
 
 def watcher_count(broker: HandlerBroker, partition: int = 0) -> int:
-    return len(broker.log("orders", partition)._watchers._callbacks)
+    return len(broker.log("orders", partition).watchers._callbacks)
 
 
 # Records

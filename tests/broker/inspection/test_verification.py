@@ -642,7 +642,7 @@ def put_a_directory(path: str) -> None:
 async def test_a_small_file_that_cannot_be_read_is_named_and_repair_rebuilds_it(world: LogWorld, name: str) -> None:
     await written(world)
     world.orders.roll(world.clock.now_ms())
-    world.orders.files.write_epochs_anew(world.orders._epochs).close()
+    world.orders.files.write_epochs_anew(world.orders.epochs).close()
     await world.stop()
     target = f"{world.path}/orders-0/{name}"
     put_a_directory(target)

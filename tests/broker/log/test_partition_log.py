@@ -309,7 +309,7 @@ async def test_records_of_a_coordinator_that_are_too_large_leave_nothing(
 def pending(log: PartitionLog) -> dict[int, tuple[int, int, bool]]:
     return {
         producer_id: (entry.producer_epoch, entry.lowest_sequence, entry.is_transaction_version_2)
-        for producer_id, entry in log._producers.verifications.items()
+        for producer_id, entry in log.producers.verifications.items()
     }
 
 

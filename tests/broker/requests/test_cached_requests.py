@@ -186,7 +186,7 @@ async def test_a_fetch_does_not_wait_without_its_client(tmp_path: Path) -> None:
         await asyncio.wait([waiting])
         await asyncio.sleep(0)
         assert brokers.known_count == 1
-        assert not brokers.warm.log("orders")._watchers._callbacks
+        assert not brokers.warm.log("orders").watchers._callbacks
 
 
 def fail_to_append(*_: object) -> None:

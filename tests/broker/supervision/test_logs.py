@@ -169,7 +169,7 @@ async def test_records_written_and_not_applied_are_never_served(
     world: LogWorld, error: BaseException, write: Callable[[PartitionLog], None]
 ) -> None:
     broken, sound = pair(world, LogConfig())
-    broken._appended = raising(error)  # type: ignore[method-assign]
+    broken.update_stable = raising(error)  # type: ignore[method-assign]
     with logged(partition_log.APPEND, ORDERS), pytest.raises(StorageError, match="unexpectedly"):
         write(broken)
     await is_offline(broken)

@@ -73,7 +73,7 @@ def stable_offset_ignores_the_earliest_of_two_transactions() -> AbstractContextM
 
 def stable_offset_does_not_wait_for_the_disk() -> AbstractContextManager[Any]:
     def update_stable(partition_log: PartitionLog) -> None:
-        partition_log.last_stable_offset = partition_log._producers.last_stable_offset(partition_log.log_end_offset, 0)
+        partition_log.last_stable_offset = partition_log.producers.last_stable_offset(partition_log.log_end_offset, 0)
 
     return patch.object(PartitionLog, "_update_stable", update_stable)
 

@@ -47,15 +47,20 @@ def read_client_batch(batch: memoryview) -> BatchHeader | AppendResult:
 
 
 def prepare_client_batch(
-    batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int
+    batch: memoryview, header: BatchHeader | None, rules: AppendRules, now_ms: int
 ) -> PreparedBatch | AppendResult:
     """Check a producer's batch in Kafka's order, and give it the topic's time and compression.
 
-    header: of the v2 batch.
+    header: from `read_client_batch`, if it has been called.
     Refuses: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
     RECORD_LIST_TOO_LARGE.
     Raises TooLargeForOneStepError for a batch that needs `LargeBatches.check`, and then `finish_preparation`.
     """
+    if header is None:
+        read = read_client_batch(batch)
+        if isinstance(read, AppendResult):
+            return read
+        header = read
     size_bytes = len(batch)
     if header.base_offset != 0:
         message = f"the base offset of a batch to be appended is 0, not {header.base_offset}"

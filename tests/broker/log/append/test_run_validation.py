@@ -152,7 +152,7 @@ def state_of(log: PartitionLog) -> dict[str, Any]:
             for segment in log.segments
         ],
         "offsets": (log.log_start_offset, log.log_end_offset, log.last_stable_offset, log.high_watermark),
-        "epochs": log._epochs.starts,
+        "epochs": log.epochs.starts,
         "producers": log.producer_snapshots(),
         "active_producers": log.active_producers(NOW_MS),
         "greatest": searched_at_once(log.offset_of_max_timestamp(Isolation.LOG_END)),
@@ -439,7 +439,7 @@ async def test_a_higher_leader_epoch_begins_with_the_run(logs: Logs) -> None:
             log.lead(leader_epoch)
         logs.append(*[batch()] * 5)
         assert {read_header(logs.both[0].read(0, 1 << 20, isolation=Isolation.LOG_END).records)[2]} == {0}
-    assert [start.leader_epoch for start in logs.both[0]._epochs.starts] == [0, 3, 4]
+    assert [start.leader_epoch for start in logs.both[0].epochs.starts] == [0, 3, 4]
 
 
 async def test_a_log_that_was_opened_again_goes_on(logs: Logs) -> None:

@@ -362,7 +362,8 @@ async def test_records_that_cannot_be_read_keep_a_log_from_being_cleaned_and_are
     header = read_header(build_batch([Record(0, NOW_MS, b"k", b"v")]))._replace(attributes=int(Codec.ZSTD))
     offset = log.log_end_offset
     garbage = sealed_header(header._replace(base_offset=offset, partition_leader_epoch=0), content) + content
-    log._write((garbage,), len(garbage), offset, NOW_MS, log.append_rules(), NOW_MS)
+    log.segments.active.append((garbage,), len(garbage), offset, NOW_MS, log.append_rules().segment_limits)
+    log.log_end_offset = offset + 1
     log.roll(NOW_MS)
     world.append(b"v" * 40, key=b"k")
     await log.flushed()

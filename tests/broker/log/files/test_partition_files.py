@@ -284,7 +284,7 @@ async def test_repair_puts_logs_back_of_which_some_files_were_exchanged(
     for name in (ORDERS, OTHERS):  # so that each log is known by its own contents
         log = world.logs.get(name)
         assert log is not None
-        log.files.write_epochs_anew(log._epochs).close()
+        log.files.write_epochs_anew(log.epochs).close()
     await ended(world, crash=crash)
     directories = [f"{world.path}/{name}" for name in (ORDERS, OTHERS)]
     names = {name for each in directories for name in world.disk.list(each)} - set(staying)

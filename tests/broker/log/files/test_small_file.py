@@ -42,7 +42,7 @@ async def written(world: LogWorld) -> None:
         world.append(b"v", producer_id=1, producer_epoch=0, base_sequence=number)
     await log.flushed()
     log.files.write_recovery_mark(b"")
-    log.files.write_epochs_anew(log._epochs).close()
+    log.files.write_epochs_anew(log.epochs).close()
     await world.logs.delete_records({ORDERS: 5})
     replace(f"{world.path}/cleaner-offset-checkpoint", b"0\n0\n")
 
@@ -158,7 +158,7 @@ async def test_the_leader_epoch_does_not_fall_when_its_checkpoint_is_lost(world:
         log = await world.restart(crash=True)
     assert log.leader_epoch == 3
     assert "leader_epochs_corrupt" in [line["event"] for line in lines]
-    epochs: Any = log._epochs
+    epochs: Any = log.epochs
     assert epochs.epoch_at(1) == 3
 
 

@@ -48,7 +48,7 @@ def with_many_producers(world: LogWorld, *, batches_count: int = 5) -> Partition
     world.append(b"a")
     for producer_id in range(COUNT):
         for sequence in range(batches_count):
-            take_in(log._producers, producer_id, sequence)
+            take_in(log.producers, producer_id, sequence)
     return log
 
 
@@ -119,14 +119,14 @@ async def test_a_state_that_is_written_later_is_that_of_its_offset(world: LogWor
     log.roll(NOW_MS)
     world.append(b"b", producer_id=1, producer_epoch=0, base_sequence=1)
     world.append(b"b", producer_id=4, producer_epoch=0, base_sequence=0)
-    log._producers.expire(NOW_MS + log.config.producer_id_expiration_ms, log.config.producer_id_expiration_ms)
+    log.producers.expire(NOW_MS + log.config.producer_id_expiration_ms, log.config.producer_id_expiration_ms)
     world.append(b"b", producer_id=2, producer_epoch=1, base_sequence=0)
     second = log.producer_snapshots()
     log.roll(NOW_MS)
     log.append_marker(3, 5, committed=True, coordinator_epoch=1, transaction_version=1, now_ms=NOW_MS)
     await steps_of_work(log)
     assert snapshots_of(log) == {3: expected, 6: second}
-    assert log._producers._captures == []
+    assert log.producers._captures == []
 
 
 @pytest.mark.usefixtures("few")
@@ -178,7 +178,7 @@ async def test_a_state_of_a_deleted_log_is_not_written(world: LogWorld) -> None:
     log.mark_deleted()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert (log.producer_work._tasks, log._producers._captures, snapshots_of(log)) == (set(), [], {})
+    assert (log.producer_work._tasks, log.producers._captures, snapshots_of(log)) == (set(), [], {})
 
 
 async def test_a_log_with_many_producers_is_not_opened_in_the_requesting_step(

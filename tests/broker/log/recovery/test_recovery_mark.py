@@ -98,7 +98,7 @@ def state(log: PartitionLog) -> dict[str, Any]:
             (*producer[:2], *producer[3:5], [batch[:3] for batch in producer.recent_batches])
             for producer in log.producer_snapshots()
         ],
-        "epochs": log._epochs.starts,
+        "epochs": log.epochs.starts,
         "fetched": ([one.header for one in iterate_batches(fetched.records)], fetched.aborted_transactions),
         "greatest": [
             (one.indexes.max_timestamp_ms, one.indexes.offset_of_max_timestamp, one.batches.first_timestamp_ms)

@@ -174,11 +174,11 @@ async def all_values(log: PartitionLog, isolation: Isolation) -> list[int]:
 
 async def test_what_is_away_counts_as_if_it_were_here(away: AwayWorld) -> None:
     before = await write(away)
-    size_bytes, epochs = before.size_bytes, list(before._epochs.starts)
+    size_bytes, epochs = before.size_bytes, list(before.epochs.starts)
     log = await away.reopen()
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 20, 20)
     assert log.size_bytes == size_bytes
-    assert list(log._epochs.starts)[: len(epochs)] == epochs
+    assert list(log.epochs.starts)[: len(epochs)] == epochs
     assert len(away.away) > 3
     assert away.store.brought == []
 
