@@ -20,8 +20,6 @@ LONGEST_FILE = 500
 MOST_PARAMETERS = 8
 
 LONG_FUNCTIONS: dict[str, int] = {
-    "fencepost/broker/log/partition_log.py: PartitionLog.append": 68,
-    "fencepost/broker/log/partition_log.py: PartitionLog.read": 70,
     "fencepost/broker/log/producers/producer_state.py: ProducerState.check_data_batch": 61,
     "fencepost/broker/log/recovery/recovery.py: LogRecovery._recover": 72,
     "fencepost/broker/log/segment/header_check.py: check_headers": 78,
@@ -59,7 +57,6 @@ LONG_FILES: dict[str, int] = {
     "fencepost/broker/hosting/topics.py": 744,
     "fencepost/broker/inspection/partition_scan.py": 773,
     "fencepost/broker/log/directory/log_directory.py": 692,
-    "fencepost/broker/log/partition_log.py": 1099,
     "fencepost/broker/log/producers/producer_state.py": 557,
     "fencepost/broker/log/recovery/recovery.py": 754,
     "fencepost/broker/metadata/sqlite.py": 720,

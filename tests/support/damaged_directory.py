@@ -151,7 +151,7 @@ async def coordinated_by(log: PartitionLog) -> object:
 def producers_of(log: PartitionLog) -> object:
     return {
         one.producer_id: (one.producer_epoch, one.recent_batches[-1].last_sequence if one.recent_batches else None)
-        for one in log.producer_snapshots()
+        for one in log.producers.snapshot()
     }
 
 

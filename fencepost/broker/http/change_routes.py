@@ -89,7 +89,7 @@ async def abort_hanging(view: NodeView, request: HttpRequest) -> HttpResponse:
     reason = _reason(content)
     scrape = Scrape(view)
     # A transaction that opens here while the coordinator's are collected is not among those.
-    before = frozenset(log.open_transactions())
+    before = frozenset(log.producers.open_transactions())
     undecided = await run_in_slices(scrape.undecided(), SLICE_S)
     # From here on to the marker's append in one step.
     found = open_transactions(view, log, undecided, scrape.now_ms)

@@ -41,7 +41,7 @@ def open_transactions(
 ) -> list[OpenTransaction]:
     """The open transactions of a partition, the earliest first. undecided: those of the coordinator, by producer id."""
     found = []
-    for first_offset, producer_id in log.open_transactions():
+    for first_offset, producer_id in log.producers.open_transactions():
         known = undecided.get(producer_id)
         if known is not None and log.topic_partition not in known.partitions:
             known = None

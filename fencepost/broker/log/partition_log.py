@@ -6,7 +6,7 @@ Source: Kafka's UnifiedLog.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
@@ -14,14 +14,13 @@ from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.append import appending
 from fencepost.broker.log.append.append_rules import AppendRules
-from fencepost.broker.log.durability.flusher import FilesToSync, Flusher
+from fencepost.broker.log.durability import syncing
+from fencepost.broker.log.durability.flusher import Flusher
 from fencepost.broker.log.durability.log_durability import LogDurability
-from fencepost.broker.log.durability.shared_log import AppendedBytes
-from fencepost.broker.log.durability.waiters import ALREADY_DURABLE, Watchers
+from fencepost.broker.log.durability.waiters import Watchers
 from fencepost.broker.log.files.checkpoints import EpochStart
 from fencepost.broker.log.files.leader_epochs import LeaderEpochs
 from fencepost.broker.log.files.partition_files import PartitionFiles
-from fencepost.broker.log.files.producer_snapshot import ProducerSnapshot
 from fencepost.broker.log.log_config import MAX_INT64, LogConfig
 from fencepost.broker.log.log_reports import LogReports
 from fencepost.broker.log.log_types import (
@@ -176,7 +175,7 @@ class PartitionLog:
             self.failed_fetches_count,
         )
 
-    # Append and read: functions of the parts, which are methods here, so that a call costs no more than a method's.
+    # Functions of the parts, which are methods here: a call costs no more than that of a method.
 
     append = appending.append
     append_run = appending.append_run
@@ -188,6 +187,14 @@ class PartitionLog:
     header_at = reading.header_at
     offset_for_timestamp = reading.offset_for_timestamp
     offset_of_max_timestamp = reading.offset_of_max_timestamp
+    flushed = syncing.flushed
+    flush_soon = syncing.flush_soon
+    flush_by_time = syncing.flush_by_time
+    begin_sync = syncing.begin_sync
+    take_appended = syncing.take_appended
+    end_sync = syncing.end_sync
+    sync_files_soon = syncing.sync_files_soon
+    discard = syncing.discard
 
     def append_rules(self) -> AppendRules:
         """What an append goes by; made anew when the config was replaced. Raises StorageError when offline."""
@@ -214,10 +221,6 @@ class PartitionLog:
         return self.epochs.end_offset_for(epoch, self.leader_epoch, self.log_end_offset)
 
     # Producers
-
-    def open_transactions(self) -> list[tuple[int, int]]:
-        """The first offset and the producer id of each open transaction, the earliest first."""
-        return self.producers.open_transactions()
 
     @property
     def has_open_transaction(self) -> bool:
@@ -267,13 +270,6 @@ class PartitionLog:
             transactional_id=transactional_id,
         )
 
-    def know_owners(self, has_owner: Callable[[int], bool]) -> None:
-        """Refuse batches outside transactions of producers that are new here, if their ids have an owner.
-
-        has_owner: whether a producer id belongs to a transactional id; None if this node does not know.
-        """
-        self.producers.has_owner = has_owner
-
     def confirm_owner(self, producer_id: int, transactional_id: str) -> None:
         """Remember under which transactional id a producer's batch was verified, after its append."""
         self.producers.confirm_owner(producer_id, transactional_id)
@@ -295,10 +291,6 @@ class PartitionLog:
         """As `active_producers`, in time slices; each producer is shown as it is when its step comes."""
         return self.producer_work.active_producers_in_steps(now_ms, self.config.producer_id_expiration_ms)
 
-    def producer_snapshots(self) -> list[ProducerSnapshot]:
-        """What a snapshot of the producers would hold now."""
-        return self.producers.snapshot()
-
     # Durability
 
     @property
@@ -306,101 +298,11 @@ class PartitionLog:
         """Whether the engine of a cluster makes the log durable, which may be away; else a sync does, which ends."""
         return self.durability.taken is not None
 
-    def flushed(self, offset: int | None = None) -> Awaitable[None]:
-        """Return when the log is durable up to `offset` (exclusive), by default all that has been appended.
-
-        At once when it is already, or where the page cache is enough. Raises StorageError.
-        """
-        end_offset = self.log_end_offset if offset is None else offset
-        if self.high_watermark >= end_offset:
-            return ALREADY_DURABLE
-        self.require_online()
-        if not self.config.is_durable:
-            return ALREADY_DURABLE
-        if end_offset > self.durability.sync_target:  # otherwise the sync that runs covers it
-            self.flusher.request(self)
-        return self.durability.wait_for(end_offset)
-
-    def flush_soon(self) -> None:
-        """Request a sync of what has been appended, though no reply waits for it."""
-        self.durability.require_flush(self.log_end_offset)
-        self.flusher.request(self)
-
     @property
     def is_flushed_by_time(self) -> bool:
         """Whether the page cache is enough for an acknowledgement, but records are to be on disk in a given time."""
         config = self.config
         return config.flush_ms < MAX_INT64 and not config.is_durable
-
-    def flush_by_time(self, now_ms: int) -> None:
-        """Flush what has waited for its time, where that is given."""
-        durability = self.durability
-        if self.is_offline or self.is_deleted or now_ms - durability.flushed_ms < self.config.flush_ms:
-            return
-        durability.flushed_ms = now_ms
-        if durability.recovery_point < self.log_end_offset:
-            self.flush_soon()
-
-    def begin_sync(self) -> FilesToSync:
-        """Return to the flusher what is not on the disk yet."""
-        if self.is_deleted:
-            return FilesToSync((), ())
-        return self.durability.begin_sync(self.segments, self.log_end_offset, is_durable=self.config.is_durable)
-
-    def take_appended(self) -> list[AppendedBytes]:
-        """Return to the flusher what the shared log has not been given yet."""
-        if self.is_deleted or self.is_offline:
-            return []
-        return [
-            AppendedBytes(
-                self.topic_partition,
-                self.topic_id,
-                self.leader_epoch,
-                segment.base_offset,
-                position,
-                segment.size_bytes - position,
-                base_offset,
-                segment.next_offset,
-                segment.batches.log,
-            )
-            for segment, position, base_offset in self.durability.take_appended(self.segments)
-        ]
-
-    def end_sync(self, work: FilesToSync, error: StorageError | None) -> None:
-        """Take note that what a `begin_sync` returned is on the disk, or never will be.
-
-        After a failed sync the system may have dropped the bytes, and a second sync would not report it: the log goes
-        offline.
-        """
-        for file in work.side_files:
-            file.close()
-        if self.is_offline or self.is_deleted:
-            return
-        if error is not None:
-            self.give_up(error)
-            return
-        try:
-            self.durability.finish_sync(work)
-        except StorageError as failed:
-            self.give_up(failed)
-            return
-        target = work.target
-        if target > self.high_watermark:
-            self.high_watermark = target
-            self.update_stable()
-            self.durability.resolve_waiters(target)
-            self.watchers.notify()
-
-    def sync_files_soon(self, side_files: Sequence[LogFile], segment: Segment) -> None:
-        """Request a sync of files of one segment, which are closed afterwards; no reply waits for it."""
-        self.durability.add_files(side_files, [self.files.directory], segment)
-        self.flusher.request(self)
-
-    def discard(self, segments: Sequence[Segment]) -> None:
-        """Delete the files of segments that are not part of the log any more, after the next sync. Raises
-        StorageError."""
-        if self.durability.discard(segments):
-            self.flusher.request(self)
 
     def update_stable(self) -> None:
         self.last_stable_offset = self.producers.last_stable_offset(self.high_watermark, self.log_start_offset)

@@ -108,7 +108,7 @@ def _late_count(scrape: Scrape) -> Samples:
     count = 0
     for number, log in enumerate(scrape.logs, 1):
         if log.has_open_transaction:
-            _, producer_id = log.open_transactions()[0]
+            _, producer_id = log.producers.open_transactions()[0]
             producer = log.producer(producer_id)
             count += producer is not None and producer.last_timestamp_ms < latest_ms
         if number % STEP == 0:

@@ -109,7 +109,7 @@ def _oldest_open_ages(scrape: Scrape) -> Samples:
     undecided = yield from scrape.undecided()
     for count, log in enumerate(scrape.logs, 1):
         if log.has_open_transaction:
-            first_offset, producer_id = log.open_transactions()[0]
+            first_offset, producer_id = log.producers.open_transactions()[0]
             began_ms = began(log, first_offset, undecided.get(producer_id))
             if began_ms is not None:
                 yield Sample(partition_labels(log), max(0, scrape.now_ms - began_ms) / 1000)

@@ -388,7 +388,7 @@ async def test_a_batch_confirmed_in_the_step_of_its_append_is_checked_like_a_ver
         outcome = step(unnoted, True)
         assert step(noted, False) == outcome
         assert pending(noted) == pending(unnoted)
-        assert noted.producer_snapshots() == unnoted.producer_snapshots()
+        assert noted.producers.snapshot() == unnoted.producers.snapshot()
         assert noted.last_stable_offset == unnoted.last_stable_offset
         if isinstance(outcome, AppendResult):
             results.add((outcome.error, outcome.is_duplicate))

@@ -219,7 +219,7 @@ class Client:
                     [bytes(segment.batches.log.read(0, segment.size_bytes)) for segment in log.segments],
                     [list(segment.indexes.offset_index.positions) for segment in log.segments],
                     [segment.indexes.time_index.to_bytes() for segment in log.segments],
-                    log.producer_snapshots(),
+                    log.producers.snapshot(),
                     (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset),
                 )
         return found

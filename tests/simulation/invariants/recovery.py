@@ -174,7 +174,7 @@ class ReplayedProducers(_OfLiveLogs):
                 producer.current_transaction_first_offset,
                 [(batch.last_sequence, batch.last_offset, batch.offset_delta) for batch in producer.recent_batches],
             )
-            for producer in partition_log.producer_snapshots()
+            for producer in partition_log.producers.snapshot()
         }
         yield from self.compare(history, "the live state", live, replayed(history.batches, 2**63))
         if not history.is_whole:

@@ -280,7 +280,7 @@ class LogDirectory:
             partition_log.durability.begin_sharing(partition_log.segments)
         if self._sealed_store is not None:
             partition_log.deletable_end = 0  # until it is known which segments the store has
-        partition_log.know_owners(self._has_owner)
+        partition_log.producers.has_owner = self._has_owner
         self._logs[partition_log.topic_partition] = partition_log
 
     # Create and delete

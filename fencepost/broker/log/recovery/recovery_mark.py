@@ -31,6 +31,7 @@ from fencepost.broker.log.files.producer_snapshot import (
 )
 from fencepost.broker.log.files.segment_checksums import FileRecord
 from fencepost.broker.log.files.small_file import read_small
+from fencepost.broker.log.producers.producer_state import ProducerState
 from fencepost.broker.log.producers.producer_work import ProducerWork
 from fencepost.broker.log.segment.log_segments import LogSegments
 from fencepost.broker.log.segment.offset_index import CorruptIndexError, OffsetIndex
@@ -117,7 +118,7 @@ class MarkedLog(Protocol):
     durability: LogDurability
     producer_work: ProducerWork
 
-    def producer_snapshots(self) -> list[ProducerSnapshot]: ...
+    producers: ProducerState
 
 
 def encode_mark(mark: RecoveryMark) -> bytes:
@@ -348,7 +349,7 @@ class RecoveryMarks:
             offset_index,
             time_index,
             transaction_index,
-            encode_snapshot(marked.producer_snapshots()),
+            encode_snapshot(marked.producers.snapshot()),
         )
 
 

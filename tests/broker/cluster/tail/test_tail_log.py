@@ -648,14 +648,14 @@ async def test_the_next_leader_has_the_same_log_producers_and_transactions(tmp_p
     await flushed(world)
     before = world.orders
     end_offset, stable_offset = before.log_end_offset, before.last_stable_offset
-    transactions, producers = before.open_transactions(), before.producer_snapshots()
+    transactions, producers = before.producers.open_transactions(), before.producers.snapshot()
     heir, _ = node_of(engine, tmp_path / "b", node_id=2)
     await heir.start()
     log = await heir.take_over()
     assert log.log_end_offset == log.high_watermark == end_offset
     assert log.last_stable_offset == stable_offset
-    assert log.open_transactions() == transactions
-    assert log.producer_snapshots() == producers
+    assert log.producers.open_transactions() == transactions
+    assert log.producers.snapshot() == producers
     retry = heir.append(b"%d" % 59 * 20, producer_id=8, producer_epoch=0, base_sequence=29, is_transactional=True)
     assert retry.error is ErrorCode.NONE
     assert retry.last_offset < log.log_end_offset

@@ -153,7 +153,7 @@ def state_of(log: PartitionLog) -> dict[str, Any]:
         ],
         "offsets": (log.log_start_offset, log.log_end_offset, log.last_stable_offset, log.high_watermark),
         "epochs": log.epochs.starts,
-        "producers": log.producer_snapshots(),
+        "producers": log.producers.snapshot(),
         "active_producers": log.active_producers(NOW_MS),
         "greatest": searched_at_once(log.offset_of_max_timestamp(Isolation.LOG_END)),
         "last_batch": bytes(
@@ -211,7 +211,7 @@ async def test_batches_of_a_producer_leave_its_last_five(logs: Logs) -> None:
     logs.create()
     logs.append(*in_sequence(9, timestamp_ms=NOW_MS + 7))
     assert logs.together_counts == [8]
-    (producer,) = logs.both[0].producer_snapshots()
+    (producer,) = logs.both[0].producers.snapshot()
     assert [one.last_sequence for one in producer.recent_batches] == [39, 47, 55, 63, 71]
     assert all(result.is_duplicate for result in logs.append(*in_sequence(5, first=32)))
     assert logs.together_counts == []
@@ -412,7 +412,7 @@ async def test_times_are_found_where_they_would_be(logs: Logs, times_ms: list[in
 async def test_a_segment_ends_where_it_would(logs: Logs, segment_bytes: int) -> None:
     logs.create(segment_bytes=segment_bytes)
     for _ in range(3):
-        logs.append(*in_sequence(7, producer=(len(logs.both[0].producer_snapshots()), 0)))
+        logs.append(*in_sequence(7, producer=(len(logs.both[0].producers.snapshot()), 0)))
     assert len(logs.both[0].segments) > 2
 
 

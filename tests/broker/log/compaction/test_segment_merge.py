@@ -72,8 +72,8 @@ def seen(log: PartitionLog) -> object:
         {(base, content) for base, content, _ in batches(log, Isolation.READ_COMMITTED)},
         [searched_at_once(log.offset_for_timestamp(one, isolation=Isolation.READ_COMMITTED)) for one in times],
         (log.log_start_offset, log.log_end_offset, log.last_stable_offset, log.size_bytes),
-        log.producer_snapshots(),
-        log.open_transactions(),
+        log.producers.snapshot(),
+        log.producers.open_transactions(),
     )
 
 

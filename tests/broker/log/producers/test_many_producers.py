@@ -69,7 +69,7 @@ async def steps_of_work(log: PartitionLog) -> SlicedWork:
 
 async def test_no_step_is_long_while_the_state_of_many_producers_is_written(world: LogWorld) -> None:
     log = with_many_producers(world)
-    expected = log.producer_snapshots()
+    expected = log.producers.snapshot()
 
     async def roll() -> None:
         log.roll(NOW_MS)
@@ -85,12 +85,12 @@ async def test_no_step_is_long_while_the_state_of_many_producers_is_written(worl
 
 async def test_no_step_is_long_while_many_producers_are_loaded(world: LogWorld) -> None:
     log = with_many_producers(world)
-    expected = log.producer_snapshots()
+    expected = log.producers.snapshot()
     stopping = await steps_until_done(asyncio.ensure_future(world.stop()))
     starting = asyncio.ensure_future(world.restart(crash=True))
     steps = await steps_until_done(starting)
     log = await starting
-    assert log.producer_snapshots() == [
+    assert log.producers.snapshot() == [
         producer._replace(recent_batches=producer.recent_batches[-5:]) for producer in expected
     ]
     assert max(stopping.longest_s, steps.longest_s) < 0.05
@@ -105,7 +105,7 @@ async def test_no_step_is_long_while_many_producers_are_forgotten(world: LogWorl
 
     sweeping = await steps_until_done(asyncio.ensure_future(sweep()))
     steps = await steps_of_work(log)
-    assert log.producer_snapshots() == []
+    assert log.producers.snapshot() == []
     assert max(sweeping.longest_s, steps.longest_s) < 0.02
 
 
@@ -115,13 +115,13 @@ async def test_a_state_that_is_written_later_is_that_of_its_offset(world: LogWor
     log = world.create(KEPT)
     for producer_id in (1, 2, 3):
         world.append(b"a", producer_id=producer_id, producer_epoch=0, base_sequence=0)
-    expected = log.producer_snapshots()
+    expected = log.producers.snapshot()
     log.roll(NOW_MS)
     world.append(b"b", producer_id=1, producer_epoch=0, base_sequence=1)
     world.append(b"b", producer_id=4, producer_epoch=0, base_sequence=0)
     log.producers.expire(NOW_MS + log.config.producer_id_expiration_ms, log.config.producer_id_expiration_ms)
     world.append(b"b", producer_id=2, producer_epoch=1, base_sequence=0)
-    second = log.producer_snapshots()
+    second = log.producers.snapshot()
     log.roll(NOW_MS)
     log.append_marker(3, 5, committed=True, coordinator_epoch=1, transaction_version=1, now_ms=NOW_MS)
     await steps_of_work(log)
@@ -137,11 +137,11 @@ async def test_a_crash_before_the_state_is_written_loses_nothing(world: LogWorld
         log.roll(NOW_MS)
         if sequence == 0:
             await steps_of_work(log)
-    expected = log.producer_snapshots()
+    expected = log.producers.snapshot()
     log.producer_work.cancel()
     assert list(snapshots_of(log)) == [1]
     log = await world.restart(crash=True)
-    assert log.producer_snapshots() == expected
+    assert log.producers.snapshot() == expected
 
 
 @pytest.mark.usefixtures("few")
@@ -149,7 +149,7 @@ async def test_records_are_not_deleted_before_the_state_after_them_is_written(wo
     log = world.create(LogConfig(retention_ms=1000))
     world.append(b"a", producer_id=1, producer_epoch=0, base_sequence=0)
     await log.flushed()
-    expected = log.producer_snapshots()
+    expected = log.producers.snapshot()
     log.sweep(NOW_MS + 2000)
     assert (log.log_start_offset, len(log.segments)) == (0, 2)
     await steps_of_work(log)
@@ -164,9 +164,9 @@ async def test_a_stop_writes_the_state_of_the_end_whatever_else_is_unwritten(wor
     world.append(b"a", producer_id=1, producer_epoch=0, base_sequence=0)
     log.roll(NOW_MS)
     world.append(b"b", producer_id=1, producer_epoch=0, base_sequence=1)
-    expected = log.producer_snapshots()
+    expected = log.producers.snapshot()
     log = await world.restart()
-    assert log.producer_snapshots() == expected
+    assert log.producers.snapshot() == expected
     assert snapshots_of(log)[2] == expected
 
 
@@ -196,4 +196,4 @@ async def test_a_log_with_many_producers_is_not_opened_in_the_requesting_step(
         if not is_served_at_once:
             assert await world.logs.open_next() == [ORDERS]
         world.logs.unopened.discard(ORDERS)
-        assert len(world.orders.producer_snapshots()) == 1
+        assert len(world.orders.producers.snapshot()) == 1

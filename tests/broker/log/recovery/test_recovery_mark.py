@@ -96,7 +96,7 @@ def state(log: PartitionLog) -> dict[str, Any]:
         "stable": log.last_stable_offset,
         "producers": [
             (*producer[:2], *producer[3:5], [batch[:3] for batch in producer.recent_batches])
-            for producer in log.producer_snapshots()
+            for producer in log.producers.snapshot()
         ],
         "epochs": log.epochs.starts,
         "fetched": ([one.header for one in iterate_batches(fetched.records)], fetched.aborted_transactions),
