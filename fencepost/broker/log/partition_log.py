@@ -177,6 +177,7 @@ class PartitionLog:
 
     # Functions of the parts, which are methods here: a call costs no more than that of a method.
 
+    append_rules = appending.append_rules
     append = appending.append
     append_run = appending.append_run
     append_records = appending.append_records
@@ -195,17 +196,6 @@ class PartitionLog:
     end_sync = syncing.end_sync
     sync_files_soon = syncing.sync_files_soon
     discard = syncing.discard
-
-    def append_rules(self) -> AppendRules:
-        """What an append goes by; made anew when the config was replaced. Raises StorageError when offline."""
-        if self.offline_reason is not None:
-            self.require_online()
-        rules = self.rules
-        if rules is None or rules.config is not self.config:
-            if self.is_moving:
-                raise StorageError(f"{self.topic_partition} is moving to another node")
-            rules = self.rules = AppendRules(self.config, self.topic_partition)
-        return rules
 
     def begin_closing_to_move(self) -> None:
         """From now on refuse appends, also of requests that have found the log before; what was appended is synced."""

@@ -52,6 +52,8 @@ class AppendedLog(Syncable, Protocol):
     """The log, as appends see it. run_form: of the run that was appended last, for the next is mostly like it."""
 
     config: LogConfig
+    offline_reason: str | None
+    is_moving: bool
     leader_epoch: int
     log_start_offset: int
     log_end_offset: int
@@ -65,19 +67,18 @@ class AppendedLog(Syncable, Protocol):
     durability: LogDurability
     reports: LogReports
     observer: MarkerObserver | None
+    rules: AppendRules | None
     run_form: BatchShape | None
     refused_count: int
     rejected_bytes: int
     corrupt_batches_count: int
 
-    def append_rules(self) -> AppendRules: ...
+    def require_online(self) -> None:
+        """Raises StorageError if the log is offline."""
+        ...
 
     def roll(self, now_ms: int) -> Segment:
         """Seal the active segment and start a new one. Raises StorageError."""
-        ...
-
-    def update_stable(self) -> None:
-        """Let the last stable offset follow the high watermark and the open transactions."""
         ...
 
     def flush_soon(self) -> None:
@@ -87,6 +88,18 @@ class AppendedLog(Syncable, Protocol):
     def fail_append(self, error: BaseException) -> StorageError:
         """Take the log offline; return what the append raises."""
         ...
+
+
+def append_rules(log: AppendedLog) -> AppendRules:
+    """What an append goes by; made anew when the config was replaced. Raises StorageError when offline."""
+    if log.offline_reason is not None:
+        log.require_online()
+    rules = log.rules
+    if rules is None or rules.config is not log.config:
+        if log.is_moving:
+            raise StorageError(f"{log.topic_partition} is moving to another node")
+        rules = log.rules = AppendRules(log.config, log.topic_partition)
+    return rules
 
 
 def append(
@@ -112,7 +125,7 @@ def append(
     partition is then offline. Raises TooLargeForOneStepError, and has done nothing, if the check takes too long for
     this step, or the rules have changed since `checked`.
     """
-    rules = log.append_rules()
+    rules = append_rules(log)
     if checked is None or checked.rules is not rules:
         prepared = prepare_client_batch(batch, header, rules, now_ms)
     else:
@@ -158,7 +171,7 @@ def append_run(
     are for `append`, which also reports what is wrong with one. Durable only after `flushed`.
     Raises StorageError; none of them is then in the log.
     """
-    rules = log.append_rules()
+    rules = append_rules(log)
     is_of_producer = header.producer_id >= 0
     owner = transactional_id if rules.verifies_transactions else None
     if is_of_producer and not log.producers.may_append_run(header, owner):
@@ -197,7 +210,7 @@ def append_records(
     Refuses, as a value: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. Raises
     StorageError.
     """
-    rules = log.append_rules()
+    rules = append_rules(log)
     base_offset = log.log_end_offset
     batch = build_plain_batch(
         records,
@@ -246,7 +259,7 @@ def append_marker(
     segment may remain, as of a refused batch. Raises StorageError.
     Source: Kafka's ProducerAppendInfo.appendEndTxnMarker; KIP-98, KIP-890.
     """
-    rules = log.append_rules()
+    rules = append_rules(log)
     producers = log.producers
     error = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
     offset = log.log_end_offset
@@ -329,7 +342,7 @@ def _commit(
                 log.flusher.request(log)
             else:
                 log.flusher.request_unawaited(log)
-            log.update_stable()
+            log.last_stable_offset = log.producers.last_stable_offset(log.high_watermark, log.log_start_offset)
         else:
             _end_without_a_sync(log, rules)
     except NoRoomError as error:
