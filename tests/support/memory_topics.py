@@ -52,6 +52,12 @@ class _Flush:
 
 
 @dataclass
+class NoEngine:
+    """Durability without a cluster."""
+
+    is_shared = False
+
+
 class NoFiles:
     """Where the files of a log would be, for what is said about them."""
 
@@ -78,7 +84,7 @@ class MemoryLog:
     offline_reason: str | None = None
     disk_failed: bool = False
     is_deleted: bool = False
-    is_shared: bool = False
+    durability: NoEngine = field(default_factory=NoEngine)
     verification: object | None = None
     guards: list[object | None] = field(default_factory=list)
     owners: dict[int, str] = field(default_factory=dict)

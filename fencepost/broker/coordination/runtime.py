@@ -419,7 +419,7 @@ class CoordinatorRuntime(Generic[S]):
 
         Uses no `asyncio.timeout`: it may run in the first step of an eager coroutine.
         """
-        if not partition.log.is_shared:
+        if not partition.log.durability.is_shared:
             await (self._durable(partition) if delivery is None else delivery)
             return
         try:

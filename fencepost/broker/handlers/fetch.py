@@ -174,7 +174,7 @@ class _PartitionFetch:
             self.has_changed
             or log.high_watermark != answer.high_watermark
             or log.last_stable_offset != answer.last_stable_offset
-            or log.is_offline
+            or log.offline_reason is not None
             or log.is_deleted
         )
 

@@ -14,7 +14,7 @@ from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.append import appending
 from fencepost.broker.log.append.append_rules import AppendRules
-from fencepost.broker.log.durability import syncing
+from fencepost.broker.log.durability import log_durability
 from fencepost.broker.log.durability.flusher import Flusher
 from fencepost.broker.log.durability.log_durability import LogDurability
 from fencepost.broker.log.durability.waiters import Watchers
@@ -188,14 +188,14 @@ class PartitionLog:
     header_at = reading.header_at
     offset_for_timestamp = reading.offset_for_timestamp
     offset_of_max_timestamp = reading.offset_of_max_timestamp
-    flushed = syncing.flushed
-    flush_soon = syncing.flush_soon
-    flush_by_time = syncing.flush_by_time
-    begin_sync = syncing.begin_sync
-    take_appended = syncing.take_appended
-    end_sync = syncing.end_sync
-    sync_files_soon = syncing.sync_files_soon
-    discard = syncing.discard
+    flushed = log_durability.flushed
+    flush_soon = log_durability.flush_soon
+    flush_by_time = log_durability.flush_by_time
+    begin_sync = log_durability.begin_sync
+    take_appended = log_durability.take_appended
+    end_sync = log_durability.end_sync
+    sync_files_soon = log_durability.sync_files_soon
+    discard = log_durability.discard
 
     def begin_closing_to_move(self) -> None:
         """From now on refuse appends, also of requests that have found the log before; what was appended is synced."""
@@ -282,11 +282,6 @@ class PartitionLog:
         return self.producer_work.active_producers_in_steps(now_ms, self.config.producer_id_expiration_ms)
 
     # Durability
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether the engine of a cluster makes the log durable, which may be away; else a sync does, which ends."""
-        return self.durability.taken is not None
 
     @property
     def is_flushed_by_time(self) -> bool:

@@ -231,7 +231,7 @@ class Dispatcher:
             if run.failure is not None:
                 raise run.failure
             if run.end_offset > run.log.high_watermark:
-                if run.log.is_shared:
+                if run.log.durability.is_shared:
                     await flushed_in_time(run.log, run.end_offset, run.timeout_s)
                 else:
                     await run.log.flushed(run.end_offset)

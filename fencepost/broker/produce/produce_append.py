@@ -489,7 +489,7 @@ class ProduceAppend:
             return eager.Finished(None)
         for write in self._appended:
             if write.log.high_watermark <= write.outcome.last_offset:  # type: ignore[union-attr]  # it was appended
-                return self._finish_in_time() if write.log.is_shared else self._finish_when_durable()
+                return self._finish_in_time() if write.log.durability.is_shared else self._finish_when_durable()
         return eager.Finished(self.answer())
 
     async def _finish_when_durable(self) -> ProduceAnswer:

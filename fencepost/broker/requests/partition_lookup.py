@@ -30,7 +30,7 @@ def find_log(
     log = topics.log(topic_partition)
     if log is None:
         return topics.error_of_absent_log(topic_partition)
-    if log.is_offline:
+    if log.offline_reason is not None:
         return ErrorCode.KAFKA_STORAGE_ERROR
     if current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != log.leader_epoch:
         if current_leader_epoch < log.leader_epoch:
@@ -60,7 +60,7 @@ def leadership(services: Services, topic: str, partition: int) -> Leadership:
     if services.topics.is_unopened(topic_partition):  # Metadata for all topics must not open all logs
         return Leadership(ErrorCode.NONE, here, NO_LEADER_EPOCH, [here], [])
     log = services.topics.log(topic_partition)
-    if log is not None and not log.is_offline:
+    if log is not None and log.offline_reason is None:
         return Leadership(ErrorCode.NONE, here, log.leader_epoch, [here], [])
     placement = services.topics.placement
     if placement.is_local(topic_partition):

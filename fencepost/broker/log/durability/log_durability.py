@@ -1,16 +1,19 @@
 """Durability of one log: files and directories to sync, segments to delete afterwards, and waiters for an offset.
 
-Knows nothing of the log's offsets but those it is given: `PartitionLog` calls it, the flusher calls `PartitionLog`.
+`LogDurability` knows nothing of the log's offsets but those it is given. The functions below it give the log's files to
+the flusher, and let the log's offsets follow; they are methods of `PartitionLog`, which they get with each call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from fencepost.broker.log.durability.flusher import FilesToSync
-from fencepost.broker.log.durability.waiters import DurabilityWaiters
+from fencepost.broker.log.durability.flusher import FilesToSync, Flusher, Syncable
+from fencepost.broker.log.durability.shared_log import AppendedBytes
+from fencepost.broker.log.durability.waiters import ALREADY_DURABLE, DurabilityWaiters, Watchers
 from fencepost.broker.log.files.partition_files import PartitionFiles
+from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.segment.log_segments import LogSegments
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.log.segment.segment_files import forget_segments
@@ -69,6 +72,11 @@ class LogDurability:
         self._deleted_count = 0  # of segments that were discarded before those
 
     # Waiters
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the engine of a cluster makes the log durable, which may be away; else a sync does, which ends."""
+        return self.taken is not None
 
     def wait_for(self, end_offset: int) -> Awaitable[None]:
         """Return an awaitable that ends when a sync has reached the offset. It raises StorageError after `fail`."""
@@ -202,3 +210,134 @@ class LogDurability:
         for _, file in self._side_files:
             file.close()
         self._side_files = []
+
+
+class OpenTransactions(Protocol):
+    """The producers of a log, as its syncs see them."""
+
+    def last_stable_offset(self, high_watermark: int, log_start_offset: int) -> int: ...
+
+
+class SyncedLog(Syncable, Protocol):
+    """The log, as its syncs see it."""
+
+    topic_id: bytes
+    config: LogConfig
+    leader_epoch: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    offline_reason: str | None
+    is_deleted: bool
+    segments: LogSegments
+    files: PartitionFiles
+    durability: LogDurability
+    flusher: Flusher
+    watchers: Watchers
+
+    def require_online(self) -> None:
+        """Raises StorageError if the log is offline."""
+        ...
+
+    @property
+    def producers(self) -> OpenTransactions: ...
+
+
+def flushed(log: SyncedLog, offset: int | None = None) -> Awaitable[None]:
+    """Return when the log is durable up to `offset` (exclusive), by default all that has been appended.
+
+    At once when it is already, or where the page cache is enough. Raises StorageError.
+    """
+    end_offset = log.log_end_offset if offset is None else offset
+    if log.high_watermark >= end_offset:
+        return ALREADY_DURABLE
+    if log.offline_reason is not None:
+        log.require_online()
+    if not log.config.is_durable:
+        return ALREADY_DURABLE
+    if end_offset > log.durability.sync_target:  # otherwise the sync that runs covers it
+        log.flusher.request(log)
+    return log.durability.wait_for(end_offset)
+
+
+def flush_soon(log: SyncedLog) -> None:
+    """Request a sync of what has been appended, though no reply waits for it."""
+    log.durability.require_flush(log.log_end_offset)
+    log.flusher.request(log)
+
+
+def flush_by_time(log: SyncedLog, now_ms: int) -> None:
+    """Flush what has waited for its time, where that is given."""
+    durability = log.durability
+    if log.offline_reason is not None or log.is_deleted or now_ms - durability.flushed_ms < log.config.flush_ms:
+        return
+    durability.flushed_ms = now_ms
+    if durability.recovery_point < log.log_end_offset:
+        flush_soon(log)
+
+
+def begin_sync(log: SyncedLog) -> FilesToSync:
+    """Return to the flusher what is not on the disk yet."""
+    if log.is_deleted:
+        return FilesToSync((), ())
+    return log.durability.begin_sync(log.segments, log.log_end_offset, is_durable=log.config.is_durable)
+
+
+def take_appended(log: SyncedLog) -> list[AppendedBytes]:
+    """Return to the flusher what the shared log has not been given yet."""
+    if log.is_deleted or log.offline_reason is not None:
+        return []
+    return [
+        AppendedBytes(
+            log.topic_partition,
+            log.topic_id,
+            log.leader_epoch,
+            segment.base_offset,
+            position,
+            segment.size_bytes - position,
+            base_offset,
+            segment.next_offset,
+            segment.batches.log,
+        )
+        for segment, position, base_offset in log.durability.take_appended(log.segments)
+    ]
+
+
+def end_sync(log: SyncedLog, work: FilesToSync, error: StorageError | None) -> None:
+    """Take note that what a `begin_sync` returned is on the disk, or never will be.
+
+    After a failed sync the system may have dropped the bytes, and a second sync would not report it: the log goes
+    offline.
+    """
+    for file in work.side_files:
+        file.close()
+    if log.offline_reason is not None or log.is_deleted:
+        return
+    if error is not None:
+        log.give_up(error)
+        return
+    try:
+        log.durability.finish_sync(work)
+    except StorageError as failed:
+        log.give_up(failed)
+        return
+    target = work.target
+    if target > log.high_watermark:
+        log.high_watermark = target
+        log.last_stable_offset = log.producers.last_stable_offset(target, log.log_start_offset)
+        log.durability.resolve_waiters(target)
+        log.watchers.notify()
+
+
+def sync_files_soon(log: SyncedLog, side_files: Sequence[LogFile], segment: Segment) -> None:
+    """Request a sync of files of one segment, which are closed afterwards; no reply waits for it."""
+    log.durability.add_files(side_files, [log.files.directory], segment)
+    log.flusher.request(log)
+
+
+def discard(log: SyncedLog, segments: Sequence[Segment]) -> None:
+    """Delete the files of segments that are not part of the log any more, after the next sync. Raises
+    StorageError."""
+    if log.durability.discard(segments):
+        log.flusher.request(log)
