@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -166,10 +167,14 @@ def marker(log: PartitionLog) -> None:
 @unforeseen
 @pytest.mark.parametrize("write", [client, records, marker])
 async def test_records_written_and_not_applied_are_never_served(
-    world: LogWorld, error: BaseException, write: Callable[[PartitionLog], None]
+    world: LogWorld,
+    error: BaseException,
+    write: Callable[[PartitionLog], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broken, sound = pair(world, LogConfig())
-    broken.update_stable = raising(error)  # type: ignore[method-assign]
+    request = raising(error)
+    monkeypatch.setattr(broken, "flusher", SimpleNamespace(request=request, request_unawaited=request))
     with logged(partition_log.APPEND, ORDERS), pytest.raises(StorageError, match="unexpectedly"):
         write(broken)
     await is_offline(broken)
