@@ -99,7 +99,7 @@ async def assail_node(directory: Path, seed: int, rounds: int) -> list[dict[str,
     with capture_logs() as logged:
         await node.start()
         try:
-            host, port = node.services.host, node.services.port
+            _, host, port = node.address
             topic_ids = await victims(host, port)
             async with watched(host, port) as witness:
                 await assail(host, port, HostileRequests(seed, topic_ids), witness, rounds=rounds)

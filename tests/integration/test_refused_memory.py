@@ -145,7 +145,7 @@ async def kept_by_node(directory: Path, frames: dict[str, list[bytes]]) -> dict[
     node = Node(Settings(log_dirs=str(directory), listeners=("PLAINTEXT://127.0.0.1:0",), **SETTINGS))
     await node.start()
     try:
-        host, port = node.services.host, node.services.port
+        _, host, port = node.address
         await victims(host, port)
         found = {}
         for name, group in frames.items():

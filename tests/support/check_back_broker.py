@@ -19,6 +19,7 @@ from fencepost.broker.transaction.metadata import Producer
 from fencepost.broker.transaction.state_machine import TransactionVersion
 from fencepost.check_back.question import Answer, Question, RecordReader
 from fencepost.check_back.records import AUDIT_TOPIC
+from fencepost.check_back.service import CheckBack
 from fencepost.check_back.settings import ResolverSettings
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.test_node import running
@@ -82,3 +83,10 @@ async def audit(node: Node) -> list[Any]:
         json.loads(record.value or b"")
         async for record, _ in CommittedRead().records(LogHere(log, node.services.clock))
     ]
+
+
+def core_of(node: Node) -> CheckBack:
+    """The check-back of a node that has resolvers."""
+    assert node.coordinators is not None
+    assert node.coordinators.check_back is not None
+    return node.coordinators.check_back.core

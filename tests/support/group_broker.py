@@ -15,7 +15,7 @@ import fencepost.broker.handlers.group_admin
 import fencepost.broker.handlers.group_membership
 import fencepost.broker.handlers.group_offsets
 import fencepost.broker.handlers.streams_groups  # noqa: F401  # all for what they put into APIS
-from fencepost.broker.config import Settings
+from fencepost.broker.config import Endpoint, Settings
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.hosting.features import Features
 from fencepost.broker.hosting.group_configs import GroupConfigs
@@ -125,9 +125,8 @@ class GroupBroker:
             scram_credentials=cast("Any", None),
             fetch_sessions=cast("Any", None),
             node_id=1,
-            host="broker.example",
-            port=9092,
             cluster_id="cluster",
+            listener=Endpoint("", "broker.example", 9092),
         )
 
     # Requests

@@ -31,7 +31,7 @@ import fencepost.broker.handlers.reassignments
 import fencepost.broker.handlers.sasl
 import fencepost.broker.handlers.scram_credentials
 import fencepost.broker.handlers.topics  # noqa: F401  # all for what they put into APIS
-from fencepost.broker.config import Settings
+from fencepost.broker.config import Endpoint, Settings
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
 from fencepost.broker.hosting.features import Features
 from fencepost.broker.hosting.group_configs import GroupConfigs
@@ -81,6 +81,7 @@ class ScriptedVerifier:
     confirms_in_same_step: bool = False
     answers: list[ErrorCode | Mapping[TopicPartition, ErrorCode]] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
+    waiting: dict[str, asyncio.Future[None]] = field(default_factory=dict)
 
     def is_confirmed(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic_partition: TopicPartition
@@ -220,9 +221,8 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
         scram_credentials=scram_credentials,
         fetch_sessions=FetchSessionCache(chosen.max_incremental_fetch_session_cache_slots),
         node_id=NODE_ID,
-        host=HOST,
-        port=PORT,
         cluster_id=CLUSTER_ID,
+        listener=Endpoint("", HOST, PORT),
     )
     try:
         yield HandlerBroker(services, topics, clock, verifier)

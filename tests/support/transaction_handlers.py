@@ -14,7 +14,7 @@ from typing import Any, cast
 import fencepost.broker.handlers.markers
 import fencepost.broker.handlers.transaction_admin
 import fencepost.broker.handlers.transactions  # noqa: F401  # all for what they put into APIS
-from fencepost.broker.config import Settings
+from fencepost.broker.config import Endpoint, Settings
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.requests.api import APIS, RequestContext, Services
@@ -88,9 +88,8 @@ async def transaction_handlers(
         scram_credentials=cast("Any", None),
         fetch_sessions=cast("Any", None),
         node_id=0,
-        host="localhost",
-        port=9092,
         cluster_id="test",
+        listener=Endpoint("", "localhost", 9092),
     )
     try:
         yield TransactionHandlers(services, topics)

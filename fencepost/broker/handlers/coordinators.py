@@ -109,12 +109,12 @@ def _coordinator(services: Services, topic: str, key: str) -> Coordinator:
     placement = services.topics.placement
     partition = TopicPartition(topic, partition_for_key(key, metadata.partition_count))
     # A client gets the address of the listener that it connected to.
-    node = NodeAddress(services.node_id, services.host, services.port)
+    node = NodeAddress(services.node_id, services.listener.host, services.listener.port)
     if not placement.is_local(partition):
         leader = placement.leader(partition)
         if leader is None:
             return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "Its partition has no leader")
-        node = leader.at(services.listener)
+        node = leader.at(services.listener.name)
     return Coordinator(
         key=key,
         node_id=node.node_id,

@@ -22,7 +22,9 @@ from fencepost.broker.network.server import Server
 from fencepost.broker.requests.api import Services
 
 if TYPE_CHECKING:
+    from fencepost.broker.cluster.engine_figures import EngineFigures
     from fencepost.broker.security.tls import ListenerTls
+    from fencepost.check_back.service import CheckBack
 
 
 class HttpService:
@@ -57,8 +59,15 @@ class HttpService:
         servers: Sequence[Server],
         network_memory: NetworkMemory,
         certificates: Mapping[str, ListenerTls],
+        *,
+        check_back: CheckBack | None = None,
+        engine_figures: Callable[[], EngineFigures] | None = None,
     ) -> None:
-        """Answer from a node that has started. certificates: of the listeners with TLS, by name."""
+        """Answer from a node that has started.
+
+        certificates: of the listeners with TLS, by name. check_back: None without resolvers. engine_figures: None if
+        the files of the logs are the broker's own.
+        """
         assert self._observed is not None, "the node's requests are observed before it serves them"
         requests, clients = self._observed
         topics, transactions = services.topics, TransactionMetrics(services.clock)
@@ -93,6 +102,8 @@ class HttpService:
             creation_rates=rates,
             group_lags=GroupLags(),
             certificates=certificates,
+            check_back=check_back,
+            engine_figures=engine_figures,
             started_ms=services.clock.now_ms(),
             data_directory=topics.directory.path,
             failure=self._failure,

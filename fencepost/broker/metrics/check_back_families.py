@@ -19,7 +19,7 @@ def _of_each(value: Callable[[Doubt, int], float]) -> Callable[[Scrape], Samples
     """Of the transactions in doubt at each resolver; the value gets the time, in ms."""
 
     def collect(scrape: Scrape) -> Samples:
-        check_back = scrape.view.services.check_back
+        check_back = scrape.view.check_back
         if check_back is not None:
             now_ms = scrape.view.services.clock.now_ms()
             for name, doubt in check_back.schedule.doubts().items():
@@ -33,7 +33,7 @@ def _age_s(doubt: Doubt, now_ms: int) -> float:
 
 
 def _checks(scrape: Scrape) -> Samples:
-    check_back = scrape.view.services.check_back
+    check_back = scrape.view.check_back
     if check_back is not None:
         for name in check_back.schedule.sources:
             for answer in ("commit", "abort", "unknown", "unreachable"):
@@ -42,7 +42,7 @@ def _checks(scrape: Scrape) -> Samples:
 
 
 def _decisions(scrape: Scrape) -> Samples:
-    check_back = scrape.view.services.check_back
+    check_back = scrape.view.check_back
     if check_back is not None:
         counts = check_back.figures.decisions
         for outcome in ("commit", "abort"):
@@ -52,7 +52,7 @@ def _decisions(scrape: Scrape) -> Samples:
 
 
 def _latencies(scrape: Scrape) -> Samples:
-    check_back = scrape.view.services.check_back
+    check_back = scrape.view.check_back
     if check_back is not None:
         for name, latencies in check_back.figures.latencies.items():
             labels = label_text(("resolver",), (name,))
@@ -66,7 +66,7 @@ def _latencies(scrape: Scrape) -> Samples:
 
 def _of_sources(value: Callable[[Source], float]) -> Callable[[Scrape], Samples]:
     def collect(scrape: Scrape) -> Samples:
-        check_back = scrape.view.services.check_back
+        check_back = scrape.view.check_back
         if check_back is not None:
             for name, source in check_back.schedule.sources.items():
                 yield Sample(label_text(("resolver",), (name,)), value(source))

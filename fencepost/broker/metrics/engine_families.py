@@ -16,7 +16,7 @@ COUNTER, GAUGE = Kind.COUNTER, Kind.GAUGE
 
 def _value(value: Callable[[EngineFigures], float]) -> Callable[[Scrape], Samples]:
     def collect(scrape: Scrape) -> Samples:
-        figures = scrape.view.services.engine_figures
+        figures = scrape.view.engine_figures
         if figures is not None:
             yield Sample("", value(figures()))
 
@@ -25,7 +25,7 @@ def _value(value: Callable[[EngineFigures], float]) -> Callable[[Scrape], Sample
 
 def _by_kind(values: Callable[[EngineFigures], Mapping[str, int]]) -> Callable[[Scrape], Samples]:
     def collect(scrape: Scrape) -> Samples:
-        figures = scrape.view.services.engine_figures
+        figures = scrape.view.engine_figures
         if figures is not None:
             for kind, count in values(figures()).items():
                 yield Sample(label_text(("kind",), (kind,)), count)
@@ -34,7 +34,7 @@ def _by_kind(values: Callable[[EngineFigures], Mapping[str, int]]) -> Callable[[
 
 
 def _object_requests(scrape: Scrape) -> Samples:
-    figures = scrape.view.services.engine_figures
+    figures = scrape.view.engine_figures
     if figures is not None:
         for labels, count in sorted(figures().object_requests.items()):
             yield Sample(label_text(("operation", "outcome"), labels), count)

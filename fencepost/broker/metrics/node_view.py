@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fencepost.broker.cluster.engine_figures import EngineFigures
     from fencepost.broker.config import Settings
     from fencepost.broker.log.partition_log import PartitionLog
     from fencepost.broker.metrics.connection_rates import CreationRates
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fencepost.broker.network.server import Server
     from fencepost.broker.requests.api import Services
     from fencepost.broker.security.tls import ListenerTls
+    from fencepost.check_back.service import CheckBack
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class NodeView:
     """The parts of a node that is started.
 
     certificates: of the listeners with TLS, by name.
+    check_back: None without resolvers. engine_figures: None if the files of the logs are the broker's own.
     started_ms: wall time of the start. failure: returns why the node stopped, if it did.
     """
 
@@ -43,6 +46,8 @@ class NodeView:
     creation_rates: CreationRates
     group_lags: GroupLags
     certificates: Mapping[str, ListenerTls]
+    check_back: CheckBack | None
+    engine_figures: Callable[[], EngineFigures] | None
     started_ms: int
     data_directory: str
     failure: Callable[[], str | None]

@@ -174,16 +174,15 @@ class Serving:
         of_listeners = [self.services]
         for bound in bound_listeners:
             # A client gets the advertised address of the listener that it has connected to.
-            address = bound.advertised
-            seen = dataclasses.replace(
-                self.services, host=address.host, port=address.port, listener=bound.listener.name
-            )
+            advertised = bound.advertised._replace(name=bound.listener.name)
+            seen = dataclasses.replace(self.services, listener=advertised)
             of_listeners.append(seen)
             server = self.server_for(bound, self._dispatcher_for(seen))
             servers.of_clients.append(server)
             await server.start()
         if node_sockets is not None:
-            seen = dataclasses.replace(self.services, listener=node_sockets.bound.listener.name)
+            name = node_sockets.bound.listener.name
+            seen = dataclasses.replace(self.services, listener=self.services.listener._replace(name=name))
             of_listeners.append(seen)
             own = Dispatcher(seen, loop=asyncio.get_running_loop())
             servers.of_nodes = self.server_for(node_sockets.bound, own, is_of_nodes=True)

@@ -136,7 +136,7 @@ class Node:
         self._node_sockets = node_sockets
         self._connect = connect if node_sockets is None else node_sockets.connect
         self._services: Services | None = None
-        self._coordinators: Coordinators | None = None
+        self.coordinators: Coordinators | None = None
         self.servers = Servers()
         self._http: HttpService | None = None
         self._tls: BrokerTls | None = None
@@ -192,8 +192,8 @@ class Node:
         await self.services.topics.ensure_opened()
         await self.services.transactions.ensure_loaded()
         await self.services.groups.ensure_loaded()
-        if self._coordinators is not None:
-            await self._coordinators.shares.ensure_loaded()
+        if self.coordinators is not None:
+            await self.coordinators.shares.ensure_loaded()
 
     async def hand_all_over(self) -> None:
         """In a cluster, have other nodes lead what this one leads, so that its stop costs its clients nothing.
@@ -267,7 +267,7 @@ class Node:
         alone = SingleNodePlacement(NodeAddress(settings.node_id, here.host, here.port))
         topics = await host_topics(base, logs, broker_configs, placement or alone, membership)
         coordinators = await start_coordinators(base, topics, logs, documents.features, peers)
-        self._coordinators = coordinators
+        self.coordinators = coordinators
         services = self._make_services(broker_configs, documents, topics, coordinators, bound_listeners[0].advertised)
         await judge_rights(base, services)
         followed = None if placement is None else follow_documents(base, services, peers)
@@ -282,7 +282,15 @@ class Node:
         serving = Serving(base, network, services, membership, self._watch)
         of_listeners = await serving.start(self.servers, bound_listeners, node_sockets)
         if http is not None:
-            http.serve(services, self.servers.of_clients, network.memory, {} if tls is None else tls.listeners)
+            check_back = coordinators.check_back
+            http.serve(
+                services,
+                self.servers.of_clients,
+                network.memory,
+                {} if tls is None else tls.listeners,
+                check_back=None if check_back is None else check_back.core,
+                engine_figures=self._engine_figures,
+            )
         if tls is not None:
             renew_certificates(base, tls, broker_configs)
         if followed is not None:
@@ -303,7 +311,7 @@ class Node:
         coordinators: Coordinators,
         advertised: Endpoint,
     ) -> Services:
-        settings, membership, check_back = self.settings, self._membership, coordinators.check_back
+        settings, membership = self.settings, self._membership
         return Services(
             settings=settings,
             clock=self._base.clock,
@@ -323,13 +331,10 @@ class Node:
                 maximum_bytes=settings.fencepost_fetch_sessions_max_bytes,
             ),
             node_id=settings.node_id,
-            host=advertised.host,
-            port=advertised.port,
             cluster_id=self.cluster_id,
+            listener=advertised._replace(name=""),
             leader_choices=None if membership is None else membership.leader_choices,
             loggers=self._base.loggers,
-            check_back=None if check_back is None else check_back.core,
-            engine_figures=self._engine_figures,
         )
 
     def reload_certificates(self) -> None:

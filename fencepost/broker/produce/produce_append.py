@@ -253,7 +253,7 @@ class ProduceAppend:
         ready: Sequence[PartitionAppend] = self.writes
         unverified: Sequence[PartitionAppend] = ()
         if transactional:
-            predecessor = self._services.produce_verifications.get(self._transactional_id)
+            predecessor = self._services.verifier.waiting.get(self._transactional_id)
             if predecessor is None or predecessor.done():
                 confirmed, unverified = self._begin_verifications(transactional, in_this_step=True)
                 ready = [*ready, *confirmed] if ready else confirmed
@@ -319,7 +319,7 @@ class ProduceAppend:
         refused. If the coordinator is on this node and no request is ahead, all happens in this step; else in a task,
         which goes on when the connection is gone, as an append without verification would have happened too.
         """
-        predecessor = self._services.produce_verifications.get(self._transactional_id)
+        predecessor = self._services.verifier.waiting.get(self._transactional_id)
         if predecessor is None:
             verified = self._request_verification(unverified)
             if isinstance(verified, eager.Finished):  # and so confirmed

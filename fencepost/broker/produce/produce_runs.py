@@ -120,7 +120,7 @@ def append_run(context: RequestContext, cached: CachedRequest, frames: EqualLeng
         return None
     owner, _, following = cached.records[0]
     header = read_batch(owner.records, cached.route.version)
-    if isinstance(header, ProduceRefusal) or request.transactional_id in services.produce_verifications:
+    if isinstance(header, ProduceRefusal) or request.transactional_id in services.verifier.waiting:
         return None
     is_transactional = request.transactional_id is not None
     if bool(header.attributes & TRANSACTIONAL_BIT) is not is_transactional or (

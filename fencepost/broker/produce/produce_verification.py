@@ -108,7 +108,7 @@ def enter_verification_queue(
     called or `started`, which verifies and appends, is done. By producer id, which anyone may name, strangers would
     hold a producer up.
     """
-    waiting = services.produce_verifications
+    waiting = services.verifier.waiting
     place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waiting[transactional_id] = place
 

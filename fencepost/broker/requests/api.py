@@ -25,10 +25,7 @@ from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from fencepost.broker.cluster.machines.engine_figures import EngineFigures
-    from fencepost.broker.config import Settings
+    from fencepost.broker.config import Endpoint, Settings
     from fencepost.broker.group.service import GroupService
     from fencepost.broker.hosting.broker_configs import BrokerConfigs
     from fencepost.broker.hosting.confirmations import Confirmations
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
     from fencepost.broker.share.service import ShareService
     from fencepost.broker.transaction.service import TransactionService
     from fencepost.broker.transaction.verification import TransactionVerifier
-    from fencepost.check_back.service import CheckBack
     from fencepost.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 
 HANDLERS: Final = "fencepost.broker.handlers"
@@ -79,24 +75,16 @@ class Services:
     scram_credentials: ScramCredentials
     fetch_sessions: FetchSessionCache
     node_id: int
-    host: str  # as advertised to clients
-    port: int
     cluster_id: str
-    listener: str = ""  # its name
+    listener: Endpoint  # that the client has connected to, as advertised
     loggers: Loggers = field(default_factory=Loggers)
     long_polls: LongPolls = field(default_factory=LongPolls)
-    # By transactional id, resolved once the last Produce that waited for its verification has appended: keeps them in
-    # order.
-    produce_verifications: dict[str, asyncio.Future[None]] = field(default_factory=dict)
-    noted_commits: set[tuple[int, str]] = field(default_factory=set)  # see `note_set_offsets`
     large_batches: LargeBatches = field(default_factory=LargeBatches)
     acls: Acls | None = None  # None, as the gate, without an authorizer
     gate: RequestGate | None = None
     observer: RequestObserver | None = None
-    check_back: CheckBack | None = None  # for metrics; None without resolvers
     leader_choices: LeaderChoices | None = None  # None where this node is alone
     confirmations: Confirmations | None = None  # the same
-    engine_figures: Callable[[], EngineFigures] | None = None  # for metrics; None where the logs' files are its own
 
     @property
     def shares(self) -> ShareService:

@@ -27,8 +27,9 @@ def current_leader(services: Services, topic: str, partition: int) -> LeaderIdAn
 
 def nodes_alive(services: Services) -> list[NodeEndpoint]:
     """The nodes that are alive, this one first, with the addresses for clients of the listener that was asked."""
-    others = (each.at(services.listener) for each in services.topics.placement.other_nodes())
-    here = NodeEndpoint(services.node_id, services.host, services.port, services.settings.broker_rack)
+    listener = services.listener
+    others = (each.at(listener.name) for each in services.topics.placement.other_nodes())
+    here = NodeEndpoint(services.node_id, listener.host, listener.port, services.settings.broker_rack)
     return [here, *(NodeEndpoint(node.node_id, node.host, node.port) for node in others)]
 
 

@@ -66,7 +66,7 @@ def note_set_offsets(context: RequestContext, group_id: str, offsets: Mapping[To
     That is how offsets are reset; but consumers without a group's assignment commit like this, too, again and again. So
     the first commit of each connection is noted.
     """
-    noted = context.services.noted_commits
+    noted = context.services.groups.noted_commits
     key = context.connection.connection_id, group_id
     if key in noted:
         return

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 
 from fencepost.broker.kernel import eager
@@ -15,9 +16,14 @@ from fencepost.protocol.errors import ErrorCode
 
 
 class TransactionVerifier:
-    """Asks the coordinator on behalf of the leader of a partition, before the first write of a transaction there."""
+    """Asks the coordinator on behalf of the leader of a partition, before the first write of a transaction there.
+
+    waiting: by transactional id, resolved once the last Produce that waited for its verification has appended: keeps
+             the requests of a producer in order.
+    """
 
     def __init__(self, transactions: TransactionService) -> None:
+        self.waiting: dict[str, asyncio.Future[None]] = {}
         self._transactions = transactions
 
     def is_confirmed(

@@ -14,7 +14,7 @@ from fencepost.broker.transaction.state_machine import TransactionVersion
 from fencepost.check_back.question import Answer
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.supervision.planting import until
-from tests.support.check_back_broker import ScriptedSource, audit, begin, running_check_back
+from tests.support.check_back_broker import ScriptedSource, audit, begin, core_of, running_check_back
 
 TWO_PHASE_TIMEOUT_MS = 2**31 - 1
 
@@ -69,8 +69,7 @@ async def test_after_a_restart_it_goes_on_counting(tmp_path: Path, monkeypatch: 
         await until(lambda: len(source.asked) >= 5)
     source.asked.clear()
     async with running_check_back(tmp_path, source, monkeypatch) as node:
-        check_back = node.services.check_back
-        assert check_back is not None
+        check_back = core_of(node)
         await until(lambda: any(case.is_parked for case in check_back.schedule.cases.values()))
         assert len(source.asked) <= 11  # the last question of the first run may not have been recorded
         (case,) = check_back.schedule.cases.values()

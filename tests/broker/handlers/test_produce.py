@@ -507,7 +507,7 @@ async def test_pipelined_batches_keep_their_order_while_the_first_waits_for_veri
     assert [errors(response) for response in responses] == [{0: 0}] * 3
     assert [answers(response)[0].base_offset for response in responses] == [0, 1, 2]
     assert len(broker.verifier.calls) == 2  # the first batch opened the transaction for all
-    assert broker.services.produce_verifications == {}
+    assert broker.services.verifier.waiting == {}
 
 
 async def test_batch_does_not_overtake_those_that_still_wait_when_the_transaction_is_open(
@@ -539,7 +539,7 @@ async def test_batch_of_a_fenced_epoch_is_refused_without_asking_the_coordinator
 async def test_batch_is_verified_and_appended_in_one_step_where_the_coordinator_is_here(broker: HandlerBroker) -> None:
     outcome = broker.start(produce((0, transactional()), transactional_id="t"), BY_NAME)
     assert broker.log("orders").log_end_offset == 1
-    assert broker.services.produce_verifications == {}
+    assert broker.services.verifier.waiting == {}
     assert errors(await finished(outcome)) == {0: ErrorCode.NONE}
 
 

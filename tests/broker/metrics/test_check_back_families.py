@@ -11,7 +11,7 @@ from fencepost.broker.check_back_host import service as broker_check_back
 from fencepost.broker.metrics.check_back_families import CHECK_BACK_FAMILIES
 from fencepost.check_back.question import Answer
 from tests.broker.supervision.planting import until
-from tests.support.check_back_broker import ORDERS, ScriptedSource, begin
+from tests.support.check_back_broker import ORDERS, ScriptedSource, begin, core_of
 from tests.support.http_node import HttpNode, http_node
 
 
@@ -39,8 +39,7 @@ async def test_a_scrape_shows_what_is_in_doubt_and_what_was_answered(
         before = await scraped(http)
         assert (before["in_doubt", "orders"], before["resolver_up", "orders"]) == (0, 1)
         await begin(node, "order-1")
-        check_back = node.services.check_back
-        assert check_back is not None
+        check_back = core_of(node)
         await until(lambda: check_back.figures.decisions["park", "exhausted"])
         source.answer = Answer.COMMIT
         await begin(node, "order-2")

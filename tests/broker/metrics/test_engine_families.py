@@ -35,9 +35,11 @@ FIGURES = EngineFigures(
 
 async def test_the_figures_of_the_engine_are_shown_as_they_are_at_the_scrape(tmp_path: Path) -> None:
     async with http_node(tmp_path) as node:
-        node.node.services.engine_figures = lambda: FIGURES
+        view = node.node._http._view  # type: ignore[union-attr]
+        assert view is not None
+        view.engine_figures = lambda: FIGURES
         found = values_of((await node.get("/metrics")).text)
-        node.node.services.engine_figures = lambda: FIGURES._replace(is_waiting=False)
+        view.engine_figures = lambda: FIGURES._replace(is_waiting=False)
         later = values_of((await node.get("/metrics?name[]=fencepost_engine_flush_waiting")).text)
     shown = {name.removeprefix("fencepost_engine_"): value for name, value in found.items() if "_engine_" in name}
     assert shown == {

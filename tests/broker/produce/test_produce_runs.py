@@ -660,7 +660,7 @@ async def test_a_burst_while_the_producer_is_being_verified_waits_for_its_turn(b
     replies = await both.send([first, *rest])
     assert set(errors_of(replies)) == {ErrorCode.NONE}
     for broker in both.brokers:
-        assert broker.services.produce_verifications == {}
+        assert broker.services.verifier.waiting == {}
 
 
 async def test_batches_of_an_open_transaction_are_refused_without_its_id(both: Both) -> None:

@@ -74,7 +74,7 @@ async def test_batches_are_verified_as_those_of_decoded_requests(
                     one.connect_again()
                 frame = frame_of(sequence, partitions, version=version, producer_epoch=producer_epoch)
                 kept.append(await one.produce(frame))
-            assert one.broker.services.produce_verifications == {}
+            assert one.broker.services.verifier.waiting == {}
         assert replies[0] == replies[1]
         assert known.stored() == decoded.stored()
         assert known.unverified() == decoded.unverified()
@@ -111,7 +111,7 @@ async def test_each_partition_gets_the_answer_of_the_coordinator(one: Served, is
     replied = errors(await one.produce(frame_of(1)))
     assert replied == {0: ErrorCode.NONE, 1: ErrorCode.TRANSACTION_ABORTABLE, 2: ErrorCode.INVALID_PRODUCER_EPOCH}
     assert one.known_count == 1
-    assert one.broker.services.produce_verifications == {}
+    assert one.broker.services.verifier.waiting == {}
 
 
 @for_one_partition_and_several
@@ -125,7 +125,7 @@ async def test_pipelined_requests_keep_their_order_while_the_first_is_verified(
     replies = await asyncio.gather(*(one.produce(frame_of(sequence, partitions)) for sequence in (1, 2, 3)))
     assert [base_offsets(reply) for reply in replies] == [dict.fromkeys(partitions, offset) for offset in (2, 3, 4)]
     assert one.known_count == 3
-    assert one.broker.services.produce_verifications == {}
+    assert one.broker.services.verifier.waiting == {}
 
 
 @for_one_partition_and_several
@@ -172,4 +172,4 @@ async def test_a_verification_that_fails_unexpectedly_is_answered_as_if_it_were_
     one.connect_again()
     assert await one.produce(frame_of(1, partitions)) == known
     assert set(errors(known).values()) == {ErrorCode.UNKNOWN_SERVER_ERROR}
-    assert one.broker.services.produce_verifications == {}
+    assert one.broker.services.verifier.waiting == {}

@@ -13,7 +13,7 @@ from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.check_back.question import Answer
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
-from tests.support.check_back_broker import ScriptedSource, begin, running_check_back
+from tests.support.check_back_broker import ScriptedSource, begin, core_of, running_check_back
 from tests.support.fake_peers import FakePeers
 
 
@@ -30,8 +30,7 @@ async def test_a_check_back_that_fails_begins_again(
         with logged(CHECK_BACK):
             monkeypatch.setattr(OwnTransactions, place, raising(error, 1, getattr(OwnTransactions, place)))
             await begin(node, "order-1")
-            check_back = node.services.check_back
-            assert check_back is not None
+            check_back = core_of(node)
             await until(lambda: check_back.figures.decisions and not check_back.schedule.cases)
         assert len(source.asked) == 1
 
