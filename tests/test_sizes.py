@@ -37,7 +37,7 @@ MANY_PARAMETERS: dict[str, int] = {
     "fencepost/broker/log/partition_log.py: PartitionLog.__init__": 13,
     "fencepost/broker/log/recovery/recovery.py: LogRecovery.__init__": 9,
     "fencepost/broker/log/segment/segment.py: Segment.__init__": 10,
-    "fencepost/broker/node/node.py: Node.__init__": 15,
+    "fencepost/broker/node/node.py: Node.__init__": 14,
     "fencepost/broker/process/serve_settings.py: load": 9,
     "fencepost/broker/share/partition.py: SharePartition.acquire": 9,
     "fencepost/cli/consume.py: consume": 16,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencepost.broker.config import Settings, load_settings
-from fencepost.broker.hosting.membership import Membership
+from fencepost.broker.hosting.membership import Cluster
 from fencepost.broker.hosting.placement import NodeAddress, Placement
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
@@ -93,7 +93,7 @@ class SimulatedBroker:
     store:     for the nodes of a cluster a handle each, `for_another_node`; one of its own, unless given.
     placement: makes what the node knows of the cluster, anew for each start.
     disk:      of a machine that it shares with others; one of its own, unless given. data_directory: on that disk.
-    shares:    makes, for one of several, its store and its membership, anew for each start.
+    shares:    makes, for one of several, its store and its cluster, anew for each start.
     before, after: see `SimulatedDisk`; they stay over restarts.
     fence:     called before each operation; raises StorageError for what this node may not change.
     crash_count, start_count: what has happened so far.
@@ -110,7 +110,7 @@ class SimulatedBroker:
         placement: Callable[[], Placement] | None = None,
         disk: SimulatedDisk | None = None,
         data_directory: str = DATA_DIRECTORY,
-        shares: Callable[[SimulatedDisk], tuple[Any, Membership]] | None = None,
+        shares: Callable[[SimulatedDisk], tuple[Any, Cluster]] | None = None,
         clock_skew_ms: int = 0,
     ) -> None:
         self.node_id = node_id
@@ -224,8 +224,8 @@ class SimulatedBroker:
 
     def _cluster_options(self) -> dict[str, Any]:
         if self._shares is not None:
-            self.store, membership = self._shares(self.disk)
-            return {"membership": membership, "connect": self.world.network.connector(self.host)}
+            self.store, cluster = self._shares(self.disk)
+            return {"cluster": cluster, "connect": self.world.network.connector(self.host)}
         if self._placement is None:
             return {}
         return {

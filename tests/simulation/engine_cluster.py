@@ -1,4 +1,4 @@
-"""Brokers on several machines over one engine: `PostgresMember`, `MachineEngine` and all that keeps logs as they are.
+"""Brokers on several machines over one engine: `PostgresMember`, `MachineLogs` and all that keeps logs as they are.
 
 Each broker has a scratch of its own, which a start empties, and a monotonic clock that may be slow or fast. What a
 broker leads follows from the rows of the engine alone, and so does what its next leader finds.
@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
-from fencepost.broker.cluster.machines.machine import ClusterObjects, LogRows, MachineEngine
+from fencepost.broker.cluster.machines.machine import ClusterObjects, LogRows, MachineLogs
 from fencepost.broker.cluster.objects import flush_objects
 from fencepost.broker.cluster.objects.names import SegmentName
 from fencepost.broker.cluster.postgres.member import PostgresMember
@@ -29,7 +29,7 @@ from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.broker_configs import BROKER_CONFIGS_KEY
 from fencepost.broker.hosting.features import FEATURES_KEY
-from fencepost.broker.hosting.membership import Membership
+from fencepost.broker.hosting.membership import Cluster
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.simulation.broker import SimulatedBroker, broker_settings
 from tests.simulation.disk import SimulatedDisk
@@ -108,7 +108,7 @@ class EngineCluster:
         )
         return broker
 
-    def _shares(self, node_id: int, disk: SimulatedDisk) -> tuple[EngineLeaseStore, Membership]:
+    def _shares(self, node_id: int, disk: SimulatedDisk) -> tuple[EngineLeaseStore, Cluster]:
         broker = self.brokers[node_id]
         engine, host = self.engine, broker.host
         settings = self._settings_of(broker)
@@ -128,23 +128,25 @@ class EngineCluster:
             for rows in (tail, sealed, garbage):
                 await rows.close()
 
+        rows = LogRows(tail, sealed, garbage, connect, close)
         objects = EngineObjects(engine, host, disk)
         store = EngineLeaseStore(engine, host, disk, lease_s=settings.fencepost_cluster_lease_ms / 1000)
         member = self.members[node_id] = PostgresMember(
             store,
             node_id,
             renew_interval_s=settings.fencepost_cluster_lease_renewal_ms / 1000,
-            make_engine=lambda member: MachineEngine(
-                settings,
-                member,
-                LogRows(tail, sealed, garbage, connect, close),
-                ClusterObjects(CLUSTER_ID, of_flushes=objects, in_background=objects),
-                open_scratch=lambda: contextlib.nullcontext(disk),
-                monotonic_s=monotonic_s,
-            ),
+            connections=rows,
             monotonic_s=monotonic_s,
         )
-        return store, member
+        logs = MachineLogs(
+            settings,
+            member,
+            rows,
+            ClusterObjects(CLUSTER_ID, of_flushes=objects, in_background=objects),
+            open_scratch=lambda: contextlib.nullcontext(disk),
+            monotonic_s=monotonic_s,
+        )
+        return store, Cluster(member, logs.make)
 
     def _settings_of(self, broker: SimulatedBroker) -> Settings:
         return dataclasses.replace(

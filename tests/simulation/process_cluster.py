@@ -19,7 +19,7 @@ from fencepost.broker.cluster.processes.process_member import ProcessMember
 from fencepost.broker.cluster.processes.shared_directory import prepare_data_directory
 from fencepost.broker.hosting.broker_configs import BROKER_CONFIGS_KEY
 from fencepost.broker.hosting.features import FEATURES_KEY
-from fencepost.broker.hosting.membership import Membership
+from fencepost.broker.hosting.membership import Cluster
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from tests.simulation.broker import DATA_DIRECTORY, SimulatedBroker
 from tests.simulation.disk import Operation, SimulatedDisk
@@ -63,10 +63,11 @@ class ProcessCluster:
         self._disk.keep(DATA_DIRECTORY)
         return broker
 
-    def _shares(self, node_id: int, disk: SimulatedDisk) -> tuple[SimulatedLeaseStore, Membership]:
+    def _shares(self, node_id: int, disk: SimulatedDisk) -> tuple[SimulatedLeaseStore, Cluster]:
         broker = self.brokers[node_id]
         store = SimulatedLeaseStore(self.database, broker.host, disk, broker.clock)
-        return store, ProcessMember(DATA_DIRECTORY, node_id, store, disk=disk)
+        member = ProcessMember(DATA_DIRECTORY, node_id, store, disk=disk)
+        return store, Cluster(member, member.make_logs)
 
     # Questions
 

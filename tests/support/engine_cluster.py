@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fencepost.broker.cluster.machines.engine_figures import EngineFigures
 from fencepost.broker.cluster.tail.restore import TailRestore
 from fencepost.broker.cluster.tail.scratch import ScratchDisk, empty_scratch
 from fencepost.broker.cluster.tail.tail_log import TailLog
 from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.config import Settings
+from fencepost.broker.hosting.membership import Cluster as Membership
+from fencepost.broker.hosting.membership import NodeLogs
 from fencepost.broker.hosting.placement import NodeAddress, PlacementView
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -25,6 +28,28 @@ from tests.support.simulated_engine import EngineSession, SimulatedEngine
 
 if TYPE_CHECKING:
     from fencepost.broker.hosting.topics import Topics
+
+
+class ModelledEngine(NamedTuple):
+    """The engine of a node whose work in the background the test does."""
+
+    shared_log: TailLog
+    lease: Callable[[], bool]
+
+    def is_held(self) -> bool:
+        return self.lease()
+
+    async def begin(self) -> None:
+        """The scratch directory is empty."""
+
+    def keep(self) -> None:
+        """Nothing is sealed."""
+
+    async def rest(self) -> None:
+        """As `keep`."""
+
+    def figures(self) -> EngineFigures:
+        raise AssertionError("there is no HTTP listener")
 
 
 class EngineMember:
@@ -53,11 +78,9 @@ class EngineMember:
     def resign_from(self, keys: Collection[PartitionKey]) -> None:
         """The view tells of no deletions: the logs of the flush go offline."""
 
-    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
-        return LogDirectory(path, disk=disk, clock=clock, files_move=True, shared_log=self.shared_log)
-
-    def arrivals(self, disk: Disk) -> TailRestore:
-        return TailRestore(
+    def make_logs(self, path: str, disk: Disk, clock: Clock) -> NodeLogs:
+        directory = LogDirectory(path, disk=disk, clock=clock, files_move=True, shared_log=self.shared_log)
+        restoring = TailRestore(
             self._cluster.scratch(self.node_id),
             disk,
             store=self.session,
@@ -65,6 +88,7 @@ class EngineMember:
             tenure=self,
             topic_id_of=self._cluster.topic_id_of,
         )
+        return NodeLogs(directory, restoring, ModelledEngine(self.shared_log, self.is_held))
 
     async def join(
         self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str, is_drained: Callable[[], bool]
@@ -121,7 +145,7 @@ class EngineCluster(Cluster):
             Settings(**settings),
             local_disk=ScratchDisk,
             store=self.store.for_another_node(),
-            membership=member,
+            cluster=Membership(member, member.make_logs),
             peers=peers,
             **options,
         )

@@ -85,8 +85,6 @@ class GroupService:
 
     Every method returns errors as values. Among them are NOT_COORDINATOR, before `__consumer_offsets` exists and after
     a failed write to its log, and COORDINATOR_LOAD_IN_PROGRESS while a shard is loaded.
-
-    noted_commits: connections and groups whose commits by no member are in the audit log, see `note_set_offsets`.
     """
 
     def __init__(
@@ -98,7 +96,6 @@ class GroupService:
         new_member_id_suffix: Callable[[], str],
         group_configs: GroupConfigs,
     ) -> None:
-        self.noted_commits: set[tuple[int, str]] = set()
         self._topics = topics
         self._clock = clock
         self._new_member_id_suffix = new_member_id_suffix

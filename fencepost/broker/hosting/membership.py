@@ -1,8 +1,9 @@
-"""The seam through which a node takes part in a cluster: from before it opens its logs until they are closed."""
+"""The seam through which a node takes part in a cluster: its lease, and what keeps its logs for their next leaders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fencepost.broker.hosting.arrivals import Arrivals
@@ -14,6 +15,7 @@ from fencepost.broker.log.durability.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk
 
 if TYPE_CHECKING:
+    from fencepost.broker.cluster.machines.engine_figures import EngineFigures
     from fencepost.broker.hosting.topics import Topics
 
 
@@ -28,25 +30,6 @@ class Membership(Protocol):
 
     @property
     def leader_choices(self) -> LeaderChoices | None: ...
-
-    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
-        """Make the log directory of this node, which the caller opens and closes. path: absolute."""
-        ...
-
-    def arrivals(self, disk: Disk) -> Arrivals:
-        """Make what brings directories of partitions to this node."""
-        ...
-
-    @property
-    def shared_log(self) -> SharedLog | None:
-        """What commits the flushes of this node's logs; None where their files are their own."""
-        ...
-
-    @property
-    def is_held(self) -> Callable[[], bool] | None:
-        """Whether this node's lease is certainly in force, asked whenever an answer leaves; None where the system ends
-        a process before another one leads. Given with a shared log."""
-        ...
 
     async def join(
         self, endpoints: Mapping[str, tuple[str, int]], *, between_nodes: str, is_drained: Callable[[], bool]
@@ -73,3 +56,54 @@ class Membership(Protocol):
     async def leave(self) -> None:
         """Give the lease back, after the logs are closed."""
         ...
+
+
+class Engine(Protocol):
+    """What keeps the logs of a node beyond its own life.
+
+    shared_log: commits their flushes.
+    """
+
+    @property
+    def shared_log(self) -> SharedLog: ...
+
+    def is_held(self) -> bool:
+        """Whether this node's lease is certainly in force; asked whenever an answer of a leader leaves."""
+        ...
+
+    async def begin(self) -> None:
+        """Delete what an earlier process has left here, before the node joins. Raises StorageError."""
+        ...
+
+    def keep(self) -> None:
+        """Begin work in the background, once the node serves."""
+        ...
+
+    async def rest(self) -> None:
+        """End the work in the background, before logs are closed."""
+        ...
+
+    def figures(self) -> EngineFigures:
+        """The figures of this node, as of now."""
+        ...
+
+
+@dataclass(frozen=True)
+class NodeLogs:
+    """The log directory of a node, which the caller opens and closes, and what its logs depend on.
+
+    arrivals: gets the directories of partitions to this node; None if it leads all of them.
+    engine:   None if the files are the logs. Then the system ends a process before another one leads.
+    """
+
+    directory: LogDirectory
+    arrivals: Arrivals | None = None
+    engine: Engine | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The cluster of a node. make_logs: for its absolute path on its disk."""
+
+    membership: Membership
+    make_logs: Callable[[str, Disk, Clock], NodeLogs]

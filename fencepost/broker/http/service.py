@@ -22,7 +22,7 @@ from fencepost.broker.network.server import Server
 from fencepost.broker.requests.api import Services
 
 if TYPE_CHECKING:
-    from fencepost.broker.cluster.engine_figures import EngineFigures
+    from fencepost.broker.cluster.machines.engine_figures import EngineFigures
     from fencepost.broker.security.tls import ListenerTls
     from fencepost.check_back.service import CheckBack
 

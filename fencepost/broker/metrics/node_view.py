@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fencepost.broker.cluster.engine_figures import EngineFigures
+    from fencepost.broker.cluster.machines.engine_figures import EngineFigures
     from fencepost.broker.config import Settings
     from fencepost.broker.log.partition_log import PartitionLog
     from fencepost.broker.metrics.connection_rates import CreationRates

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fencepost.broker.config import Listener, Settings
 from fencepost.broker.config.listeners import parse_http_listener
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
-from fencepost.broker.hosting.membership import Membership
+from fencepost.broker.hosting.membership import Engine
 from fencepost.broker.network.connection import RequestDispatcher
 from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.network.network_memory import NetworkMemory
@@ -159,12 +159,12 @@ class Servers:
 
 @dataclass(frozen=True)
 class Serving:
-    """Makes the servers of a node's listeners. watch: see `Node`."""
+    """Makes the servers of a node's listeners. engine: see `NodeLogs`. watch: see `Node`."""
 
     base: Foundation
     network: Network
     services: Services
-    membership: Membership | None
+    engine: Engine | None
     watch: Watch | None
 
     async def start(
@@ -217,14 +217,13 @@ class Serving:
         )
 
     def _dispatcher_for(self, seen: Services) -> RequestDispatcher:
-        loop, membership = asyncio.get_running_loop(), self.membership
+        loop, engine = asyncio.get_running_loop(), self.engine
         lease_gate = room_after = None
-        if membership is not None and membership.is_held is not None:
+        if engine is not None:
             # Imported here: a broker that is alone has no lease.
             from fencepost.broker.network.lease_gate import LeaseGate
 
-            assert membership.shared_log is not None
-            lease_gate, room_after = LeaseGate(membership.is_held), membership.shared_log.room_after
+            lease_gate, room_after = LeaseGate(engine.is_held), engine.shared_log.room_after
         dispatcher = Dispatcher(
             seen, loop=loop, quotas=self.network.client_quotas, lease_gate=lease_gate, room_after=room_after
         )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.broker.config import Listener
 from fencepost.broker.config.listeners import SecurityProtocol
-from fencepost.broker.hosting.membership import Membership
+from fencepost.broker.hosting.membership import Engine, Membership
 from fencepost.broker.hosting.peers import Connect, Peers, TcpPeers
 from fencepost.broker.hosting.placement import NO_PORT, Placement
+from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.network.server import BoundListener
 from fencepost.broker.node.foundation import Foundation
 from fencepost.broker.requests.api import Services
@@ -39,24 +40,48 @@ def open_channel(
     return peers
 
 
-async def join(
-    base: Foundation,
-    membership: Membership,
-    bound_listeners: Sequence[BoundListener],
-    *,
-    between_brokers: Listener,
-    node_sockets: NodeSockets | None,
-) -> None:
-    """Take the lease, under which other nodes know the addresses of the listeners. Raises StorageError."""
+class Advertised(NamedTuple):
+    """The addresses of a node, as other nodes know them while it has its lease: of its listeners, by their names.
+
+    between_nodes: the name of the listener on which nodes connect to each other.
+    """
+
+    endpoints: Mapping[str, tuple[str, int]]
+    between_nodes: str
+
+
+def advertised_by(
+    bound_listeners: Sequence[BoundListener], between_brokers: Listener, node_sockets: NodeSockets | None
+) -> Advertised:
+    """Return the addresses of listeners. node_sockets: if given, nodes connect to each other through them."""
     advertised_at = ((bound.listener.name, bound.advertised) for bound in bound_listeners)
     endpoints = {name: (address.host, address.port) for name, address in advertised_at}
-    between_nodes = between_brokers.name
-    if node_sockets is not None:
-        between_nodes, path, _ = node_sockets.bound.advertised
-        endpoints[between_nodes] = path, NO_PORT
+    if node_sockets is None:
+        return Advertised(endpoints, between_brokers.name)
+    name, path, _ = node_sockets.bound.advertised
+    return Advertised(endpoints | {name: (path, NO_PORT)}, name)
+
+
+async def join(base: Foundation, membership: Membership, engine: Engine | None, advertised: Advertised) -> None:
+    """Take the lease. Raises StorageError."""
     settings = base.settings
-    await membership.join(endpoints, between_nodes=between_nodes, is_drained=lambda: settings.fencepost_drain)
+    if engine is not None:
+        await engine.begin()
+    await membership.join(
+        advertised.endpoints,
+        between_nodes=advertised.between_nodes,
+        is_drained=lambda: settings.fencepost_drain,
+    )
     base.cleanup.push_async_callback(membership.leave)
+
+
+def keep(base: Foundation, membership: Membership, engine: Engine | None, topics: Topics) -> None:
+    """Begin to take over from lost nodes, and what the engine does in the background, until the node stops."""
+    membership.keep(topics)
+    if engine is not None:
+        engine.keep()
+        base.cleanup.push_async_callback(engine.rest)
+    base.cleanup.push_async_callback(membership.rest)
 
 
 def follow_documents(base: Foundation, services: Services, peers: Peers | None) -> FollowedDocuments:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.broker.config import DynamicLayers, Endpoint, Listener, Settings, parse_listeners
 from fencepost.broker.config.listeners import HTTP_LISTENER, inter_broker_listener
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
-from fencepost.broker.hosting.membership import Membership
+from fencepost.broker.hosting.membership import Cluster, Engine
 from fencepost.broker.hosting.peers import Connect, Peers
 from fencepost.broker.hosting.placement import NodeAddress, Placement, SingleNodePlacement
 from fencepost.broker.hosting.topics import Topics
@@ -28,6 +28,7 @@ from fencepost.broker.node.coordinators import Coordinators, start_coordinators
 from fencepost.broker.node.documents import Documents, judge_rights, open_broker_configs, open_documents
 from fencepost.broker.node.foundation import Foundation
 from fencepost.broker.node.listeners import (
+    Network,
     Servers,
     Serving,
     Watch,
@@ -37,7 +38,7 @@ from fencepost.broker.node.listeners import (
     open_network,
     renew_certificates,
 )
-from fencepost.broker.node.membership import follow_documents, join, open_channel
+from fencepost.broker.node.membership import advertised_by, follow_documents, join, keep, open_channel
 from fencepost.broker.node.storage import (
     close_disk_last,
     host_topics,
@@ -55,7 +56,6 @@ from fencepost.broker.storage.local_disk import LocalDisk
 if TYPE_CHECKING:
     import random
 
-    from fencepost.broker.cluster.machines.engine_figures import EngineFigures
     from fencepost.broker.http.service import HttpService
     from fencepost.broker.network.node_sockets import NodeSockets
     from fencepost.broker.security.tls import BrokerTls
@@ -73,8 +73,8 @@ class Node:
     bind:        binds the address of a listener: a socket of this machine, unless given.
     randomness:  the source of unguessable ids: the machine's, unless given.
     placement:   the leaders of all partitions: this node leads them, unless given.
-    membership:  in a cluster whose directories of partitions move between nodes, in place of the placement.
-    node_sockets: with a membership, through which nodes connect to each other: through a listener, unless given.
+    cluster:     if partitions move between nodes, in place of the placement.
+    node_sockets: with a cluster, through which nodes connect to each other: through a listener, unless given.
     connect:     with a placement, opens connections to other nodes: over TCP, unless given.
     peers:       with a placement, the channel to the other nodes: connections opened by `connect`, unless given.
     watch:       puts something before the dispatcher of each listener, such as the faults of a test; nothing, unless
@@ -98,13 +98,12 @@ class Node:
         bind: Callable[[Listener, Settings], BoundListener] = SocketListener,
         randomness: random.Random | None = None,
         placement: Placement | None = None,
-        membership: Membership | None = None,
+        cluster: Cluster | None = None,
         node_sockets: NodeSockets | None = None,
         connect: Connect | None = None,
         peers: Peers | None = None,
         loggers: Loggers | None = None,
         watch: Watch | None = None,
-        engine_figures: Callable[[], EngineFigures] | None = None,
     ) -> None:
         # A copy: settings that are changed while the broker runs change it.
         self.settings = settings = dataclasses.replace(settings, layers=DynamicLayers())
@@ -128,11 +127,11 @@ class Node:
             cleanup=self._cleanup,
         )
         self._bind = bind
-        self._placement = placement if membership is None else membership.placement
-        self._membership = membership
+        self._cluster = cluster
+        self._membership = None if cluster is None else cluster.membership
+        self._placement = placement if cluster is None else cluster.membership.placement
         self._peers = peers
         self._watch = watch
-        self._engine_figures = engine_figures
         self._node_sockets = node_sockets
         self._connect = connect if node_sockets is None else node_sockets.connect
         self._services: Services | None = None
@@ -253,7 +252,7 @@ class Node:
 
         if self._is_disk_local:
             make_data_directory(self.data_directory)
-        logs = make_logs(base, membership)
+        logs = make_logs(base, self._cluster)
         self.cluster_id = await open_store(base)
         broker_configs = await open_broker_configs(base, is_alone=membership is None)
         tls = self._tls = encrypt(settings, listeners)
@@ -262,11 +261,12 @@ class Node:
             await http.accept(None if tls is None else tls.listeners.get(HTTP_LISTENER))
         documents = await open_documents(base)
         if membership is not None:
-            await join(base, membership, bound_listeners, between_brokers=between_brokers, node_sockets=node_sockets)
+            addresses = advertised_by(bound_listeners, between_brokers, node_sockets)
+            await join(base, membership, logs.engine, addresses)
         here = bound_listeners[listeners.index(between_brokers)].advertised
         alone = SingleNodePlacement(NodeAddress(settings.node_id, here.host, here.port))
-        topics = await host_topics(base, logs, broker_configs, placement or alone, membership)
-        coordinators = await start_coordinators(base, topics, logs, documents.features, peers)
+        topics = await host_topics(base, logs, broker_configs, placement or alone)
+        coordinators = await start_coordinators(base, topics, logs.directory, documents.features, peers)
         self.coordinators = coordinators
         services = self._make_services(broker_configs, documents, topics, coordinators, bound_listeners[0].advertised)
         await judge_rights(base, services)
@@ -274,23 +274,15 @@ class Node:
         if http is not None:
             http.observe(services)
         self._services = services
-        sweep_regularly(base, logs)
+        sweep_regularly(base, logs.directory)
 
         network = await open_network(
             base, documents, broker_configs, [bound.listener for bound in bound_listeners], tls
         )
-        serving = Serving(base, network, services, membership, self._watch)
+        serving = Serving(base, network, services, logs.engine, self._watch)
         of_listeners = await serving.start(self.servers, bound_listeners, node_sockets)
         if http is not None:
-            check_back = coordinators.check_back
-            http.serve(
-                services,
-                self.servers.of_clients,
-                network.memory,
-                {} if tls is None else tls.listeners,
-                check_back=None if check_back is None else check_back.core,
-                engine_figures=self._engine_figures,
-            )
+            self._serve_http(http, services, network, logs.engine)
         if tls is not None:
             renew_certificates(base, tls, broker_configs)
         if followed is not None:
@@ -299,9 +291,19 @@ class Node:
         if coordinators.check_back is not None:
             coordinators.check_back.start()
         if membership is not None:
-            membership.keep(topics)
-            base.cleanup.push_async_callback(membership.rest)
+            keep(base, membership, logs.engine, topics)
         log_requests(base, of_listeners)
+
+    def _serve_http(self, http: HttpService, services: Services, network: Network, engine: Engine | None) -> None:
+        check_back = None if self.coordinators is None else self.coordinators.check_back
+        http.serve(
+            services,
+            self.servers.of_clients,
+            network.memory,
+            {} if network.tls is None else network.tls.listeners,
+            check_back=None if check_back is None else check_back.core,
+            engine_figures=None if engine is None else engine.figures,
+        )
 
     def _make_services(
         self,

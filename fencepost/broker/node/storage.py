@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
-from fencepost.broker.hosting.membership import Membership
+from fencepost.broker.hosting.membership import Cluster, NodeLogs
 from fencepost.broker.hosting.placement import Placement
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.events import get_logger
@@ -32,11 +32,11 @@ def close_disk_last(base: Foundation, disk: LocalDisk) -> None:
     base.cleanup.push_async_callback(_close_on_thread, disk)
 
 
-def make_logs(base: Foundation, membership: Membership | None) -> LogDirectory:
+def make_logs(base: Foundation, cluster: Cluster | None) -> NodeLogs:
     """Make the log directory, which is closed once topics are hosted: see `host_topics`."""
-    if membership is None:
-        return LogDirectory(base.data_directory, disk=base.disk, clock=base.clock)
-    return membership.make_logs(base.data_directory, base.disk, base.clock)
+    if cluster is None:
+        return NodeLogs(LogDirectory(base.data_directory, disk=base.disk, clock=base.clock))
+    return cluster.make_logs(base.data_directory, base.disk, base.clock)
 
 
 async def open_store(base: Foundation) -> str:
@@ -46,26 +46,20 @@ async def open_store(base: Foundation) -> str:
     return await base.store.cluster_id()
 
 
-async def host_topics(
-    base: Foundation,
-    logs: LogDirectory,
-    broker_configs: BrokerConfigs,
-    placement: Placement,
-    membership: Membership | None,
-) -> Topics:
+async def host_topics(base: Foundation, logs: NodeLogs, broker_configs: BrokerConfigs, placement: Placement) -> Topics:
     """Host the topics of the store, and begin to open their logs. Raises StorageError."""
     topics = Topics(
         base.store,
-        logs,
+        logs.directory,
         base.settings,
         placement=placement,
-        arrivals=None if membership is None else membership.arrivals(base.disk),
+        arrivals=logs.arrivals,
         new_topic_id=RandomIds(base.randomness).uuid,
     )
-    base.cleanup.push_async_callback(logs.close)
+    base.cleanup.push_async_callback(logs.directory.close)
     base.cleanup.push_async_callback(topics.close)
     await topics.open()
-    _watch_settings(base, broker_configs, topics, logs)
+    _watch_settings(base, broker_configs, topics, logs.directory)
     return topics
 
 

@@ -83,10 +83,11 @@ class NodeProcess:
         self._specification = specification
 
     def parts(self, settings: Any) -> dict[str, Any]:
-        """What `Node` is given beside its settings: the shared store, its membership and its sockets."""
+        """What `Node` is given beside its settings: the shared store, its part in the cluster and its sockets."""
         from fencepost.broker.cluster.leases.lease_store import LeaseStore
         from fencepost.broker.cluster.processes.process_member import ProcessMember
         from fencepost.broker.config.listeners import names_inter_broker_listener
+        from fencepost.broker.hosting.membership import Cluster
         from fencepost.broker.metadata.sqlite import FILE_NAME
         from fencepost.broker.network.node_sockets import NodeSockets
         from fencepost.broker.network.server import SocketListener
@@ -103,7 +104,8 @@ class NodeProcess:
         sockets = None
         if not names_inter_broker_listener(settings):
             sockets = NodeSockets(specification.data_directory, settings.log_dirs)
-        return {"store": store, "membership": member, "bind": bind, "node_sockets": sockets}
+        cluster = Cluster(member, member.make_logs)
+        return {"store": store, "cluster": cluster, "bind": bind, "node_sockets": sockets}
 
     async def beat(self) -> None:
         """Tell the parent that the event loop turns; end with it."""

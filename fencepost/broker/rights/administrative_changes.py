@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.security.audit import AdministrativeChange, note_change
@@ -17,6 +18,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.features import UpdateFeaturesResponse
 
 if TYPE_CHECKING:
+    from fencepost.broker.group.service import GroupService
     from fencepost.broker.kernel.topic_partition import TopicPartition
     from fencepost.broker.requests.api import RequestContext
 
@@ -26,6 +28,9 @@ MAXIMUM_NOTED: Final = 10_000
 """Connections and groups that are remembered as noted; then they are noted anew."""
 MAXIMUM_LISTED: Final = 100
 """Partitions that one line names."""
+
+_noted: Final[WeakKeyDictionary[GroupService, set[tuple[int, str]]]] = WeakKeyDictionary()
+"""By node: connections, and groups whose offsets they have set."""
 
 Changes = Iterable[AdministrativeChange]
 
@@ -66,7 +71,7 @@ def note_set_offsets(context: RequestContext, group_id: str, offsets: Mapping[To
     That is how offsets are reset; but consumers without a group's assignment commit like this, too, again and again. So
     the first commit of each connection is noted.
     """
-    noted = context.services.groups.noted_commits
+    noted = _noted.setdefault(context.services.groups, set())
     key = context.connection.connection_id, group_id
     if key in noted:
         return

@@ -14,6 +14,7 @@ import pytest
 from fencepost.broker.cluster.leases.lease_store import LeaseStore
 from fencepost.broker.cluster.processes.process_member import ProcessMember
 from fencepost.broker.config import Settings
+from fencepost.broker.hosting.membership import Cluster
 from fencepost.broker.hosting.peers import PeerUnreachable, TcpPeers
 from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
@@ -56,7 +57,7 @@ async def node_with_socket(data: Path, **chosen: Any) -> AsyncIterator[tuple[Nod
     store = LeaseStore(str(data / METADATA_FILE))
     membership = Member(str(data), NODE_ID, store)
     sockets = NodeSockets(str(data), str(directory))
-    node = Node(settings, store=store, membership=membership, node_sockets=sockets)
+    node = Node(settings, store=store, cluster=Cluster(membership, membership.make_logs), node_sockets=sockets)
     await node.start()
     others = NodeSockets(str(data), str(data / "node.1"))
     path, port = membership.joined[membership.between_nodes]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -41,12 +40,12 @@ from fencepost.broker.cluster.tail.tail_log import TailLog
 from fencepost.broker.cluster.tail.tail_store import TailStore
 from fencepost.broker.config import Settings, parse_listeners
 from fencepost.broker.config.password import Password
+from fencepost.broker.hosting.membership import Cluster, NodeLogs
 from fencepost.broker.kernel.addresses import is_loopback
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LOCK_FILE, LogDirectory
-from fencepost.broker.log.durability.shared_log import SharedLog
 from fencepost.broker.storage.disk import Disk, StorageError
 
 log = get_logger(__name__)
@@ -105,21 +104,16 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     # Flushes have requests of their own, so that seals do not hold them up.
     objects = ClusterObjects(cluster_id, of_flushes=S3Objects(location), in_background=S3Objects(location))
     store = PostgresLeaseStore(address, lease_s=lease_s)
-    engines: list[MachineEngine] = []
-
-    def make_engine(member: PostgresMember) -> MachineEngine:
-        engines.append(MachineEngine(settings, member, _rows(store, cluster_id), objects))
-        return engines[-1]
-
+    rows = _rows(store, cluster_id)
     member = PostgresMember(
         store,
         settings.node_id,
         renew_interval_s=settings.fencepost_cluster_lease_renewal_ms / 1000,
-        make_engine=make_engine,
+        connections=rows,
     )
     member.placement.settling_s = settings.fencepost_node_settling_ms / 1000
-    parts = {"store": store, "membership": member, "local_disk": ScratchDisk, "engine_figures": engines[0].figures}
-    return settings, parts
+    cluster = Cluster(member, MachineLogs(settings, member, rows, objects).make)
+    return settings, {"store": store, "cluster": cluster, "local_disk": ScratchDisk}
 
 
 def _locations(settings: Settings) -> tuple[PostgresAddress, ObjectLocation]:
@@ -203,76 +197,83 @@ def _open_scratch() -> contextlib.AbstractContextManager[Disk]:
     return contextlib.closing(ScratchDisk())
 
 
-class MachineEngine:
-    """What keeps the logs of one broker, for `PostgresMember`: flushes as rows and objects, and sealed segments.
+@dataclasses.dataclass(frozen=True)
+class MachineLogs:
+    """What the logs of one broker are made from.
 
     open_scratch: the disk with the scratch directory. monotonic_s: a clock that nobody sets, in seconds.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        member: PostgresMember,
-        rows: LogRows,
-        objects: ClusterObjects,
-        *,
-        open_scratch: Callable[[], contextlib.AbstractContextManager[Disk]] = _open_scratch,
-        monotonic_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._settings = settings
-        self._directory = os.path.abspath(settings.log_dirs)
+    settings: Settings
+    member: PostgresMember
+    rows: LogRows
+    objects: ClusterObjects
+    _: dataclasses.KW_ONLY
+    open_scratch: Callable[[], contextlib.AbstractContextManager[Disk]] = _open_scratch
+    monotonic_s: Callable[[], float] = time.monotonic
+
+    def make(self, path: str, disk: Disk, clock: Clock) -> NodeLogs:
+        """See `Cluster`."""
+        member, rows = self.member, self.rows
+        engine = MachineEngine(self, path, disk, clock)
+        sealed = engine.sealed
+        directory = LogDirectory(
+            path, disk=disk, clock=clock, files_move=True, shared_log=engine.shared_log, sealed_store=sealed
+        )
+        sealed.attach(directory)
+        restoring = TailRestore(
+            path,
+            disk,
+            store=rows.tail,
+            sealed=sealed,
+            tenure=member,
+            topic_id_of=member.placement.topic_id,
+            objects=engine.uploads,
+        )
+        return NodeLogs(directory, restoring, engine)
+
+
+class MachineEngine:
+    """What keeps the logs of one broker: flushes as rows and objects, and sealed segments.
+
+    directory: of the logs. sealed: attached to the logs before anything else is called.
+    """
+
+    def __init__(self, made_from: MachineLogs, directory: str, disk: Disk, clock: Clock) -> None:
+        settings, member, rows, objects = made_from.settings, made_from.member, made_from.rows, made_from.objects
+        self._directory = directory
         self._member = member
         self._objects = objects
-        cluster_id = objects.cluster_id
-        self._rows = rows
-        self._open_scratch = open_scratch
-        self._monotonic_s = monotonic_s
+        self._open_scratch = made_from.open_scratch
         self._sweep = ObjectSweep(
             objects.in_background,
             rows.garbage,
-            cluster_id,
+            objects.cluster_id,
             grace_s=settings.fencepost_cluster_garbage_ms / 1000,
         )
-        self._uploads = FlushUploads(objects.of_flushes, cluster_id)
-        self._tail_log = TailLog(
-            rows.tail, member, objects=self._uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
+        self.uploads = FlushUploads(objects.of_flushes, objects.cluster_id)
+        self.shared_log = TailLog(
+            rows.tail, member, objects=self.uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
         )
-        self.shared_log: SharedLog | None = self._tail_log
-        self._sealed: RemoteLogs
-
-    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
-        self._sealed = RemoteLogs(
-            self._objects.in_background,
-            self._rows.sealed,
-            cluster_id=self._objects.cluster_id,
+        self.sealed = RemoteLogs(
+            objects.in_background,
+            rows.sealed,
+            cluster_id=objects.cluster_id,
             disk=disk,
             clock=clock,
-            tenure=self._member,
+            tenure=member,
             leader_epoch_of=self._leader_epoch_of,
-            limits=UploadLimits(tail_budget_bytes=self._settings.fencepost_cluster_tail_max_bytes),
-            scratch_bytes=self._settings.fencepost_cluster_scratch_max_bytes,
-            monotonic_s=self._monotonic_s,
+            limits=UploadLimits(tail_budget_bytes=settings.fencepost_cluster_tail_max_bytes),
+            scratch_bytes=settings.fencepost_cluster_scratch_max_bytes,
+            monotonic_s=made_from.monotonic_s,
         )
-        logs = LogDirectory(
-            path, disk=disk, clock=clock, files_move=True, shared_log=self.shared_log, sealed_store=self._sealed
-        )
-        self._sealed.attach(logs)
-        return logs
 
     def _leader_epoch_of(self, name: TopicPartition) -> int | None:
         placement = self._member.placement
         return placement.leader_epoch(name) if placement.is_local(name) else None
 
-    def arrivals(self, disk: Disk) -> TailRestore:
-        return TailRestore(
-            self._directory,
-            disk,
-            store=self._rows.tail,
-            sealed=self._sealed,
-            tenure=self._member,
-            topic_id_of=self._member.placement.topic_id,
-            objects=self._uploads,
-        )
+    def is_held(self) -> bool:
+        return self._member.is_held()
 
     async def begin(self) -> None:
         """Empty the scratch directory: nothing in it is believed. Raises StorageError."""
@@ -287,16 +288,10 @@ class MachineEngine:
             empty_scratch(disk, self._directory, self._objects.cluster_id)
             disk.unlock(lock)
 
-    async def connect(self) -> None:
-        await self._rows.connect()
-
-    def unconnected_since_s(self) -> float | None:
-        return self._rows.unconnected_since_s()
-
     def figures(self) -> EngineFigures:
         """The figures of this broker, as of now."""
-        flushes, member, uploads = self._tail_log, self._member, self._sealed.uploads
-        fetches = self._sealed.fetches
+        flushes, member, sealed = self.shared_log, self._member, self.sealed
+        uploads, fetches = sealed.uploads, sealed.fetches
         return EngineFigures(
             flushes={"rows": flushes.flushes_count - flushes.large_count, "objects": flushes.large_count},
             flushed_bytes={"rows": flushes.flushed_bytes - flushes.large_bytes, "objects": flushes.large_bytes},
@@ -310,8 +305,8 @@ class MachineEngine:
             sealed_bytes=uploads.sealed_bytes,
             brought_segments=fetches.brought_count,
             brought_bytes=fetches.brought_bytes,
-            merged_segments=self._sealed.merges.merged_count,
-            removed_leftovers=self._sealed.leftovers.removed_count,
+            merged_segments=sealed.merges.merged_count,
+            removed_leftovers=sealed.leftovers.removed_count,
             removed_objects=self._sweep.removed_count,
             object_requests=self._objects.of_flushes.requests + self._objects.in_background.requests,
             take_overs=member.take_overs_count,
@@ -319,12 +314,9 @@ class MachineEngine:
         )
 
     def keep(self) -> None:
-        self._sealed.start()
+        self.sealed.start()
         self._sweep.start()
 
     async def rest(self) -> None:
         await self._sweep.close()
-        await self._sealed.close()
-
-    async def close(self) -> None:
-        await self._rows.close()
+        await self.sealed.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Final, Protocol
 from uuid import uuid4
@@ -27,14 +27,10 @@ from fencepost.broker.cluster.postgres.lease_store import (
     PostgresLeaseStore,
 )
 from fencepost.broker.cluster.tail.tail_store import PartitionKey
-from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
-from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks, stop_broker
-from fencepost.broker.log.directory.log_directory import LogDirectory
-from fencepost.broker.log.durability.shared_log import SharedLog
-from fencepost.broker.storage.disk import Disk, StorageError
+from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
 
@@ -53,44 +49,19 @@ START_PAUSE_S: Final = 0.2
 """Between attempts to start while another process has the node id: its lease may be running out."""
 
 
-class Engine(Protocol):
-    """What keeps the logs of a member beyond its own life.
+class Connections(Protocol):
+    """The connections to PostgreSQL that leading takes, beside that of the lease."""
 
-    shared_log: commits their flushes; None where they have none, as in tests of leases alone.
-    """
-
-    shared_log: SharedLog | None
-
-    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
-        """Make the log directory of this node."""
-        ...
-
-    def arrivals(self, disk: Disk) -> Arrivals:
-        """Make what restores logs that this node begins to lead."""
-        ...
-
-    async def begin(self) -> None:
-        """Forget what an earlier process has left here, before anything is led. Raises StorageError."""
-        ...
-
-    async def connect(self) -> None:
-        """Open all connections that leading takes, where they are not open. Raises StorageError."""
+    def connect(self) -> Awaitable[None]:
+        """Open all of them that are not open. Raises StorageError."""
         ...
 
     def unconnected_since_s(self) -> float | None:
         """Since when, by the loop's clock, one of them could not be opened; None if all are there."""
         ...
 
-    def keep(self) -> None:
-        """Begin work in the background, once the node serves."""
-        ...
-
-    async def rest(self) -> None:
-        """End the work in the background, before logs are closed."""
-        ...
-
-    async def close(self) -> None:
-        """Close connections, after all logs are closed."""
+    def close(self) -> Awaitable[None]:
+        """Close them, after all logs are closed."""
         ...
 
 
@@ -101,7 +72,7 @@ class PostgresMember:
     lease:      until when it may answer as a leader.
     on_started: called after each start with its fence, before anything is led in this incarnation.
     renew_interval_s: between renewals; a fraction of the store's lease_s.
-    make_engine: makes what keeps the logs of this member. monotonic_s: a clock that nobody sets, in seconds.
+    connections: those that the engine of this member's logs uses. monotonic_s: a clock that nobody sets, in seconds.
     take_overs_count: of lost nodes, by this one, since the start. resignations_count: of this one.
     """
 
@@ -111,7 +82,7 @@ class PostgresMember:
         node_id: NodeId,
         *,
         renew_interval_s: float,
-        make_engine: Callable[[PostgresMember], Engine],
+        connections: Connections,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.node_id = node_id
@@ -121,6 +92,7 @@ class PostgresMember:
         self.lease = LocalLease(store.lease_s, monotonic_s=monotonic_s)
         self.on_started: list[Callable[[], None]] = []
         self._store = store
+        self._connections = connections
         self._renew_interval_s = renew_interval_s
         self._endpoints: Endpoints = {}
         self._has_resigned = asyncio.Event()
@@ -132,17 +104,6 @@ class PostgresMember:
         self.resignations_count = 0
         self._renewing: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._engine = make_engine(self)
-
-    @property
-    def shared_log(self) -> SharedLog | None:
-        return self._engine.shared_log
-
-    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
-        return self._engine.make_logs(path, disk, clock)
-
-    def arrivals(self, disk: Disk) -> Arrivals:
-        return self._engine.arrivals(disk)
 
     @property
     def leader_choices(self) -> LeasePlacement:
@@ -180,8 +141,7 @@ class PostgresMember:
     async def join(self, endpoints: Endpoints, *, between_nodes: str, is_drained: Callable[[], bool]) -> None:
         self.drain.is_drained = is_drained
         self._endpoints = endpoints
-        await self._engine.begin()
-        await self._engine.connect()
+        await self._connections.connect()
         self.placement.between_nodes = between_nodes
         await self._start(own_lease_after_s=OWN_LEASE_RENEWALS * self._renew_interval_s)
         self.placement.follow()
@@ -212,7 +172,6 @@ class PostgresMember:
 
     def keep(self, topics: Topics) -> None:
         self._keeping = KEEPING.start_retrying(lambda: self._keep(topics))
-        self._engine.keep()
 
     async def hand_all_over(self, *, within_s: float) -> None:
         await self.drain.hand_all_over(within_s=within_s)
@@ -220,7 +179,6 @@ class PostgresMember:
     async def rest(self) -> None:
         await end_tasks(self._keeping)
         self._keeping = None
-        await self._engine.rest()
 
     async def leave(self) -> None:
         self.placement.stop_following()
@@ -233,7 +191,7 @@ class PostgresMember:
             # Another node takes over when the lease is over.
             log.error("clean_stop_not_recorded", node=self.node_id, reason=str(error))  # noqa: TRY400
         self.lease.lost()
-        await self._engine.close()
+        await self._connections.close()
 
     # The lease
 
@@ -299,7 +257,7 @@ class PostgresMember:
         while True:
             try:
                 await self._store.begin_incarnation(uuid4())
-                await self._engine.connect()
+                await self._connections.connect()
                 await self._start(own_lease_after_s=None)
                 await self.placement.refresh(takes_up=True)
             except (NodeIdInUseError, IncompatibleVersionError) as error:
@@ -346,12 +304,12 @@ class PostgresMember:
     async def _require_connections(self) -> None:
         """Resign, if PostgreSQL renews the lease of this node and has long not given it the connections without which
         it cannot serve what it leads."""
-        since_s = self._engine.unconnected_since_s()
+        since_s = self._connections.unconnected_since_s()
         is_long = since_s is not None and asyncio.get_running_loop().time() - since_s > self._store.lease_s
         if not is_long or not self.lease.is_held() or self.lease.now_s() < self._takes_over_from_s:
             return
         try:
-            await self._engine.connect()
+            await self._connections.connect()
         except StorageError as error:
             if self.lease.is_held():
                 self.resign(str(error))

@@ -20,6 +20,7 @@ from fencepost.broker.cluster.processes.node_directories import (
     lease_lock,
     node_directory,
 )
+from fencepost.broker.hosting.membership import NodeLogs
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
@@ -58,14 +59,10 @@ class ProcessMember:
         self._absent_since_s: dict[NodeId, float] = {}
         self._keeping: asyncio.Task[None] | None = None
 
-    shared_log = None
-    is_held = None
-
-    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
-        return LogDirectory(path, disk=disk, clock=clock, files_move=True)
-
-    def arrivals(self, disk: Disk) -> NodeDirectories:
-        return NodeDirectories(self._data_directory, self.placement, self._store, disk)
+    def make_logs(self, path: str, disk: Disk, clock: Clock) -> NodeLogs:
+        """See `Cluster`."""
+        directory = LogDirectory(path, disk=disk, clock=clock, files_move=True)
+        return NodeLogs(directory, NodeDirectories(self._data_directory, self.placement, self._store, disk))
 
     @property
     def leader_choices(self) -> LeasePlacement:

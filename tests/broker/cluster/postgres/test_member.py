@@ -22,17 +22,13 @@ from fencepost.broker.cluster.postgres.connections import UnavailableError, pars
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, PostgresLeaseStore, Renewal
 from fencepost.broker.cluster.postgres.member import KEEPING, RENEWING, PostgresMember
 from fencepost.broker.cluster.postgres.session import Session, Work
-from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import supervision
-from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.supervision import CURRENT, Supervisor
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.last_leader_state import LeftOff
-from fencepost.broker.log.directory.log_directory import LogDirectory
-from fencepost.broker.log.durability.shared_log import SharedLog
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.storage.disk import Disk, StorageError
+from fencepost.broker.storage.disk import StorageError
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.captured_events import capture_logs
 from tests.support.postgres import PostgresServer
@@ -43,22 +39,12 @@ LEASE_S = 50.0
 RENEW_S = 0.1
 
 
-class NoEngine:
-    """Keeps nothing: these members have no logs."""
-
-    shared_log: SharedLog | None = None
-
-    def make_logs(self, path: str, disk: Disk, clock: Clock) -> LogDirectory:
-        raise AssertionError("there are no logs")
-
-    def arrivals(self, disk: Disk) -> Arrivals:
-        raise AssertionError("there are no logs")
+class NoConnections:
+    """Stands for the connections of an engine: these members have no logs."""
 
     def __init__(self) -> None:
         self.unconnected_s: float | None = None
         self.refusal: StorageError | None = None
-
-    async def begin(self) -> None: ...
 
     async def connect(self) -> None:
         if self.refusal is not None:
@@ -66,10 +52,6 @@ class NoEngine:
 
     def unconnected_since_s(self) -> float | None:
         return self.unconnected_s
-
-    def keep(self) -> None: ...
-
-    async def rest(self) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -99,12 +81,12 @@ class Machine:
     def __init__(self, url: str, node_id: int, *, lease_s: float = LEASE_S) -> None:
         self.store = PostgresLeaseStore(parse_address(url), lease_s=lease_s)
         self.ahead_s = 0.0
-        self.engine = NoEngine()
+        self.connections = NoConnections()
         self.member = PostgresMember(
             self.store,
             node_id,
             renew_interval_s=RENEW_S,
-            make_engine=lambda _member: self.engine,
+            connections=self.connections,
             monotonic_s=lambda: time.monotonic() + self.ahead_s,
         )
         self.node_id = node_id
@@ -557,26 +539,26 @@ async def test_a_node_without_the_connections_that_leading_takes_resigns_and_wai
     three: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = three[1]
-    engine = node.engine
+    connections = node.connections
     monkeypatch.setattr(node.store, "lease_s", 0.2)
     monkeypatch.setattr(member_module, "RETRY_PAUSE_S", 0.01)
     node.member._takes_over_from_s = 0.0
     with capture_logs() as lines:
-        engine.refusal = StorageError("this broker needs 6 connections")
-        engine.unconnected_s = asyncio.get_running_loop().time() - 1
+        connections.refusal = StorageError("this broker needs 6 connections")
+        connections.unconnected_s = asyncio.get_running_loop().time() - 1
         await until(lambda: "node_not_started_again" in [line["event"] for line in lines])
     (resigned,) = [line for line in lines if line["event"] == "node_resigned"]
     assert resigned["reason"] == "this broker needs 6 connections"
     assert not node.led()
     await three[0].end_leases(2)
     await until(lambda: led([three[0], three[2]]) == NAMES)
-    engine.refusal = engine.unconnected_s = None
+    connections.refusal = connections.unconnected_s = None
     await until(lambda: len(node.fences) == 2)
 
 
 async def test_a_node_that_has_all_connections_again_goes_on(three: list[Machine]) -> None:
     node = three[1]
-    node.engine.unconnected_s = asyncio.get_running_loop().time() - 10 * LEASE_S
+    node.connections.unconnected_s = asyncio.get_running_loop().time() - 10 * LEASE_S
     await node.renews(2)
     assert len(node.fences) == 1
     assert node.led()

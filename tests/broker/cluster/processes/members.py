@@ -10,6 +10,7 @@ from fencepost.broker.cluster.leases.lease_store import LeaseStore
 from fencepost.broker.cluster.processes.node_directories import node_directory
 from fencepost.broker.cluster.processes.process_member import ProcessMember
 from fencepost.broker.config import Settings
+from fencepost.broker.hosting.membership import Cluster
 from fencepost.broker.hosting.peers import TcpPeers
 from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -43,7 +44,7 @@ class Members:
             transaction_state_log_num_partitions=2,
             fencepost_shutdown_drain_ms=100,
         )
-        node = Node(settings, store=store, membership=member)
+        node = Node(settings, store=store, cluster=Cluster(member, member.make_logs))
         await node.start()
         self.nodes[node_id], self.members[node_id] = node, member
         return node
