@@ -74,8 +74,7 @@ def describe(bootstrap: str, as_json: bool, group: str, members: bool, watch: bo
     Groups of every kind: classic, consumer, share and streams. There is a line for each partition with a committed
     offset or a reader, and for each member that reads none. Lag is the number of offsets up to the high watermark,
     markers and aborted records included. Read_committed lag is the number of records that a read_committed consumer
-    gets now; of a partition with more than 1 MB of them, or that may not be read, the offsets up to the last stable
-    one.
+    gets now. Offsets stand for those behind the first MB, and for those of a partition that may not be read.
     """
     with admin_client(bootstrap) as admin:
         while True:

@@ -14,7 +14,7 @@ from fencepost.cli.console_client import ask_cluster
 
 if TYPE_CHECKING:
     from fencepost.console.kafka.cluster import Cluster
-    from fencepost.console.stuck import Explanation, Facts, OpenTransaction
+    from fencepost.diagnosis.stuck import Explanation, Facts, OpenTransaction
 
 
 MOST_NAMED: Final = 5
@@ -24,7 +24,7 @@ def show_why(bootstrap: str, topic: str, partition: int, http: tuple[str | None,
     """Print a sentence, the chain down to the client, and what to do. http: URL of the broker's HTTP port, token."""
     from fencepost.console.broker_http import BrokerHttp
     from fencepost.console.reading.stuck import read_facts
-    from fencepost.console.stuck import explain
+    from fencepost.diagnosis.stuck import explain
 
     facts = ask_cluster(bootstrap, lambda cluster: read_facts(cluster, BrokerHttp(*http), topic, partition))
     explanation = explain(facts)
@@ -125,7 +125,7 @@ async def _hanging(cluster: Cluster) -> tuple[list[dict[str, Any]], list[str]]:
 async def _is_hanging(cluster: Cluster, topic: str, partition: int, opened: OpenTransaction) -> bool:
     """Whether all coordinators answer, and none knows it. One that begins or ends just now is not, or no longer."""
     from fencepost.console.reading.transactions import coordinator_view_of
-    from fencepost.console.stuck import Cause, Facts, explain
+    from fencepost.diagnosis.stuck import Cause, Facts, explain
 
     known, error = await coordinator_view_of(cluster, opened.producer_id)
     facts = Facts(

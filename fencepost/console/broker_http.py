@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.errors import ClusterError
-from fencepost.console.stuck import Client
+from fencepost.diagnosis.stuck import Client
 from fencepost.protocol.checked_json import parse
 
 TIMEOUT_S: Final = 3.0

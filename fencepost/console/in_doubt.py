@@ -11,8 +11,8 @@ from typing import Final
 
 from fencepost.check_back.case import Case, CaseKey, State
 from fencepost.check_back.records import ASK_AGAIN, Journal, ResolverNote, resolver_of
-from fencepost.console.stuck import UNLIMITED_TIMEOUT_MS, CoordinatorView
-from fencepost.console.words import counted, duration
+from fencepost.diagnosis.stuck import UNLIMITED_TIMEOUT_MS, CoordinatorView
+from fencepost.diagnosis.words import counted, duration
 from fencepost.protocol.checked_json import LATEST_MS, Fields, JsonError, parse_object
 from fencepost.two_phase.tokens import Token
 

@@ -23,7 +23,7 @@ from fencepost.check_back.records import (
 from fencepost.check_back.schedule import Schedule, figures_of
 from fencepost.check_back.settings import ResolverSettings
 from fencepost.console.in_doubt import doubts, history_line
-from fencepost.console.stuck import UNLIMITED_TIMEOUT_MS, CoordinatorView
+from fencepost.diagnosis.stuck import UNLIMITED_TIMEOUT_MS, CoordinatorView
 from fencepost.two_phase.tokens import Token
 from tests.support.odd_json import odd_json, odd_object
 

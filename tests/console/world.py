@@ -22,7 +22,7 @@ from fencepost.console.in_doubt import token_of
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.connection import Security
 from fencepost.console.reading.transactions import describe_transaction
-from fencepost.console.stuck import CoordinatorView
+from fencepost.diagnosis.stuck import CoordinatorView
 from fencepost.soak.free_port import free_port
 from tests.support.broker_process import BrokerProcess
 

@@ -251,8 +251,8 @@ def _waiting_groups(
                 {
                     "group_id": one.group_id,
                     "committed": one.offset,
-                    "deliverable": lag.readable,
-                    "blocked": lag.blocked,
+                    "deliverable": lag.lag.deliverable,
+                    "blocked": lag.lag.blocked,
                 }
             )
     return found
@@ -407,8 +407,8 @@ async def group_lag(view: NodeView, request: HttpRequest) -> HttpResponse:
             if log is not None and not log.is_offline:
                 committed.append(CommittedOffset(group_id, topic_partition, value.offset, log, offsets_of(log)))
         partitions = []
-        for lag in (yield from view.group_lags.read_some(committed, scrape.now_ms)):
-            one, log = lag.committed, lag.committed.log
+        for found in (yield from view.group_lags.read_some(committed, scrape.now_ms)):
+            one, lag, log = found.committed, found.lag, found.committed.log
             held_by = open_transactions(view, log, undecided, scrape.now_ms)[:1] if lag.blocked else []
             holder = _holder(log, held_by)
             partitions.append(
@@ -419,9 +419,9 @@ async def group_lag(view: NodeView, request: HttpRequest) -> HttpResponse:
                     "last_stable_offset": one.offsets.last_stable_offset,
                     "high_watermark": one.offsets.high_watermark,
                     "lag": lag.end,
-                    "lag_read_committed": lag.readable,
+                    "lag_read_committed": lag.deliverable,
                     "blocked": lag.blocked,
-                    "lag_seconds": lag.seconds,
+                    "lag_seconds": found.seconds,
                     "blocked_by": None if holder is None else described_open(view, holder, scrape.now_ms),
                 }
             )

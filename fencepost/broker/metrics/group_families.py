@@ -129,7 +129,7 @@ GROUP_FAMILIES: Final = (
         GAUGE,
         "High watermark less the committed offset.",
         _OFFSET,
-        _each(lambda one: one.end),
+        _each(lambda one: one.lag.end),
     ),
     Family(
         "kafka_consumergroup_lag_sum",
@@ -144,14 +144,14 @@ GROUP_FAMILIES: Final = (
         "Records that a read_committed consumer can get now: no markers, no aborted or deleted records. "
         "Offsets, for what has not been counted yet.",
         _OFFSET,
-        _each(lambda one: one.readable),
+        _each(lambda one: one.lag.deliverable),
     ),
     Family(
         "fencepost_consumergroup_lag_blocked",
         GAUGE,
         "Offsets of the lag that a read_committed consumer cannot get before open transactions end.",
         _OFFSET,
-        _each(lambda one: one.blocked),
+        _each(lambda one: one.lag.blocked),
     ),
     Family(
         "fencepost_consumergroup_lag_seconds",

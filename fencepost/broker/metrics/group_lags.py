@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.reads.readable_records import NO_TIME_MS, ReadableRecords, count_readable_records
+from fencepost.broker.log.reads.readable_records import count_readable_records
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.storage.disk import StorageError
+from fencepost.diagnosis.lag import NO_TIME_MS, Lag, Offsets, ReadableRecords, lag_of
 
 BATCHES_PER_STEP: Final = 50
 """Some 0.3 ms of headers."""
@@ -31,6 +32,10 @@ class LogOffsets(NamedTuple):
     last_stable_offset: int
     high_watermark: int
     log_end_offset: int
+
+    @property
+    def of_readers(self) -> Offsets:
+        return Offsets(self.log_start_offset, self.last_stable_offset, self.high_watermark)
 
 
 def offsets_of(log: PartitionLog) -> LogOffsets:
@@ -55,20 +60,13 @@ class CommittedOffset(NamedTuple):
 class GroupLag(NamedTuple):
     """The lag of a group in a partition.
 
-    readable: records that a read_committed consumer gets now; offsets, for what is not counted yet.
-    blocked:  offsets that it cannot get before open transactions end.
-    seconds:  the age of the first record that the group has not consumed, by the time of its batch; 0.0 without one,
-              None if it is unknown.
+    seconds: the age of the first record that the group has not consumed, by the time of its batch; 0.0 without one,
+             None if it is unknown.
     """
 
     committed: CommittedOffset
-    readable: int
-    blocked: int
+    lag: Lag
     seconds: float | None
-
-    @property
-    def end(self) -> int:
-        return self.committed.end_lag
 
 
 class _Counted(NamedTuple):
@@ -96,14 +94,13 @@ class GroupLags:
         batches_left = BATCHES_PER_READ
         for one in committed:
             offsets = one.offsets
-            position = max(one.offset, offsets.log_start_offset)
-            blocked = max(0, offsets.high_watermark - max(position, offsets.last_stable_offset))
+            position = offsets.of_readers.position(one.offset)
             readable: ReadableRecords | None = ReadableRecords(0, position, NO_TIME_MS)
             if position < offsets.last_stable_offset:
                 most_batches = max(BATCHES_PER_STEP, min(BATCHES_PER_LAG, batches_left))
                 used_count, readable = yield from self._count(one, position, most_batches)
                 batches_left -= used_count
-            found.append(_lag(one, position, readable, blocked, now_ms))
+            found.append(_group_lag(one, position, readable, now_ms))
             yield
         return found
 
@@ -134,17 +131,16 @@ class GroupLags:
         return used_count, records
 
 
-def _lag(one: CommittedOffset, position: int, readable: ReadableRecords | None, blocked: int, now_ms: int) -> GroupLag:
-    stable = one.offsets.last_stable_offset
+def _group_lag(one: CommittedOffset, position: int, readable: ReadableRecords | None, now_ms: int) -> GroupLag:
+    lag = lag_of(one.offset, one.offsets.of_readers, readable)
     if readable is None:
-        return GroupLag(one, max(0, stable - position), blocked, None)
-    count = min(readable.records_count + max(0, stable - readable.next_offset), max(0, stable - position))
+        return GroupLag(one, lag, None)
     first_ms = readable.first_ms
     if not readable.records_count:
-        if not count and not blocked:
-            return GroupLag(one, 0, 0, 0.0)
+        if not lag.deliverable and not lag.blocked:
+            return GroupLag(one, lag, 0.0)
         first_ms = _time_at(one.log, max(position, readable.next_offset))
-    return GroupLag(one, count, blocked, None if first_ms < 0 else max(0, now_ms - first_ms) / 1000)
+    return GroupLag(one, lag, None if first_ms < 0 else max(0, now_ms - first_ms) / 1000)
 
 
 def _time_at(log: PartitionLog, offset: int) -> int:

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.errors import ClusterError, check, error_name
-from fencepost.console.lag import Lag, lag_of, total
 from fencepost.console.reading.topics import PartitionState, Place
 from fencepost.console.reading.unserved import CONSUMER_OFFSETS, not_asked, unserved
+from fencepost.diagnosis.lag import Lag, ReadableRecords, lag_of, total
 from fencepost.protocol.consumer_protocol import decode_assignment
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from fencepost.protocol.messages.group_admin import DescribeGroupsRequest, ListGroupsRequest
@@ -61,8 +61,9 @@ class Member:
 
 @dataclass
 class GroupLag:
-    """A committed offset and what it means. who: the client id of the member that has the partition. age_ms: how long
-    the first record that it has not read has been there; None if it has read all, or it was not asked.
+    """A committed offset and what it means. who: the client id of the member that has the partition. first_ms: the time
+    of the first record that it can read; None if it was not counted. age_ms: how long that has been there; None if it
+    has read all, or it was not asked.
     """
 
     topic: str
@@ -73,6 +74,7 @@ class GroupLag:
     last_stable_offset: int | None
     metadata: str = ""
     who: str = ""
+    first_ms: int | None = None
     age_ms: int | None = None
 
 
@@ -152,6 +154,15 @@ async def _fetch_offsets(cluster: Cluster, node_id: int, ids: list[str]) -> dict
     }
 
 
+def lag_in(partition: PartitionState | None, committed: int, counted: ReadableRecords | None = None) -> Lag:
+    """The lag of a committed offset in a partition, with what is counted of it; unknown if that does not answer."""
+    if partition is None:
+        return Lag.of_nothing("there is no such partition")
+    if partition.offsets is None:
+        return Lag.of_nothing(partition.error or f"{partition.name} does not answer")
+    return lag_of(committed, partition.offsets, counted)
+
+
 def lags_of(committed: Committed, partitions: Mapping[Place, PartitionState]) -> list[GroupLag]:
     """The lag of each committed offset, in the order of topics and partitions."""
     found = []
@@ -159,8 +170,7 @@ def lags_of(committed: Committed, partitions: Mapping[Place, PartitionState]) ->
         partition = partitions.get((topic, index))
         high = partition.high_watermark if partition else None
         stable = partition.last_stable_offset if partition else None
-        start = partition.start if partition else None
-        found.append(GroupLag(topic, index, offset, lag_of(offset, high, stable, start), high, stable, metadata))
+        found.append(GroupLag(topic, index, offset, lag_in(partition, offset), high, stable, metadata))
     return found
 
 
@@ -259,6 +269,10 @@ async def read_share_offsets(
                 partition = partitions.get((topic.topic_name, one.partition_index))
                 high = partition.high_watermark if partition else None
                 stable = partition.last_stable_offset if partition else None
-                lag = lag_of(one.start_offset, high, stable)
+                lag = Lag.of_nothing("nothing is acquired yet")
+                if one.start_offset >= 0:
+                    lag = lag_in(partition, one.start_offset)
+                if one.lag >= 0:  # records that are acknowledged behind the start offset do not count
+                    lag = lag._replace(end=one.lag)
                 found.append(GroupLag(topic.topic_name, one.partition_index, one.start_offset, lag, high, stable))
     return sorted(found, key=lambda one: (one.topic, one.partition))

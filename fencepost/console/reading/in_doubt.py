@@ -16,7 +16,7 @@ from fencepost.console.reading.records import Range, offset_at_time, read_range
 from fencepost.console.reading.topics import Place, fill_offsets, partition_states, read_partition
 from fencepost.console.reading.transactions import describe_transactions, list_transactions, read_producers
 from fencepost.console.record_marks import UNREADABLE
-from fencepost.console.stuck import CoordinatorView
+from fencepost.diagnosis.stuck import CoordinatorView
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, read_records
 

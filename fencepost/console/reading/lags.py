@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.errors import ClusterError
-from fencepost.console.lag import readable_records
-from fencepost.console.reading.groups import GroupLag
+from fencepost.console.reading.groups import GroupLag, lag_in
 from fencepost.console.reading.records import fetch
 from fencepost.console.reading.topics import COMMITTED, PartitionState
-from fencepost.console.record_marks import Aborted, Batch, Outcomes
+from fencepost.console.record_marks import Aborted, Batch
+from fencepost.diagnosis.lag import ReadableRecords, count_readable
 
 MOST_COUNTED: Final = 50
 """Positions that one page counts: those with the fewest offsets, among which a few markers matter most."""
 AT_ONCE: Final = 8
 FETCH_BYTES: Final = 256 << 10
 MOST_BYTES: Final = 1 << 20
-"""Read for one position. A position that is farther from its end keeps its offsets."""
+"""Read for one position. Offsets stand for the records behind them."""
 MOST_REMEMBERED: Final = 10_000
 
 
@@ -37,12 +37,10 @@ class ReadableCounts:
     """Counts for one person, whose earlier counts are remembered."""
 
     def __init__(self) -> None:
-        self._counted: dict[Position, int | None] = {}
+        self._counted: dict[Position, ReadableRecords | None] = {}
 
     async def fill(self, cluster: Cluster, lags: Iterable[tuple[GroupLag, PartitionState]]) -> None:
-        """Put records for offsets into the lags with the fewest offsets. Those that may not be read, or are too far
-        from their end, stay as they are.
-        """
+        """Count the lags with the fewest offsets in records. Those that may not be read keep their offsets."""
         waiting = sorted(
             ((one, partition) for one, partition in lags if one.lag.deliverable),
             key=lambda each: each[0].lag.deliverable or 0,
@@ -55,37 +53,36 @@ class ReadableCounts:
     async def _fill(
         self, cluster: Cluster, one: GroupLag, partition: PartitionState, at_once: asyncio.Semaphore
     ) -> None:
-        stable, start = partition.last_stable_offset or 0, max(one.committed, partition.start or 0)
+        if partition.offsets is None:
+            return
+        start, stable = partition.offsets.position(one.committed), partition.offsets.last_stable_offset
         position = Position(one.topic, one.partition, partition.leader_epoch, start, stable)
         if position not in self._counted:
             async with at_once:
-                self._counted[position] = await count_readable(cluster, partition, start, stable)
-        count = self._counted[position]
-        if count is not None:
-            one.lag = one.lag._replace(deliverable=count)
+                self._counted[position] = await count_in(cluster, partition, start, stable)
+        counted = self._counted[position]
+        if counted is not None:
+            one.lag = lag_in(partition, one.committed, counted)
+            one.first_ms = counted.first_ms if counted.records_count else None
 
 
-async def count_readable(cluster: Cluster, partition: PartitionState, start: int, stable: int) -> int | None:
-    """Count the records from `start` up to the last stable offset; None if they are too many, or may not be read."""
+async def count_in(cluster: Cluster, partition: PartitionState, start: int, stable: int) -> ReadableRecords | None:
+    """Count the records from `start` to the last stable offset, in about MOST_BYTES; None if they may not be read."""
     batches: list[Batch] = []
     aborted: list[Aborted] = []
     position, read_bytes = start, 0
-    while position < stable:
-        if read_bytes >= MOST_BYTES:
-            return None
+    while position < stable and read_bytes < MOST_BYTES:
         try:
             fetched = await fetch(cluster, partition, position, COMMITTED, FETCH_BYTES)
         except ClusterError:
             return None
         if not fetched.batches:
             # Compaction has left nothing up to there.
-            return _count(batches, aborted, start, stable) if fetched.last_stable_offset >= stable else None
+            position = stable if fetched.last_stable_offset >= stable else position
+            break
         batches += fetched.batches
         aborted += fetched.aborted
         read_bytes += sum(batch.header.size_bytes for batch in fetched.batches)
         position = fetched.batches[-1].header.last_offset + 1
-    return _count(batches, aborted, start, stable)
-
-
-def _count(batches: Sequence[Batch], aborted: Sequence[Aborted], start: int, stable: int) -> int:
-    return readable_records(batches, Outcomes(batches, aborted, {}, stable), start, stable)
+    headers = [batch.header for batch in batches if batch.header.base_offset < stable]
+    return count_readable(headers, start, min(position, stable), aborted)

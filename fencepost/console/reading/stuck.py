@@ -8,13 +8,12 @@ import time
 from fencepost.console.broker_http import BrokerHttp
 from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.kafka.errors import ClusterError
-from fencepost.console.lag import lag_of
-from fencepost.console.reading.groups import list_groups, read_committed
+from fencepost.console.reading.groups import lag_in, list_groups, read_committed
 from fencepost.console.reading.records import read_range
 from fencepost.console.reading.topics import PartitionState, read_partition
 from fencepost.console.reading.transactions import coordinator_view_of, open_transactions, read_producers
 from fencepost.console.record_marks import Mark, Outcomes
-from fencepost.console.stuck import Facts, OpenTransaction, WaitingGroup
+from fencepost.diagnosis.stuck import Facts, OpenTransaction, WaitingGroup
 
 MOST_BATCHES_BEHIND = 5_000
 
@@ -72,7 +71,7 @@ async def _waiting_groups(cluster: Cluster, partition: PartitionState) -> list[W
     found = []
     for group_id, offsets in committed.items():
         if place in offsets:
-            lag = lag_of(offsets[place][0], partition.high_watermark, partition.last_stable_offset, partition.start)
+            lag = lag_in(partition, offsets[place][0])
             if lag.blocked:
                 found.append(WaitingGroup(group_id, lag))
     return sorted(found, key=lambda one: (-(one.lag.blocked or 0), one.group_id))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fencepost.console.kafka.cluster import Cluster, ClusterView, Topic
 from fencepost.console.kafka.errors import ClusterError, RefusedError, error_name
+from fencepost.diagnosis.lag import Offsets
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.log_dirs import DescribeLogDirsRequest
 
@@ -44,6 +45,13 @@ class PartitionState:
     def records(self) -> int | None:
         """How many offsets it holds: it has at most that number of records."""
         return None if self.start is None or self.high_watermark is None else self.high_watermark - self.start
+
+    @property
+    def offsets(self) -> Offsets | None:
+        """Its offsets, if all could be read."""
+        if self.start is None or self.last_stable_offset is None or self.high_watermark is None:
+            return None
+        return Offsets(self.start, self.last_stable_offset, self.high_watermark)
 
     @property
     def behind(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fencepost.console.kafka.cluster import Cluster, CoordinatorKind
 from fencepost.console.kafka.errors import ClusterError, RefusedError, check, error_name
 from fencepost.console.reading.unserved import TRANSACTION_STATE, not_asked, unserved
-from fencepost.console.stuck import OPEN_STATES, CoordinatorView, OpenTransaction
+from fencepost.diagnosis.stuck import OPEN_STATES, CoordinatorView, OpenTransaction
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.producers import DescribeProducersRequest, TopicRequest
 from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest, ListTransactionsRequest

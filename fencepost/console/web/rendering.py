@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from fencepost.console import words
 from fencepost.console.web.visit import path, with_query
+from fencepost.diagnosis.words import counted, duration
 
 MENU: Final = (
     ("stuck", "/stuck", "Stuck partitions", "s"),
@@ -85,13 +86,13 @@ def make_environment() -> Environment:
     environment.filters.update(
         number=_number,
         size=lambda value: words.NONE if value is None else words.size(value),
-        duration=words.duration,
+        duration=duration,
         clock=words.clock,
         visible=_visible,
         content=_content,
         as_given=lambda value: Markup(escape(value)),  # in fields whose value the browser sends back
     )
-    environment.globals.update(path=path, with_query=with_query, counted=words.counted, menu=MENU)
+    environment.globals.update(path=path, with_query=with_query, counted=counted, menu=MENU)
     return environment
 
 

@@ -12,9 +12,9 @@ from fencepost.console.broker_http import HttpFailedError
 from fencepost.console.kafka.errors import ClusterError
 from fencepost.console.reading.groups import GroupState, ListedGroup, describe_group, list_groups
 from fencepost.console.reading.transactions import ListedTransaction, list_transactions
-from fencepost.console.stuck import Client
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import Page, Visit
+from fencepost.diagnosis.stuck import Client
 
 MOST_GROUPS: Final = 200
 MOST_PRODUCERS: Final = 100

@@ -34,6 +34,7 @@ from fencepost.console.web.changes import Change, Form, change
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.pages.overview import by_place, group_rows
 from fencepost.console.web.visit import BadFormError, Page, Visit, whole_number, with_query
+from fencepost.diagnosis.words import counted
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_admin import DeleteGroupsRequest
 from fencepost.protocol.messages.group_offsets import (
@@ -115,12 +116,13 @@ async def _fill_ages(visit: Visit, state: GroupState, partitions: Mapping[Place,
     )
     now_ms = int(time.time() * 1000)
     for one in waiting[:MOST_AGED]:
-        partition = partitions[one.topic, one.partition]
-        first = (partition.start if one.lag.deliverable else partition.last_stable_offset) or 0
-        try:
-            first_ms = await time_at(visit.cluster, partition, max(one.committed, first))
-        except ClusterError:
-            continue  # a topic that may be described but not read
+        partition, first_ms = partitions[one.topic, one.partition], one.first_ms
+        if first_ms is None:
+            first = (partition.start if one.lag.deliverable else partition.last_stable_offset) or 0
+            try:
+                first_ms = await time_at(visit.cluster, partition, max(one.committed, first))
+            except ClusterError:
+                continue  # a topic that may be described but not read
         if first_ms is not None and first_ms >= 0:
             one.age_ms = max(0, now_ms - first_ms)
 
@@ -171,9 +173,9 @@ async def reset_offsets(visit: Visit, form: Form) -> Change:
         for topic in reply.topics:
             for one in topic.partitions:
                 check(one.error_code, f"{topic.name}-{one.partition_index}")
-        return f"{words.counted(len(targets), 'offset')} of {group_id} moved."
+        return f"{counted(len(targets), 'offset')} of {group_id} moved."
 
-    effects = [f"{words.counted(len(targets), 'committed offset')} of {group_id} are moved, as below."]
+    effects = [f"{counted(len(targets), 'committed offset')} of {group_id} are moved, as below."]
     if listed.state not in NO_MEMBERS:
         effects.append("The group has members: the broker will refuse until they have left.")
     back = with_query("/group", id=group_id)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from fencepost.check_back.question import Question
 from fencepost.check_back.records import ASK_AGAIN, Command, administrator_entry, command_entry
-from fencepost.console import words
 from fencepost.console.in_doubt import STILL_OPEN, Doubt, doubts, token_of
 from fencepost.console.kafka.cluster import Cluster, CoordinatorKind
 from fencepost.console.kafka.errors import ClusterError, RefusedError, check
@@ -21,10 +20,11 @@ from fencepost.console.reading.in_doubt import (
     write_entry,
 )
 from fencepost.console.reading.transactions import describe_transaction
-from fencepost.console.stuck import CoordinatorView
 from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, Page, Visit, whole_number, with_query
+from fencepost.diagnosis.stuck import CoordinatorView
+from fencepost.diagnosis.words import counted
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import EndTxnRequest
 
@@ -103,7 +103,7 @@ async def decide(visit: Visit, form: Form) -> Change:
     view = await _meant(visit.cluster, form)
     readers = "read_committed readers get its records." if outcome == "commit" else "Readers skip its records."
     effects = [
-        f"The transaction is {DECIDED[outcome]} on {words.counted(len(view.partitions), 'partition')}. {readers}",
+        f"The transaction is {DECIDED[outcome]} on {counted(len(view.partitions), 'partition')}. {readers}",
         f"Look first what its source did: nothing can turn {outcome} around, and nobody is asked any more.",
         f"Its client, if it still runs, gets an error unless it wants to {outcome}, too.",
     ]

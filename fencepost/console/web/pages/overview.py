@@ -7,15 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fencepost.console import words
 from fencepost.console.kafka.errors import ClusterError
-from fencepost.console.lag import Lag, total
 from fencepost.console.reading.groups import GroupList, lags_of, list_groups, read_committed
 from fencepost.console.reading.topics import PartitionState, Place, TopicState, read_topics
 from fencepost.console.reading.transactions import describe_transactions, list_transactions
-from fencepost.console.stuck import OPEN_STATES, UNLIMITED_TIMEOUT_MS, CoordinatorView
 from fencepost.console.web.drawing import curve
 from fencepost.console.web.visit import Page, Visit
+from fencepost.diagnosis.lag import Lag, total
+from fencepost.diagnosis.stuck import OPEN_STATES, UNLIMITED_TIMEOUT_MS, CoordinatorView
+from fencepost.diagnosis.words import counted
 
 SHOWN = 8
 BEHIND_OFFSETS = 1_000
@@ -110,13 +110,13 @@ def health(offline: int, held: int, overdue: int, behind: int) -> list[str]:
     """What is wrong, in words, the worst first; empty if nothing is."""
     said = []
     if offline:
-        said.append(f"{words.counted(offline, 'partition')} {_is(offline)} offline.")
+        said.append(f"{counted(offline, 'partition')} {_is(offline)} offline.")
     if overdue:
-        said.append(f"{words.counted(overdue, 'transaction')} {_is(overdue)} past the time-out.")
+        said.append(f"{counted(overdue, 'transaction')} {_is(overdue)} past the time-out.")
     if held:
-        said.append(f"Readers of {words.counted(held, 'partition')} wait for open transactions.")
+        said.append(f"Readers of {counted(held, 'partition')} wait for open transactions.")
     if behind:
-        said.append(f"{words.counted(behind, 'group')} {'falls' if behind == 1 else 'fall'} behind.")
+        said.append(f"{counted(behind, 'group')} {'falls' if behind == 1 else 'fall'} behind.")
     return said
 
 

@@ -11,9 +11,9 @@ from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.reading.stuck import read_facts
 from fencepost.console.reading.topics import PartitionState, read_topics
 from fencepost.console.reading.transactions import list_transactions, open_transactions, read_producers
-from fencepost.console.stuck import OpenTransaction, explain
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import Page, Visit
+from fencepost.diagnosis.stuck import OpenTransaction, explain
 
 MOST_ASKED = 500
 """Partitions whose producers are asked for, the worst first."""

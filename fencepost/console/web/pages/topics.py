@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.console import words
 from fencepost.console.kafka.errors import RefusedError, check
-from fencepost.console.lag import Lag, total
 from fencepost.console.reading.groups import ListedGroup, lags_of, list_groups, read_committed
 from fencepost.console.reading.settings import ResourceKind, alter_settings, read_settings
 from fencepost.console.reading.topics import TopicState, read_topics
@@ -18,6 +16,8 @@ from fencepost.console.reading.transactions import Producer, list_transactions, 
 from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number
+from fencepost.diagnosis.lag import Lag, total
+from fencepost.diagnosis.words import counted
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from fencepost.protocol.messages.topics import (
@@ -212,7 +212,7 @@ async def create_topic(visit: Visit, form: Form) -> Change:
 
     effects = [
         f"The topic {name} is created with "
-        + ("the broker's default of partitions." if partitions < 0 else f"{words.counted(partitions, 'partition')}."),
+        + ("the broker's default of partitions." if partitions < 0 else f"{counted(partitions, 'partition')}."),
         *(f"{key} = {value}" for key, value in configs),
     ]
     details = f"partitions {partitions}, replication factor {factor}, {dict(configs)}"
@@ -246,10 +246,10 @@ async def delete_topic(visit: Visit, form: Form) -> Change:
         return f"Topic {state.name} was deleted."
 
     effects = [
-        f"The topic {state.name} and its {words.counted(len(state.partitions), 'partition')} are deleted.",
-        f"Up to {words.counted(state.records, 'record')} are lost for ever.",
+        f"The topic {state.name} and its {counted(len(state.partitions), 'partition')} are deleted.",
+        f"Up to {counted(state.records, 'record')} are lost for ever.",
         *(
-            [f"{words.counted(len(readers), 'group')} read it: {', '.join(one.group_id for one in readers[:5])}."]
+            [f"{counted(len(readers), 'group')} read it: {', '.join(one.group_id for one in readers[:5])}."]
             if readers
             else []
         ),
@@ -275,7 +275,7 @@ async def add_partitions(visit: Visit, form: Form) -> Change:
 
     async def perform() -> str:
         await send(validate_only=False)
-        return f"Topic {state.name} has {words.counted(count, 'partition')} now."
+        return f"Topic {state.name} has {counted(count, 'partition')} now."
 
     effects = [
         f"{state.name} grows from {len(state.partitions):,} to {count:,} partitions; it can never have fewer again.",

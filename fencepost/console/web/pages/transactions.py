@@ -6,7 +6,6 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from fencepost.console import words
 from fencepost.console.kafka.cluster import CoordinatorKind
 from fencepost.console.kafka.errors import ClusterError, check
 from fencepost.console.reading.topics import read_partition
@@ -19,10 +18,11 @@ from fencepost.console.reading.transactions import (
     open_transactions,
     read_producers,
 )
-from fencepost.console.stuck import OPEN_STATES, UNLIMITED_TIMEOUT_MS, Cause, CoordinatorView, Facts, explain
 from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number, with_query
+from fencepost.diagnosis.stuck import OPEN_STATES, UNLIMITED_TIMEOUT_MS, Cause, CoordinatorView, Facts, explain
+from fencepost.diagnosis.words import counted
 from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 
@@ -117,9 +117,7 @@ async def abort_transaction(visit: Visit, form: Form) -> Change:
     view = await describe_transaction(visit.cluster, transactional_id)
     if view.state not in OPEN_STATES:
         raise BadFormError(f"{transactional_id} has no open transaction; its state is {view.state}")
-    aborted = (
-        f"The transaction is aborted on {words.counted(len(view.partitions), 'partition')}; readers skip its records."
-    )
+    aborted = f"The transaction is aborted on {counted(len(view.partitions), 'partition')}; readers skip its records."
     effects = [
         f"Producer {view.producer_id}:{view.producer_epoch} is fenced: its next request is refused (ProducerFenced).",
         "The decided commit is carried out." if view.state == "PrepareCommit" else aborted,

@@ -9,7 +9,8 @@ import pytest
 
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.reads.readable_records import NO_TIME_MS, ReadableRecords, count_readable_records
+from fencepost.broker.log.reads.readable_records import count_readable_records
+from fencepost.diagnosis.lag import NO_TIME_MS, ReadableRecords
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.log.compaction.test_cleaner import COMPACTED, clean
 from tests.broker.log.compaction.test_cleaner import committed as read_as_a_consumer

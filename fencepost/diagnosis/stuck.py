@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from fencepost.console.lag import Lag
-from fencepost.console.words import counted, duration
+from fencepost.diagnosis.lag import Lag
+from fencepost.diagnosis.words import counted, duration
 
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 UNLIMITED_TIMEOUT_MS: Final = 2**31 - 1

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fencepost.console.lag import Lag
-from fencepost.console.stuck import (
+from fencepost.diagnosis.lag import Lag
+from fencepost.diagnosis.stuck import (
     UNLIMITED_TIMEOUT_MS,
     Cause,
     Client,

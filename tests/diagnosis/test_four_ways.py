@@ -1,0 +1,95 @@
+"""The JSON API, the metrics, the console and the command line say the same of one broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from fencepost.cli.commands import fencepost
+from fencepost.console.kafka.cluster import Cluster
+from fencepost.console.kafka.connection import Security
+from fencepost.console.reading.groups import lags_of, list_groups, read_committed
+from fencepost.console.reading.lags import ReadableCounts
+from fencepost.console.reading.topics import read_partition
+from fencepost.diagnosis.lag import Lag
+from tests.broker.metrics.test_broker_families import TIMEOUT_S, Metered, send
+from tests.support.admin_client import create
+
+T = TypeVar("T")
+
+
+class Asked(Metered):
+    """A broker that is asked in four ways."""
+
+    def http(self, path: str) -> Any:
+        response = httpx.get(f"http://127.0.0.1:{self.http_port}{path}", timeout=TIMEOUT_S)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def command(self, *arguments: str) -> Any:
+        result = CliRunner().invoke(fencepost, [*arguments, "--json", "-b", self.broker.bootstrap_servers])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def console(self, ask: Callable[[Cluster], Awaitable[T]]) -> T:
+        async def run() -> T:
+            host, _, port = self.broker.bootstrap_servers.rpartition(":")
+            cluster = Cluster([(host, int(port))], Security())
+            try:
+                return await ask(cluster)
+            finally:
+                cluster.close()
+
+        return asyncio.run(run())
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    found = Asked(tmp_path / "data", **{"transaction.state.log.num.partitions": "2"})
+    found.start()
+    yield found
+    found.broker.close()
+
+
+async def lag_on_the_page(cluster: Cluster) -> Lag:
+    """What the console's page of the group shows."""
+    committed = await read_committed(cluster, (await list_groups(cluster)).listed)
+    partition = await read_partition(cluster, "orders", 0)
+    (found,) = lags_of(committed["billing"], {("orders", 0): partition})
+    await ReadableCounts().fill(cluster, [(found, partition)])
+    return found.lag
+
+
+def test_lag_is_what_a_consumer_can_still_get_in_all_four(asked: Asked) -> None:
+    create(asked.admin, "orders")
+    writer = asked.transactional("till")
+    for count, commits in ((5, True), (3, False)):
+        writer.begin_transaction()
+        send(writer, "orders", count)
+        (writer.commit_transaction if commits else writer.abort_transaction)(TIMEOUT_S)
+    send(asked.producer(), "orders", 2)
+    asked.commit("billing", "orders", 0)
+    for future in asked.admin.delete_records([KafkaPartition("orders", 0, 2)]).values():
+        future.result(TIMEOUT_S)
+    writer.begin_transaction()
+    send(writer, "orders", 3)
+    lag = Lag(end=15, deliverable=5, blocked=3)  # 2 of 5 records are deleted, 3 are aborted, 2 offsets are markers
+    assert asked.console(lag_on_the_page) == lag
+    (told,) = asked.http("/v1/groups/billing/lag")["partitions"]
+    assert (told["lag"], told["lag_read_committed"], told["blocked"]) == lag[:3]
+    (waiting,) = asked.http("/v1/stuck")["stuck"][0]["waiting_groups"]
+    assert (waiting["deliverable"], waiting["blocked"]) == lag[1:3]
+    labels, scraped = '{consumergroup="billing",partition="0",topic="orders"}', asked.values()
+    names = ("kafka_consumergroup_lag", "fencepost_consumergroup_lag_read_committed")
+    assert tuple(scraped[f"{name}{labels}"] for name in (*names, "fencepost_consumergroup_lag_blocked")) == lag[:3]
+    (row,) = asked.command("groups", "describe", "billing")
+    assert (row["lag"], row["read_committed_lag"]) == lag[:2]
+    writer.abort_transaction(TIMEOUT_S)
