@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fencepost.broker.requests.administrative_changes import audited_by_handler
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.requests.declared_errors import WITHOUT_AUTHORIZER
+from fencepost.broker.requests.declared_rights import NeededRights
+from fencepost.broker.rights.needed_rights import ALTER, DESCRIBE, cluster
 from fencepost.broker.security.acl_store import Acls, TooManyRulesError
 from fencepost.broker.security.acls import AclRule, RequestedAcl, filter_problem, matcher_of, rule_of
 from fencepost.broker.security.audit import Audit
@@ -39,7 +43,15 @@ def describe_acls_failed(
     return DescribeAclsResponse(error_code=error, error_message=message)
 
 
-@api(DescribeAclsRequest, DescribeAclsResponse, failed=describe_acls_failed)
+@api(
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    versions="1-3",
+    rights=NeededRights(cluster(DESCRIBE)),
+    needs_lease=False,
+    errors=WITHOUT_AUTHORIZER,
+    failed=describe_acls_failed,
+)
 async def handle_describe_acls(
     context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse | SlicedResponse:
@@ -89,7 +101,17 @@ def create_acls_failed(
     )
 
 
-@api(CreateAclsRequest, CreateAclsResponse, failed=create_acls_failed)
+@api(
+    CreateAclsRequest,
+    CreateAclsResponse,
+    versions="1-3",
+    rights=NeededRights(cluster(ALTER)),
+    audit=audited_by_handler,
+    awaits_other_nodes=True,
+    needs_lease=False,
+    errors=WITHOUT_AUTHORIZER,
+    failed=create_acls_failed,
+)
 async def handle_create_acls(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """Add rules, in force when the reply is sent; those that exist stay as they are.
 
@@ -150,7 +172,17 @@ def delete_acls_failed(
     )
 
 
-@api(DeleteAclsRequest, DeleteAclsResponse, failed=delete_acls_failed)
+@api(
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    versions="1-3",
+    rights=NeededRights(cluster(ALTER)),
+    audit=audited_by_handler,
+    awaits_other_nodes=True,
+    needs_lease=False,
+    errors=WITHOUT_AUTHORIZER,
+    failed=delete_acls_failed,
+)
 async def handle_delete_acls(
     context: RequestContext, request: DeleteAclsRequest
 ) -> DeleteAclsResponse | SlicedResponse:

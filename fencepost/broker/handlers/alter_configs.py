@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
 
 from fencepost.broker.config import (
     SETTINGS,
@@ -22,7 +24,11 @@ from fencepost.broker.config import (
     replace_configs,
 )
 from fencepost.broker.handlers.configs import ResourceType, wrong_broker
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes
 from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.declared_errors import ALTERED_CONFIGS, codes
+from fencepost.broker.requests.declared_rights import Items, NeededRights
+from fencepost.broker.rights.needed_rights import ALTER_CONFIGS, DESCRIBE_CONFIGS, cluster, configs_of, key_of_config
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.alter_configs import (
@@ -51,7 +57,47 @@ def alter_configs_failed(request: AlterConfigsRequest, error: ErrorCode, version
     return AlterConfigsResponse(responses=[_result(resource, (error, None)) for resource in request.resources])
 
 
-@api(AlterConfigsRequest, AlterConfigsResponse, failed=alter_configs_failed)
+_RESOURCE_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
+_SECRET_TYPES: Final = frozenset({"BROKER"})
+_AUDITED_OPERATIONS: Final = ("set", "removed", "appended", "subtracted")
+
+
+def _audit_altered(context: RequestContext, request: Any, response: Any) -> Changes:
+    if request.validate_only:
+        return
+    failed = {(one.resource_type, one.resource_name) for one in response.responses if one.error_code}
+    for asked in request.resources:
+        if (asked.resource_type, asked.resource_name) in failed:
+            continue
+        kind = _RESOURCE_TYPES.get(asked.resource_type, str(asked.resource_type))
+        details: dict[str, Any] = {}
+        by_operation = sorted(asked.configs, key=_operation_of)
+        for operation, configs in groupby(by_operation, key=_operation_of):
+            words = _AUDITED_OPERATIONS[operation] if operation in range(len(_AUDITED_OPERATIONS)) else "unknown"
+            if words == "removed" or kind in _SECRET_TYPES:
+                details[words] = [config.name for config in configs]
+            else:
+                details[words] = {config.name: config.value for config in configs}
+        yield AdministrativeChange("ALTER_CONFIGS", kind, asked.resource_name, details)
+
+
+def _operation_of(config: Any) -> int:
+    """The number of the operation; AlterConfigs only sets."""
+    operation: int = getattr(config, "config_operation", 0)
+    return operation
+
+
+@api(
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    versions="0-2",
+    rights=NeededRights(items=(Items("resources", "responses", configs_of(ALTER_CONFIGS), key_of=key_of_config),)),
+    audit=_audit_altered,
+    awaits_other_nodes=True,
+    needs_lease=False,
+    errors=ALTERED_CONFIGS,
+    failed=alter_configs_failed,
+)
 async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace the configs of topics and brokers; configs that the request does not name return to their defaults.
 
@@ -83,6 +129,12 @@ def incremental_alter_configs_failed(
 @api(
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    versions="0-1",
+    rights=NeededRights(items=(Items("resources", "responses", configs_of(ALTER_CONFIGS), key_of=key_of_config),)),
+    audit=_audit_altered,
+    awaits_other_nodes=True,
+    needs_lease=False,
+    errors=ALTERED_CONFIGS,
     failed=incremental_alter_configs_failed,
 )
 async def handle_incremental_alter_configs(
@@ -220,7 +272,14 @@ def _result(resource: Resource, outcome: ErrorWithMessage) -> AlterConfigsResour
 # ListConfigResources
 
 
-@api(ListConfigResourcesRequest, ListConfigResourcesResponse)
+@api(
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    versions="0-1",
+    rights=NeededRights(cluster(DESCRIBE_CONFIGS)),
+    needs_lease=False,
+    errors=codes("CLUSTER_AUTHORIZATION_FAILED UNSUPPORTED_VERSION"),
+)
 def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:

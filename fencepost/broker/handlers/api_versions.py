@@ -10,6 +10,7 @@ import re
 
 from fencepost.broker.hosting.features import SUPPORTED
 from fencepost.broker.requests.api import RequestContext, api
+from fencepost.broker.requests.declared_errors import codes
 from fencepost.broker.requests.served import SERVED
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -32,7 +33,14 @@ HIGHEST_ADVERTISED = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@api(ApiVersionsRequest, ApiVersionsResponse)
+@api(
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    versions="0-4",
+    rights=None,
+    needs_lease=False,
+    errors=codes("UNSUPPORTED_VERSION INVALID_REQUEST"),
+)
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List all served APIs and the feature levels. INVALID_REQUEST for an unusable client software name."""
     version = context.api_version

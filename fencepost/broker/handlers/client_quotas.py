@@ -5,6 +5,8 @@ Source: KIP-546; Kafka's ClientQuotaControlManager and ClientQuotasImage.
 
 from __future__ import annotations
 
+from typing import Any
+
 from fencepost.broker.quotas.addresses import address_of
 from fencepost.broker.quotas.entities import (
     IP,
@@ -16,7 +18,11 @@ from fencepost.broker.quotas.entities import (
     check_quota,
     entity_of,
 )
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes
 from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import NeededRights
+from fencepost.broker.rights.needed_rights import ALTER_CONFIGS, DESCRIBE_CONFIGS, cluster
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.client_quotas import (
@@ -46,7 +52,15 @@ def describe_client_quotas_failed(
     return DescribeClientQuotasResponse(error_code=error, error_message=message, entries=None)
 
 
-@api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, failed=describe_client_quotas_failed)
+@api(
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    versions="0-1",
+    rights=NeededRights(cluster(DESCRIBE_CONFIGS)),
+    needs_lease=False,
+    errors=codes("CLUSTER_AUTHORIZATION_FAILED UNSUPPORTED_VERSION INVALID_REQUEST"),
+    failed=describe_client_quotas_failed,
+)
 def handle_describe_client_quotas(
     context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
@@ -86,7 +100,33 @@ def alter_client_quotas_failed(
     )
 
 
-@api(AlterClientQuotasRequest, AlterClientQuotasResponse, failed=alter_client_quotas_failed)
+def _entity(entry: Any) -> str:
+    """An entity as text. Of two parts of one type the last counts, as in Kafka."""
+    parts = sorted({part.entity_type: part.entity_name for part in entry.entity}.items())
+    return ", ".join(f"{kind}={'<default>' if name is None else name}" for kind, name in parts)
+
+
+def _audit(context: RequestContext, request: Any, response: Any) -> Changes:
+    if request.validate_only:
+        return
+    failed = {_entity(entry) for entry in response.entries if entry.error_code}
+    for entry in request.entries:
+        if _entity(entry) not in failed:
+            quotas = {op.key: None if op.remove else op.value for op in entry.ops}
+            yield AdministrativeChange("ALTER_CONFIGS", "QUOTA", _entity(entry), {"quotas": quotas})
+
+
+@api(
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    versions="0-1",
+    rights=NeededRights(cluster(ALTER_CONFIGS)),
+    audit=_audit,
+    awaits_other_nodes=True,
+    needs_lease=False,
+    errors=codes("CLUSTER_AUTHORIZATION_FAILED UNSUPPORTED_VERSION INVALID_REQUEST KAFKA_STORAGE_ERROR"),
+    failed=alter_client_quotas_failed,
+)
 async def handle_alter_client_quotas(
     context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:

@@ -7,6 +7,7 @@ AuthHelper.computeDescribeClusterResponse and DescribeTopicPartitionsRequestHand
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.handlers.metadata import missing_topic_error
 from fencepost.broker.hosting.placement import NO_PORT
@@ -22,9 +23,12 @@ from fencepost.broker.requests.api import (
     build_in_slices,
 )
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import Needed, NeededRights, Part
 from fencepost.broker.requests.leader_hints import nodes_alive
 from fencepost.broker.requests.partition_lookup import NO_LEADER, leadership
 from fencepost.broker.rights.authorized_operations import cluster_operations, topic_operations
+from fencepost.broker.rights.needed_rights import DESCRIBE, TOPIC, cluster_bits, topic_bits, with_topics
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.cluster import (
     Cursor,
@@ -36,14 +40,33 @@ from fencepost.protocol.messages.cluster import (
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
 )
+
+if TYPE_CHECKING:
+    from fencepost.broker.security.authorizer import Rights
+
 
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
 MAXIMUM_PARTITIONS_PER_RESPONSE = 2000
 
 
-@api(DescribeClusterRequest, DescribeClusterResponse)
+def _with_authorized_operations(
+    rights: Rights, context: RequestContext, request: Any, response: Any
+) -> SlicedWork[None]:
+    cluster_bits(rights, response)
+    yield
+
+
+@api(
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    versions="0-2",
+    rights=NeededRights(finish=_with_authorized_operations),
+    needs_lease=False,
+    errors=codes("MISMATCHED_ENDPOINT_TYPE UNSUPPORTED_ENDPOINT_TYPE"),
+)
 def handle_describe_cluster(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Describe the nodes that are alive, and the others if fenced ones are asked for; this node is the controller.
 
@@ -102,9 +125,49 @@ def describe_topic_partitions_failed(
     )
 
 
+MAXIMUM_PARTITIONS_PER_PAGE = 2000
+
+
+def _described_page(rights: Rights, context: RequestContext, request: Any) -> Part:
+    """Topics by name, in pages; where none is named, all that the client may see. The names of others are taken out
+    before the page is made, so that a page does not end at one of them.
+    """
+    cursor, limit = request.cursor, max(1, min(request.response_partition_limit, MAXIMUM_PARTITIONS_PER_PAGE))
+    first = "" if cursor is None else cursor.topic_name
+    refused, lacking = [], []
+    if request.topics:
+        wanted = {topic.name for topic in request.topics}
+        if cursor is not None and cursor.topic_name not in wanted:
+            return Part(request)  # the handler refuses it
+        allowed = sorted(name for name in wanted if name >= first and rights.may(DESCRIBE, TOPIC, name))
+        for name in sorted(wanted.difference(allowed)):
+            if name >= first:
+                lacking.append(Needed(DESCRIBE, TOPIC, name))
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                refused.append(DescribeTopicPartitionsResponseTopic(error_code=error, name=name))
+    else:
+        allowed, count = [], 0
+        for topic in context.services.topics.metadata.all():
+            if topic.name >= first and rights.may(DESCRIBE, TOPIC, topic.name):
+                allowed.append(topic.name)
+                count += topic.partition_count
+                if count > limit and len(allowed) > 1:
+                    break  # one more than the page shows: where the next begins
+    if not allowed:
+        return Part(None, "topics", refused, lacking)
+    changed = with_topics(request, [TopicRequest(name) for name in allowed])
+    if cursor is not None and cursor.topic_name not in allowed:
+        changed.cursor = None
+    return Part(changed, "topics", refused, lacking)
+
+
 @api(
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+    versions="0",
+    rights=NeededRights(split=_described_page, finish=topic_bits),
+    needs_lease=False,
+    errors=codes("UNKNOWN_TOPIC_OR_PARTITION INVALID_TOPIC_EXCEPTION TOPIC_AUTHORIZATION_FAILED INVALID_REQUEST"),
     failed=describe_topic_partitions_failed,
 )
 def handle_describe_topic_partitions(

@@ -13,6 +13,9 @@ from fencepost.broker.handlers.metadata import missing_topic_error
 from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import Items, NeededRights
+from fencepost.broker.rights.needed_rights import DESCRIBE_CONFIGS, configs_of
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -56,7 +59,18 @@ def _failed(resource: DescribeConfigsResource, error: ErrorCode, message: str | 
     )
 
 
-@api(DescribeConfigsRequest, DescribeConfigsResponse, failed=describe_configs_failed)
+@api(
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    versions="1-4",
+    rights=NeededRights(items=(Items("resources", "results", configs_of(DESCRIBE_CONFIGS)),)),
+    needs_lease=False,
+    errors=codes(
+        "UNKNOWN_TOPIC_OR_PARTITION INVALID_TOPIC_EXCEPTION TOPIC_AUTHORIZATION_FAILED "
+        "CLUSTER_AUTHORIZATION_FAILED INVALID_REQUEST"
+    ),
+    failed=describe_configs_failed,
+)
 def handle_describe_configs(
     context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse | SlicedResponse]:

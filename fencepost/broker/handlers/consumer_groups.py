@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from fencepost.broker.group.consumer.subscriptions import every_name
 from fencepost.broker.handlers.group_admin import describe_in_turn, describing_failed
 from fencepost.broker.hosting.features import GROUP_VERSION
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api
+from fencepost.broker.requests.declared_errors import COORDINATOR_AWAY, GROUP_MEMBER, codes
+from fencepost.broker.requests.declared_rights import Items, NeededRights
+from fencepost.broker.rights.needed_rights import (
+    DESCRIBE,
+    GROUP,
+    READ,
+    both,
+    described_topics,
+    groups_without_hidden_topics,
+    named,
+    subscribed_topics,
+    whole,
+)
 from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
@@ -24,6 +38,14 @@ from fencepost.protocol.messages.consumer_groups import (
 @api(
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    versions="0-1",
+    rights=NeededRights(both(whole(READ, GROUP, "group_id"), described_topics(subscribed_topics))),
+    errors=GROUP_MEMBER
+    | codes(
+        "TOPIC_AUTHORIZATION_FAILED UNSUPPORTED_VERSION INVALID_REQUEST GROUP_ID_NOT_FOUND "
+        "GROUP_MAX_SIZE_REACHED FENCED_MEMBER_EPOCH UNRELEASED_INSTANCE_ID UNSUPPORTED_ASSIGNOR "
+        "INVALID_REGULAR_EXPRESSION"
+    ),
 )
 async def handle_consumer_group_heartbeat(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
@@ -55,9 +77,23 @@ def _may_describe(context: RequestContext) -> Callable[[str], bool]:
 consumer_group_describe_failed = describing_failed(ConsumerGroupDescribeResponse, ConsumerGroupDescribedGroup)
 
 
+def _consumer_topics(group: Any) -> Iterator[str]:
+    for member in group.members:
+        for assignment in (member.assignment, member.target_assignment):
+            for topic in assignment.topic_partitions:
+                yield topic.topic_name
+
+
 @api(
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
+    versions="0-1",
+    rights=NeededRights(
+        items=(Items("group_ids", "groups", named(DESCRIBE, GROUP), are_first=True),),
+        finish=groups_without_hidden_topics(_consumer_topics),
+    ),
+    errors=COORDINATOR_AWAY
+    | codes("INVALID_GROUP_ID TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED GROUP_ID_NOT_FOUND"),
     failed=consumer_group_describe_failed,
 )
 async def handle_consumer_group_describe(

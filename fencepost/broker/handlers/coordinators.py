@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.coordination.runtime import partition_for_key
 from fencepost.broker.hosting.placement import NodeAddress
@@ -18,9 +19,16 @@ from fencepost.broker.kernel.topic_partition import (
     TopicPartition,
 )
 from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import UNKNOWN, Items, Needed, NeededRights, Refusal, Unknown, on_cluster
+from fencepost.broker.rights.needed_rights import CLUSTER_ACTION, DESCRIBE, GROUP, TRANSACTIONAL_ID, lacks
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from fencepost.broker.security.authorizer import Rights
+
 
 FIRST_VERSION_WITH_MANY_KEYS = 4
 FIRST_VERSION_WITH_SHARE_KEYS = 6
@@ -47,13 +55,56 @@ _SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:\d+", re.DOTALL)
 def find_coordinator_failed(request: FindCoordinatorRequest, error: ErrorCode, version: int) -> FindCoordinatorResponse:
     """Every key of the request fails with the same error. Clients of librdkafka show its message."""
     # Imported here: a broker without an authorizer does without it until a request fails.
-    from fencepost.broker.rights.rights_gate import MESSAGES
+    from fencepost.broker.requests.declared_rights import MESSAGES
 
     keys = request.coordinator_keys if version >= FIRST_VERSION_WITH_MANY_KEYS else [request.key]
     return _response([_no_coordinator(key, error, MESSAGES.get(error)) for key in keys], version)
 
 
-@api(FindCoordinatorRequest, FindCoordinatorResponse, failed=find_coordinator_failed)
+FIRST_COORDINATORS_VERSION = 4
+
+
+def _right_to_find(context: RequestContext, request: Any, key: str) -> Needed | Unknown:
+    match request.key_type:
+        case 0:
+            return Needed(DESCRIBE, GROUP, key)
+        case 1:
+            return Needed(DESCRIBE, TRANSACTIONAL_ID, key)
+        case 2:
+            return on_cluster(CLUSTER_ACTION)
+    return UNKNOWN
+
+
+def _rights_to_find_one(rights: Rights, context: RequestContext, request: Any) -> Refusal | None:
+    if context.api_version >= FIRST_COORDINATORS_VERSION:
+        return None
+    needed = _right_to_find(context, request, request.key)
+    return None if isinstance(needed, Unknown) else lacks(rights, needed)
+
+
+@api(
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    versions="0-6",
+    rights=NeededRights(
+        _rights_to_find_one,
+        (
+            Items(
+                "coordinator_keys",
+                "coordinators",
+                _right_to_find,
+                in_order=True,
+                versions=(FIRST_COORDINATORS_VERSION, 99),
+            ),
+        ),
+    ),
+    needs_lease=False,
+    errors=codes(
+        "COORDINATOR_NOT_AVAILABLE INVALID_GROUP_ID GROUP_AUTHORIZATION_FAILED INVALID_REQUEST "
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    ),
+    failed=find_coordinator_failed,
+)
 async def handle_find_coordinator(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Return the node that leads the key's partition of the internal topic; this node, once it can answer.
 

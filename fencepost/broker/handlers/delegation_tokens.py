@@ -7,6 +7,7 @@ else, and its answers where tokens are not configured.
 from __future__ import annotations
 
 from fencepost.broker.requests.api import RequestContext, api
+from fencepost.broker.requests.declared_errors import WITHOUT_TOKENS
 from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.broker.security.principal import ANONYMOUS
 from fencepost.protocol.errors import ErrorCode
@@ -44,7 +45,15 @@ def create_delegation_token_failed(
     )
 
 
-@api(CreateDelegationTokenRequest, CreateDelegationTokenResponse, failed=create_delegation_token_failed)
+@api(
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    versions="1-3",
+    rights=None,
+    needs_lease=False,
+    errors=WITHOUT_TOKENS,
+    failed=create_delegation_token_failed,
+)
 def handle_create_delegation_token(
     context: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
@@ -80,7 +89,15 @@ def renew_delegation_token_failed(
     return RenewDelegationTokenResponse(error_code=error)
 
 
-@api(RenewDelegationTokenRequest, RenewDelegationTokenResponse, failed=renew_delegation_token_failed)
+@api(
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+    versions="1-2",
+    rights=None,
+    needs_lease=False,
+    errors=WITHOUT_TOKENS,
+    failed=renew_delegation_token_failed,
+)
 def handle_renew_delegation_token(
     context: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
@@ -96,7 +113,15 @@ def expire_delegation_token_failed(
     return ExpireDelegationTokenResponse(error_code=error)
 
 
-@api(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse, failed=expire_delegation_token_failed)
+@api(
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    versions="1-2",
+    rights=None,
+    needs_lease=False,
+    errors=WITHOUT_TOKENS,
+    failed=expire_delegation_token_failed,
+)
 def handle_expire_delegation_token(
     context: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
@@ -109,6 +134,10 @@ def handle_expire_delegation_token(
 @api(
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
+    versions="1-3",
+    rights=None,
+    needs_lease=False,
+    errors=WITHOUT_TOKENS,
 )
 def handle_describe_delegation_token(
     context: RequestContext, request: DescribeDelegationTokenRequest

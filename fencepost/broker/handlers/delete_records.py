@@ -5,11 +5,17 @@ Source: KIP-107; Kafka's ReplicaManager.deleteRecords and Partition.deleteRecord
 
 from __future__ import annotations
 
+from typing import Any
+
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes, listed, succeeded
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
+from fencepost.broker.requests.declared_errors import PARTITION_AWAY, codes
+from fencepost.broker.requests.declared_rights import Items, NeededRights
 from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.broker.rights.needed_rights import DELETE, TOPIC, named
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.delete_records import (
@@ -41,7 +47,22 @@ def _failed(partition: int, error: ErrorCode) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=NO_LOW_WATERMARK, error_code=error)
 
 
-@api(DeleteRecordsRequest, DeleteRecordsResponse, failed=delete_records_failed)
+def _audit(context: RequestContext, request: Any, response: Any) -> Changes:
+    for topic in response.topics:
+        starts = listed(f"{one.partition_index}: {one.low_watermark}" for one in succeeded(topic.partitions))
+        if starts:
+            yield AdministrativeChange("DELETE", "TOPIC", topic.name, {"records_before": starts})
+
+
+@api(
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    versions="0-2",
+    rights=NeededRights(items=(Items("topics", "topics", named(DELETE, TOPIC, "name")),)),
+    audit=_audit,
+    errors=PARTITION_AWAY | codes("OFFSET_OUT_OF_RANGE INVALID_TOPIC_EXCEPTION POLICY_VIOLATION"),
+    failed=delete_records_failed,
+)
 async def handle_delete_records(
     context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | SlicedResponse:

@@ -5,8 +5,14 @@ Source: KIP-584, KIP-1022; Kafka's FeatureControlManager and UpdateFeaturesReque
 
 from __future__ import annotations
 
+from typing import Any
+
 from fencepost.broker.hosting.features import FeatureUpdate, UpgradeType
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes
 from fencepost.broker.requests.api import RequestContext, api
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import NeededRights
+from fencepost.broker.rights.needed_rights import ALTER, cluster
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -22,7 +28,26 @@ def update_features_failed(
     return UpdateFeaturesResponse(error_code=error, error_message=message, results=[])
 
 
-@api(UpdateFeaturesRequest, UpdateFeaturesResponse, failed=update_features_failed)
+def _audit(context: RequestContext, request: Any, response: Any) -> Changes:
+    if request.validate_only or response.error_code:
+        return
+    failed = {result.feature for result in response.results if result.error_code}
+    for update in request.feature_updates:
+        if update.feature not in failed:
+            yield AdministrativeChange("ALTER", "FEATURE", update.feature, {"level": update.max_version_level})
+
+
+@api(
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    versions="0-2",
+    rights=NeededRights(cluster(ALTER)),
+    audit=_audit,
+    awaits_other_nodes=True,
+    needs_lease=False,
+    errors=codes("CLUSTER_AUTHORIZATION_FAILED KAFKA_STORAGE_ERROR INVALID_UPDATE_VERSION"),
+    failed=update_features_failed,
+)
 async def handle_update_features(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Set the levels of features, all or none; ApiVersions shows them from then on, also after a restart.
 

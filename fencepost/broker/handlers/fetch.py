@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from fencepost.broker.log.log_types import LogRead
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.requests.api import RequestContext, RequestGate, Services, UsualAnswer, api, records_limit_bytes
+from fencepost.broker.requests.declared_errors import LEADER_EPOCH, PARTITION_AWAY, codes
 from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
 from fencepost.broker.requests.leader_hints import REFUSED_FOR_ITS_LEADER, current_leader, endpoints_of
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT, LongPoll, wake_on_time_out
@@ -82,6 +83,14 @@ NOT_FOUND: dict[int, int] = {
 @api(
     FetchRequest,
     FetchResponse,
+    versions="4-18",
+    rights=None,
+    errors=PARTITION_AWAY
+    | LEADER_EPOCH
+    | codes(
+        "OFFSET_OUT_OF_RANGE CORRUPT_MESSAGE FETCH_SESSION_ID_NOT_FOUND INVALID_FETCH_SESSION_EPOCH "
+        "UNKNOWN_TOPIC_ID INCONSISTENT_TOPIC_ID FETCH_SESSION_TOPIC_ID_ERROR"
+    ),
     failed=fetch_failed,
     repeats=Repeats(
         request=("session_epoch", "topics[].partitions[].fetch_offset"),

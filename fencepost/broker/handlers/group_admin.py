@@ -7,9 +7,13 @@ from typing import Any, Protocol, TypeVar
 
 from fencepost.broker.group.refusals import HeartbeatRefusal
 from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes, succeeded
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.requests.caught_up import may_have_missed
+from fencepost.broker.requests.declared_errors import COORDINATOR_AWAY, codes
+from fencepost.broker.requests.declared_rights import Items, NeededRights
 from fencepost.broker.rights.authorized_operations import GROUP_BITS
+from fencepost.broker.rights.needed_rights import DELETE, DESCRIBE, GROUP, group_bits, named, only
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_admin import (
     DeletableGroupResult,
@@ -84,7 +88,14 @@ def describe_groups_failed(request: DescribeGroupsRequest, error: ErrorCode, ver
     )
 
 
-@api(DescribeGroupsRequest, DescribeGroupsResponse, failed=describe_groups_failed)
+@api(
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    versions="0-6",
+    rights=NeededRights(items=(Items("groups", "groups", named(DESCRIBE, GROUP), are_first=True),), finish=group_bits),
+    errors=COORDINATOR_AWAY | codes("INVALID_GROUP_ID GROUP_AUTHORIZATION_FAILED GROUP_ID_NOT_FOUND"),
+    failed=describe_groups_failed,
+)
 async def handle_describe_groups(
     context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | SlicedResponse:
@@ -115,7 +126,13 @@ def _refused(group_id: str, refusal: HeartbeatRefusal, version: int) -> Describe
 # ListGroups
 
 
-@api(ListGroupsRequest, ListGroupsResponse)
+@api(
+    ListGroupsRequest,
+    ListGroupsResponse,
+    versions="0-5",
+    rights=NeededRights(finish=only("groups", GROUP, "group_id", everything=DESCRIBE)),
+    errors=COORDINATOR_AWAY,
+)
 async def handle_list_groups(
     context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse | SlicedResponse:
@@ -149,7 +166,20 @@ def delete_groups_failed(request: DeleteGroupsRequest, error: ErrorCode, version
     )
 
 
-@api(DeleteGroupsRequest, DeleteGroupsResponse, failed=delete_groups_failed)
+def _audit_deleted(context: RequestContext, request: Any, response: Any) -> Changes:
+    for group in succeeded(response.results):
+        yield AdministrativeChange("DELETE", "GROUP", group.group_id, {})
+
+
+@api(
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    versions="0-2",
+    rights=NeededRights(items=(Items("groups_names", "results", named(DELETE, GROUP)),)),
+    audit=_audit_deleted,
+    errors=COORDINATOR_AWAY | codes("INVALID_GROUP_ID GROUP_AUTHORIZATION_FAILED NON_EMPTY_GROUP GROUP_ID_NOT_FOUND"),
+    failed=delete_groups_failed,
+)
 async def handle_delete_groups(
     context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | SlicedResponse:

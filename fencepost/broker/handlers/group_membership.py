@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
 from fencepost.broker.requests.api import RequestContext, api
+from fencepost.broker.requests.declared_errors import GROUP_MEMBER, codes
+from fencepost.broker.requests.declared_rights import Needed, NeededRights, Refusal
+from fencepost.broker.rights.needed_rights import GROUP, READ, lacks, whole
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_membership import (
     HeartbeatRequest,
@@ -16,6 +21,10 @@ from fencepost.protocol.messages.group_membership import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+
+if TYPE_CHECKING:
+    from fencepost.broker.security.authorizer import Rights
+
 
 JOIN_REQUIRES_KNOWN_MEMBER_ID = 4  # KIP-394
 JOIN_KNOWS_NULL_PROTOCOL = 7
@@ -37,7 +46,19 @@ def _join_group_response(response: JoinGroupResponse, version: int) -> JoinGroup
     return response
 
 
-@api(JoinGroupRequest, JoinGroupResponse, failed=join_group_failed, is_cancelled_on_disconnect=True)
+@api(
+    JoinGroupRequest,
+    JoinGroupResponse,
+    versions="0-9",
+    rights=NeededRights(whole(READ, GROUP, "group_id")),
+    errors=GROUP_MEMBER
+    | codes(
+        "INCONSISTENT_GROUP_PROTOCOL INVALID_SESSION_TIMEOUT REBALANCE_IN_PROGRESS MEMBER_ID_REQUIRED "
+        "GROUP_MAX_SIZE_REACHED"
+    ),
+    failed=join_group_failed,
+    is_cancelled_on_disconnect=True,
+)
 async def handle_join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Join a group, or join again; the reply comes when all members have joined."""
     version = context.api_version
@@ -58,7 +79,22 @@ def sync_group_failed(request: SyncGroupRequest, error: ErrorCode, version: int)
     return refuse_sync(error)
 
 
-@api(SyncGroupRequest, SyncGroupResponse, failed=sync_group_failed, is_cancelled_on_disconnect=True)
+def _rights_to_sync(rights: Rights, context: RequestContext, request: Any) -> Refusal | None:
+    """A request that does not name its protocol, as it must, is refused for that, whatever it may do."""
+    if context.api_version >= SYNC_NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        return None
+    return lacks(rights, Needed(READ, GROUP, request.group_id))
+
+
+@api(
+    SyncGroupRequest,
+    SyncGroupResponse,
+    versions="0-5",
+    rights=NeededRights(_rights_to_sync),
+    errors=GROUP_MEMBER | codes("ILLEGAL_GENERATION INCONSISTENT_GROUP_PROTOCOL REBALANCE_IN_PROGRESS"),
+    failed=sync_group_failed,
+    is_cancelled_on_disconnect=True,
+)
 async def handle_sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Get the assignment of a generation, which the leader sends; the reply comes when it is known."""
     if context.api_version >= SYNC_NAMES_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
@@ -69,7 +105,13 @@ async def handle_sync_group(context: RequestContext, request: SyncGroupRequest) 
 # Heartbeat
 
 
-@api(HeartbeatRequest, HeartbeatResponse)
+@api(
+    HeartbeatRequest,
+    HeartbeatResponse,
+    versions="0-4",
+    rights=NeededRights(whole(READ, GROUP, "group_id")),
+    errors=GROUP_MEMBER | codes("ILLEGAL_GENERATION REBALANCE_IN_PROGRESS"),
+)
 async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Keep a member alive, and report to it a rebalance that it has to join.
 
@@ -82,7 +124,13 @@ async def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -
 # LeaveGroup
 
 
-@api(LeaveGroupRequest, LeaveGroupResponse)
+@api(
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    versions="0-5",
+    rights=NeededRights(whole(READ, GROUP, "group_id")),
+    errors=GROUP_MEMBER,
+)
 async def handle_leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Remove one member (0 to 2), or any number of them, each with its own result."""
     is_batch = context.api_version >= FIRST_BATCH_LEAVE

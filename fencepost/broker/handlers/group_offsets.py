@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
 from functools import partial
 from itertools import groupby, repeat
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes, succeeded_partitions
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,
     RequestContext,
@@ -23,7 +24,23 @@ from fencepost.broker.requests.api import (
     written_in_slices,
 )
 from fencepost.broker.requests.caught_up import may_have_missed
+from fencepost.broker.requests.declared_errors import COORDINATOR_AWAY, GROUP_MEMBER, codes
+from fencepost.broker.requests.declared_rights import Items, Needed, NeededRights
 from fencepost.broker.requests.routes import Repeats
+from fencepost.broker.rights.needed_rights import (
+    DELETE,
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    both,
+    lacks,
+    named,
+    topic_by_id,
+    whole,
+)
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -49,6 +66,11 @@ from fencepost.protocol.messages.group_offsets import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+
+if TYPE_CHECKING:
+    from fencepost.broker.kernel.sliced_work import SlicedWork
+    from fencepost.broker.security.authorizer import Rights
+
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10  # of OffsetCommit and OffsetFetch (KIP-848)
 COMMIT_KNOWS_MEMBER_EPOCHS = 9  # and GROUP_ID_NOT_FOUND (KIP-848)
@@ -270,6 +292,16 @@ def _commit_response(
 @api(
     OffsetCommitRequest,
     OffsetCommitResponse,
+    versions="2-10",
+    rights=NeededRights(
+        whole(READ, GROUP, "group_id"), (Items("topics", "topics", topic_by_id(READ, 10), are_first=True),)
+    ),
+    errors=GROUP_MEMBER
+    | codes(
+        "UNKNOWN_TOPIC_OR_PARTITION OFFSET_METADATA_TOO_LARGE ILLEGAL_GENERATION "
+        "REBALANCE_IN_PROGRESS TOPIC_AUTHORIZATION_FAILED GROUP_ID_NOT_FOUND UNKNOWN_TOPIC_ID "
+        "STALE_MEMBER_EPOCH"
+    ),
     failed=offset_commit_failed,
     repeats=Repeats(request=("topics[].partitions[].committed_offset",), answer=()),
 )
@@ -307,7 +339,7 @@ async def handle_offset_commit(
         is_refused = outcome if isinstance(outcome, ErrorCode) else any(outcome)
         if not is_refused and request.generation_id_or_member_epoch < 0 and not request.member_id:
             # Imported here: consumers that are members of their groups need nothing of it.
-            from fencepost.broker.rights.administrative_changes import note_set_offsets
+            from fencepost.broker.requests.administrative_changes import note_set_offsets
 
             note_set_offsets(context, request.group_id, {one.topic_partition: one.offset for one in offsets})
         if not is_refused and len(offsets) < FEWEST_WRITTEN_IN_SLICES:
@@ -355,7 +387,24 @@ def _known_to_transactional_client(error: ErrorCode, version: int) -> ErrorCode:
     return error
 
 
-@api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, failed=txn_offset_commit_failed)
+@api(
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    versions="0-5",
+    rights=NeededRights(
+        both(whole(WRITE, TRANSACTIONAL_ID, "transactional_id"), whole(READ, GROUP, "group_id")),
+        (Items("topics", "topics", named(READ, TOPIC, "name"), are_first=True),),
+    ),
+    errors=COORDINATOR_AWAY
+    | codes(
+        "UNKNOWN_TOPIC_OR_PARTITION OFFSET_METADATA_TOO_LARGE ILLEGAL_GENERATION INVALID_GROUP_ID "
+        "UNKNOWN_MEMBER_ID TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED INVALID_REQUEST "
+        "INVALID_PRODUCER_EPOCH INVALID_TXN_STATE INVALID_PRODUCER_ID_MAPPING CONCURRENT_TRANSACTIONS "
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED GROUP_ID_NOT_FOUND FENCED_INSTANCE_ID UNKNOWN_TOPIC_ID "
+        "STALE_MEMBER_EPOCH TRANSACTION_ABORTABLE"
+    ),
+    failed=txn_offset_commit_failed,
+)
 async def handle_txn_offset_commit(
     context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | SlicedResponse:
@@ -437,7 +486,50 @@ def offset_fetch_failed(request: OffsetFetchRequest, error: ErrorCode, version: 
     )
 
 
-@api(OffsetFetchRequest, OffsetFetchResponse, failed=offset_fetch_failed)
+def _with_described_offsets(rights: Rights, context: RequestContext, request: Any, response: Any) -> SlicedWork[None]:
+    """Offsets of topics that the client may not describe: an error where they are named, else left out."""
+    if response.groups:
+        are_named = {group.group_id: group.topics is not None for group in request.groups}
+        for group in response.groups:
+            group.topics = yield from _described_offsets(rights, group.topics, are_named[group.group_id])
+    else:
+        response.topics = yield from _described_offsets(rights, response.topics, request.topics is not None)
+
+
+def _described_offsets(rights: Rights, topics: list[Any], are_named: bool) -> SlicedWork[list[Any]]:
+    shown = []
+    for topic in topics:
+        yield
+        # A topic without a name was given by an id that nobody has.
+        if topic.name and not rights.may(DESCRIBE, TOPIC, topic.name):
+            if not are_named:
+                continue
+            for partition in topic.partitions:
+                partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                partition.committed_offset = partition.committed_leader_epoch = -1
+                partition.metadata = ""
+        shown.append(topic)
+    return shown
+
+
+@api(
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    versions="1-10",
+    rights=NeededRights(
+        lambda rights, context, request: (
+            lacks(rights, Needed(DESCRIBE, GROUP, request.group_id)) if context.api_version < 8 else None
+        ),
+        (Items("groups", "groups", named(DESCRIBE, GROUP, "group_id"), in_order=True, versions=(8, 99)),),
+        finish=_with_described_offsets,
+    ),
+    errors=GROUP_MEMBER
+    | codes(
+        "UNKNOWN_TOPIC_OR_PARTITION TOPIC_AUTHORIZATION_FAILED GROUP_ID_NOT_FOUND "
+        "UNSTABLE_OFFSET_COMMIT UNKNOWN_TOPIC_ID STALE_MEMBER_EPOCH"
+    ),
+    failed=offset_fetch_failed,
+)
 async def handle_offset_fetch(
     context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | SlicedResponse:
@@ -557,7 +649,44 @@ def _by_topic(fetched: list[FetchedOffset], *, sort: bool) -> Iterable[tuple[str
 # OffsetDelete
 
 
-@api(OffsetDeleteRequest, OffsetDeleteResponse)
+def _offsets_not_deleted(
+    rights: Rights, context: RequestContext, item: Any, error: ErrorCode
+) -> OffsetDeleteResponseTopic:
+    return OffsetDeleteResponseTopic(
+        item.name, [OffsetDeleteResponsePartition(partition.partition_index, error) for partition in item.partitions]
+    )
+
+
+def _audit_deleted_offsets(context: RequestContext, request: Any, response: Any) -> Changes:
+    partitions = succeeded_partitions(response.topics)
+    if partitions and not response.error_code:
+        yield AdministrativeChange("DELETE", "GROUP", request.group_id, {"offsets_of": partitions})
+
+
+@api(
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    versions="0",
+    rights=NeededRights(
+        whole(DELETE, GROUP, "group_id"),
+        (
+            Items(
+                "topics",
+                "topics",
+                named(READ, TOPIC, "name"),
+                refused=_offsets_not_deleted,
+                are_first=True,
+                asks_always=True,
+            ),
+        ),
+    ),
+    audit=_audit_deleted_offsets,
+    errors=COORDINATOR_AWAY
+    | codes(
+        "UNKNOWN_TOPIC_OR_PARTITION INVALID_GROUP_ID TOPIC_AUTHORIZATION_FAILED "
+        "GROUP_AUTHORIZATION_FAILED NON_EMPTY_GROUP GROUP_ID_NOT_FOUND GROUP_SUBSCRIBED_TO_TOPIC"
+    ),
+)
 async def handle_offset_delete(
     context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | SlicedResponse:

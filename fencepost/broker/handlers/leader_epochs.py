@@ -17,7 +17,10 @@ from fencepost.broker.requests.api import (
     api,
     build_in_slices,
 )
+from fencepost.broker.requests.declared_errors import LEADER_EPOCH, PARTITION_AWAY
+from fencepost.broker.requests.declared_rights import Items, NeededRights
 from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.broker.rights.needed_rights import CLUSTER_ACTION, DESCRIBE, TOPIC, named
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.leader_epochs import (
     EpochEndOffset,
@@ -46,6 +49,9 @@ def offset_for_leader_epoch_failed(
 @api(
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    versions="2-4",
+    rights=NeededRights(items=(Items("topics", "topics", named(DESCRIBE, TOPIC, "topic"), instead=CLUSTER_ACTION),)),
+    errors=PARTITION_AWAY | LEADER_EPOCH,
     failed=offset_for_leader_epoch_failed,
 )
 def handle_offset_for_leader_epoch(

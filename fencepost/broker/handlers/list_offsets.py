@@ -14,7 +14,10 @@ from fencepost.broker.log.reads.time_search import Need, Search, searched_at_onc
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
+from fencepost.broker.requests.declared_errors import LEADER_EPOCH, PARTITION_AWAY, codes
+from fencepost.broker.requests.declared_rights import Items, NeededRights
 from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.broker.rights.needed_rights import DESCRIBE, TOPIC, named
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.list_offsets import (
@@ -74,7 +77,16 @@ def _failed(partition: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
     )
 
 
-@api(ListOffsetsRequest, ListOffsetsResponse, failed=list_offsets_failed)
+@api(
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    versions="1-11",
+    rights=NeededRights(items=(Items("topics", "topics", named(DESCRIBE, TOPIC, "name")),)),
+    errors=PARTITION_AWAY
+    | LEADER_EPOCH
+    | codes("CORRUPT_MESSAGE UNSUPPORTED_VERSION INVALID_REQUEST OFFSET_NOT_AVAILABLE"),
+    failed=list_offsets_failed,
+)
 def handle_list_offsets(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse | SlicedResponse]:

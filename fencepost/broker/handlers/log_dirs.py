@@ -10,7 +10,10 @@ from collections import defaultdict
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api
+from fencepost.broker.requests.declared_errors import PARTITION_AWAY, codes
+from fencepost.broker.requests.declared_rights import NeededRights
 from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.broker.rights.needed_rights import ALTER, DESCRIBE, cluster
 from fencepost.broker.storage.disk import StorageError, Volume
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.log_dirs import (
@@ -37,7 +40,14 @@ FEWEST_IN_SLICES = 1_000
 # DescribeLogDirs
 
 
-@api(DescribeLogDirsRequest, DescribeLogDirsResponse)
+@api(
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    versions="1-5",
+    rights=NeededRights(cluster(DESCRIBE)),
+    needs_lease=False,
+    errors=codes("CLUSTER_AUTHORIZATION_FAILED KAFKA_STORAGE_ERROR"),
+)
 async def handle_describe_log_dirs(
     context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse | SlicedResponse:
@@ -91,7 +101,16 @@ def alter_replica_log_dirs_failed(
     return _moved(dict.fromkeys(_wanted_paths(request), error))
 
 
-@api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, failed=alter_replica_log_dirs_failed)
+@api(
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    versions="1-2",
+    rights=NeededRights(cluster(ALTER)),
+    needs_lease=False,
+    errors=PARTITION_AWAY
+    | codes("REPLICA_NOT_AVAILABLE INVALID_TOPIC_EXCEPTION CLUSTER_AUTHORIZATION_FAILED LOG_DIR_NOT_FOUND"),
+    failed=alter_replica_log_dirs_failed,
+)
 def handle_alter_replica_log_dirs(
     context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:

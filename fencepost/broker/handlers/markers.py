@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes, listed, succeeded
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import NeededRights
+from fencepost.broker.rights.needed_rights import ALTER, CLUSTER_ACTION, cluster
 from fencepost.broker.transaction.markers import TransactionMarker, write_markers
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.markers import (
@@ -25,7 +30,43 @@ def write_txn_markers_failed(
     return WriteTxnMarkersResponse(markers=[_result(marker, lambda _: error) for marker in request.markers])
 
 
-@api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, failed=write_txn_markers_failed)
+def _audit(context: RequestContext, request: Any, response: Any) -> Changes:
+    """Markers that a client asked for. In a cluster, coordinators on other nodes ask for theirs all the time."""
+    nodes = {f"broker-{other.node_id}" for other in context.services.topics.placement.other_nodes()}
+    if context.client_id in nodes:
+        return
+    done = {  # the reply has one entry for all markers of a producer
+        (answered.producer_id, topic.name, partition.partition_index)
+        for answered in response.markers
+        for topic in answered.topics
+        for partition in succeeded(topic.partitions)
+    }
+    for asked in request.markers:
+        partitions = listed(
+            f"{topic.name}-{index}"
+            for topic in asked.topics
+            for index in topic.partition_indexes
+            if (asked.producer_id, topic.name, index) in done
+        )
+        if partitions:
+            outcome = "committed" if asked.transaction_result else "aborted"
+            details = {"producer_epoch": asked.producer_epoch, "outcome": outcome, "partitions": partitions}
+            yield AdministrativeChange("ALTER", "PRODUCER", str(asked.producer_id), details)
+
+
+@api(
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+    versions="1-2",
+    rights=NeededRights(cluster(ALTER, CLUSTER_ACTION)),
+    audit=_audit,
+    errors=codes(
+        "UNKNOWN_TOPIC_OR_PARTITION NOT_LEADER_OR_FOLLOWER REQUEST_TIMED_OUT NOT_ENOUGH_REPLICAS "
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND CLUSTER_AUTHORIZATION_FAILED INVALID_PRODUCER_EPOCH "
+        "TRANSACTION_COORDINATOR_FENCED KAFKA_STORAGE_ERROR"
+    ),
+    failed=write_txn_markers_failed,
+)
 async def handle_write_txn_markers(
     context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | SlicedResponse:

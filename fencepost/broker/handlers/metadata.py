@@ -7,6 +7,7 @@ KafkaApis.handleTopicMetadataRequest and AutoTopicCreationManager.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT
@@ -15,9 +16,12 @@ from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import Needed, NeededRights, Part, on_cluster
 from fencepost.broker.requests.leader_hints import nodes_alive
 from fencepost.broker.requests.partition_lookup import leadership
 from fencepost.broker.rights.authorized_operations import cluster_operations, topic_operations
+from fencepost.broker.rights.needed_rights import CREATE, DESCRIBE, TOPIC, cluster_bits, topic_bits, with_topics
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.leaders import NodeEndpoint
@@ -30,6 +34,10 @@ from fencepost.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from fencepost.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from fencepost.broker.security.authorizer import Rights
+
 
 MAX_CREATED_PER_REQUEST = 100
 """Bound on new topics: the client chooses the names, and each costs a directory, descriptors and memory."""
@@ -53,7 +61,83 @@ def metadata_failed(request: MetadataRequest, error: ErrorCode, version: int) ->
     )
 
 
-@api(MetadataRequest, MetadataResponse, failed=metadata_failed)
+FIRST_METADATA_VERSION_WITHOUT_NAMES = 12
+
+
+def _described_part(rights: Rights, context: RequestContext, request: Any) -> Part:
+    """Topics by name or id; of all topics those that the client may not see are left out. A missing topic is created
+    only with CREATE on it, or on the cluster.
+    """
+    asked = request.topics
+    if asked is None or (not asked and context.api_version == 0):
+        return Part(request, finish=_only_described_topics)
+    metadata, settings = context.services.topics.metadata, context.services.settings
+    creates = (
+        request.allow_auto_topic_creation and settings.auto_create_topics_enable and not rights.may(*on_cluster(CREATE))
+    )
+    allowed, refused, lacking = [], [], []
+    for topic in asked:
+        name = topic.name
+        if topic.topic_id != ZERO_UUID:
+            known = metadata.get_by_id(topic.topic_id)
+            if known is None or rights.may(DESCRIBE, TOPIC, known.name):
+                allowed.append(topic)
+                continue
+            lacking.append(Needed(DESCRIBE, TOPIC, known.name))
+            name = None if context.api_version >= FIRST_METADATA_VERSION_WITHOUT_NAMES else ""
+        elif name is None:
+            allowed.append(topic)
+            continue
+        elif not rights.may(DESCRIBE, TOPIC, name):
+            lacking.append(Needed(DESCRIBE, TOPIC, name))
+        elif creates and metadata.get(name) is None and not rights.may(CREATE, TOPIC, name):
+            lacking.append(Needed(CREATE, TOPIC, name))
+        else:
+            allowed.append(topic)
+            continue
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        refused.append(MetadataResponseTopic(error_code=error, name=name, topic_id=topic.topic_id))
+    if not refused:
+        return Part(request)
+    part = Part(with_topics(request, allowed), "topics", refused, lacking)
+    # In version 0 a request for no topic is one for all.
+    return part._replace(finish=_no_topics) if not allowed and context.api_version == 0 else part
+
+
+def _only_described_topics(rights: Rights, context: RequestContext, request: Any, response: Any) -> SlicedWork[None]:
+    described = []
+    for topic in response.topics:
+        if rights.may(DESCRIBE, TOPIC, topic.name):
+            described.append(topic)
+        yield
+    response.topics = described
+    yield from _with_authorized_operations(rights, context, request, response)
+
+
+def _no_topics(rights: Rights, context: RequestContext, request: Any, response: Any) -> SlicedWork[None]:
+    response.topics = []
+    yield
+
+
+def _with_authorized_operations(
+    rights: Rights, context: RequestContext, request: Any, response: Any
+) -> SlicedWork[None]:
+    cluster_bits(rights, response)
+    yield from topic_bits(rights, context, request, response)
+
+
+@api(
+    MetadataRequest,
+    MetadataResponse,
+    versions="0-13",
+    rights=NeededRights(split=_described_part, finish=_with_authorized_operations),
+    needs_lease=False,
+    errors=codes(
+        "UNKNOWN_TOPIC_OR_PARTITION LEADER_NOT_AVAILABLE INVALID_TOPIC_EXCEPTION "
+        "TOPIC_AUTHORIZATION_FAILED INVALID_REPLICATION_FACTOR UNKNOWN_TOPIC_ID"
+    ),
+    failed=metadata_failed,
+)
 def handle_metadata(
     context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse | SlicedResponse]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.kernel import eager
 from fencepost.broker.produce.produce_append import (
@@ -32,7 +32,10 @@ from fencepost.broker.requests.api import (
     UsualAnswer,
     api,
 )
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import UNKNOWN, Items, Needed, NeededRights, Refusal, Unknown
 from fencepost.broker.requests.routes import Repeats
+from fencepost.broker.rights.needed_rights import TRANSACTIONAL_ID, WRITE, topic_by_id
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.messages.produce import (
     ProduceRequest,
@@ -49,15 +52,51 @@ from fencepost.protocol.record_batch import (
 if TYPE_CHECKING:
     from fencepost.broker.kernel.topic_partition import TopicPartition
     from fencepost.broker.log.partition_log import PartitionLog
+    from fencepost.broker.security.authorizer import Rights
 
 _SERVED_ACKS = frozenset({ACKS_ALL, ACKS_LEADER, ACKS_NONE})
 
 SEVERAL_PRODUCERS_MESSAGE = "Transactional records contained more than one producer ID"
 
 
+def _rights_to_produce(rights: Rights, context: RequestContext, request: Any) -> Refusal | Unknown | None:
+    """A transactional id is used by transactional batches only."""
+    name = request.transactional_id
+    if name is None or rights.may(WRITE, TRANSACTIONAL_ID, name):
+        return None
+    if not _has_transactional_batch(request):
+        return UNKNOWN
+    return Refusal(Needed(WRITE, TRANSACTIONAL_ID, name))
+
+
+def _has_transactional_batch(request: Any) -> bool:
+    """Whether any batch is transactional. Source: Kafka's RequestUtils.hasTransactionalRecords."""
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            records = partition.records
+            if records is not None and len(records) >= HEADER_BYTES:
+                header = read_header(records)
+                if header.magic == CURRENT_MAGIC and header.attributes & TRANSACTIONAL_BIT:
+                    return True
+    return False
+
+
 @api(
     ProduceRequest,
     ProduceResponse,
+    versions="3-13",
+    advertised_minimum=0,
+    rights=NeededRights(_rights_to_produce, (Items("topic_data", "responses", topic_by_id(WRITE, 13)),)),
+    needs_lease=False,
+    errors=codes(
+        "CORRUPT_MESSAGE UNKNOWN_TOPIC_OR_PARTITION NOT_LEADER_OR_FOLLOWER REQUEST_TIMED_OUT "
+        "MESSAGE_TOO_LARGE INVALID_TOPIC_EXCEPTION RECORD_LIST_TOO_LARGE NOT_ENOUGH_REPLICAS "
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND INVALID_REQUIRED_ACKS TOPIC_AUTHORIZATION_FAILED "
+        "INVALID_TIMESTAMP INVALID_REQUEST OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_PRODUCER_EPOCH "
+        "INVALID_TXN_STATE INVALID_PRODUCER_ID_MAPPING CONCURRENT_TRANSACTIONS "
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED OPERATION_NOT_ATTEMPTED KAFKA_STORAGE_ERROR "
+        "UNKNOWN_PRODUCER_ID INVALID_RECORD UNKNOWN_TOPIC_ID TRANSACTION_ABORTABLE"
+    ),
     failed=produce_failed,
     repeats=Repeats(
         request=("topic_data[].partition_data[].records",),

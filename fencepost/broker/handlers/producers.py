@@ -10,7 +10,10 @@ from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slic
 from fencepost.broker.log.log_types import ActiveProducer
 from fencepost.broker.log.producers.producer_work import LISTED_PER_SLICE
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api
+from fencepost.broker.requests.declared_errors import PARTITION_AWAY, codes
+from fencepost.broker.requests.declared_rights import Items, NeededRights
 from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.broker.rights.needed_rights import READ, TOPIC, named
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.producers import (
     DescribeProducersRequest,
@@ -39,7 +42,14 @@ def describe_producers_failed(
     )
 
 
-@api(DescribeProducersRequest, DescribeProducersResponse, failed=describe_producers_failed)
+@api(
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    versions="0",
+    rights=NeededRights(items=(Items("topics", "topics", named(READ, TOPIC, "name"), in_order=True),)),
+    errors=PARTITION_AWAY | codes("INVALID_TOPIC_EXCEPTION"),
+    failed=describe_producers_failed,
+)
 async def handle_describe_producers(
     context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse | SlicedResponse:

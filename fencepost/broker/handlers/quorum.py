@@ -7,6 +7,9 @@ Source: KIP-595, KIP-631, KIP-853; Kafka's KafkaRaftClient and ClusterControlMan
 from __future__ import annotations
 
 from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.declared_errors import FIXED_QUORUM, codes
+from fencepost.broker.requests.declared_rights import NeededRights
+from fencepost.broker.rights.needed_rights import ALTER, DESCRIBE, cluster
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.quorum import (
     AddRaftVoterRequest,
@@ -33,7 +36,14 @@ NOT_HOSTED = "This server does not host this topic-partition."
 # DescribeQuorum
 
 
-@api(DescribeQuorumRequest, DescribeQuorumResponse)
+@api(
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    versions="0-2",
+    rights=NeededRights(cluster(DESCRIBE)),
+    needs_lease=False,
+    errors=codes("UNKNOWN_TOPIC_OR_PARTITION CLUSTER_AUTHORIZATION_FAILED"),
+)
 def handle_describe_quorum(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe this node as the only voter. Offsets count the topic changes since its start: there is no metadata log.
 
@@ -98,7 +108,15 @@ def unregister_broker_failed(
     return UnregisterBrokerResponse(error_code=error, error_message=message)
 
 
-@api(UnregisterBrokerRequest, UnregisterBrokerResponse, failed=unregister_broker_failed)
+@api(
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    versions="0",
+    rights=NeededRights(cluster(ALTER)),
+    needs_lease=False,
+    errors=codes("CLUSTER_AUTHORIZATION_FAILED INVALID_REQUEST BROKER_ID_NOT_REGISTERED"),
+    failed=unregister_broker_failed,
+)
 def handle_unregister_broker(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Unregister no broker: all registered brokers are alive, and a broker needs its registration.
 
@@ -121,7 +139,15 @@ def add_raft_voter_failed(
     return AddRaftVoterResponse(error_code=error, error_message=message)
 
 
-@api(AddRaftVoterRequest, AddRaftVoterResponse, failed=add_raft_voter_failed)
+@api(
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    versions="0-1",
+    rights=NeededRights(cluster(ALTER)),
+    needs_lease=False,
+    errors=FIXED_QUORUM | codes("DUPLICATE_VOTER"),
+    failed=add_raft_voter_failed,
+)
 def handle_add_raft_voter(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """Refused: as with `kraft.version` 0, the quorum is fixed. UNSUPPORTED_VERSION, INCONSISTENT_CLUSTER_ID."""
     error, message = _fixed_quorum(context.services, request.cluster_id, "adding")
@@ -134,7 +160,15 @@ def remove_raft_voter_failed(
     return RemoveRaftVoterResponse(error_code=error, error_message=message)
 
 
-@api(RemoveRaftVoterRequest, RemoveRaftVoterResponse, failed=remove_raft_voter_failed)
+@api(
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    versions="0",
+    rights=NeededRights(cluster(ALTER)),
+    needs_lease=False,
+    errors=FIXED_QUORUM | codes("VOTER_NOT_FOUND"),
+    failed=remove_raft_voter_failed,
+)
 def handle_remove_raft_voter(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """Refused: as with `kraft.version` 0, the quorum is fixed. UNSUPPORTED_VERSION, INCONSISTENT_CLUSTER_ID."""
     error, message = _fixed_quorum(context.services, request.cluster_id, "removing")

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes, listed, succeeded
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import NeededRights
 from fencepost.broker.requests.partition_lookup import NO_LEADER, leadership
+from fencepost.broker.rights.needed_rights import ALTER, DESCRIBE, cluster
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.reassignments import (
@@ -62,7 +66,18 @@ def _elected(partition: int, outcome: ErrorWithMessage) -> PartitionResult:
     return PartitionResult(partition_id=partition, error_code=error, error_message=message)
 
 
-@api(ElectLeadersRequest, ElectLeadersResponse, failed=elect_leaders_failed)
+@api(
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    versions="0-2",
+    rights=NeededRights(cluster(ALTER)),
+    needs_lease=False,
+    errors=codes(
+        "UNKNOWN_TOPIC_OR_PARTITION CLUSTER_AUTHORIZATION_FAILED INVALID_REQUEST "
+        "PREFERRED_LEADER_NOT_AVAILABLE ELIGIBLE_LEADERS_NOT_AVAILABLE ELECTION_NOT_NEEDED"
+    ),
+    failed=elect_leaders_failed,
+)
 def handle_elect_leaders(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elect no leader: the one replica of a partition leads it, or none can. `topic_partitions` null for all, with only
     the failures in the reply.
@@ -133,9 +148,31 @@ def alter_partition_reassignments_failed(
     )
 
 
+def _audit_moved(context: RequestContext, request: Any, response: Any) -> Changes:
+    """Leaders that were chosen, null where the choice was given back. A node that is alone moves nothing."""
+    if context.services.leader_choices is None:
+        return
+    answers = {topic.name: {one.partition_index for one in succeeded(topic.partitions)} for topic in response.responses}
+    for topic in request.topics:
+        done = [one for one in topic.partitions if one.partition_index in answers.get(topic.name, ())]
+        if done:
+            chosen = listed(
+                f"{one.partition_index}: {'any' if one.replicas is None else one.replicas[0]}" for one in done
+            )
+            yield AdministrativeChange("ALTER", "TOPIC", topic.name, {"leaders": chosen})
+
+
 @api(
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    versions="0-1",
+    rights=NeededRights(cluster(ALTER)),
+    audit=_audit_moved,
+    needs_lease=False,
+    errors=codes(
+        "UNKNOWN_TOPIC_OR_PARTITION CLUSTER_AUTHORIZATION_FAILED INVALID_REPLICATION_FACTOR "
+        "INVALID_REPLICA_ASSIGNMENT KAFKA_STORAGE_ERROR NO_REASSIGNMENT_IN_PROGRESS"
+    ),
     failed=alter_partition_reassignments_failed,
 )
 async def handle_alter_partition_reassignments(
@@ -261,6 +298,10 @@ def list_partition_reassignments_failed(
 @api(
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    versions="0",
+    rights=NeededRights(cluster(DESCRIBE)),
+    needs_lease=False,
+    errors=codes("CLUSTER_AUTHORIZATION_FAILED"),
     failed=list_partition_reassignments_failed,
 )
 def handle_list_partition_reassignments(

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from fencepost.broker.requests.api import RequestContext, api
+from fencepost.broker.requests.declared_errors import codes
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.sasl import (
     SaslAuthenticateRequest,
@@ -21,7 +22,14 @@ from fencepost.protocol.messages.sasl import (
 TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 
-@api(SaslHandshakeRequest, SaslHandshakeResponse)
+@api(
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+    versions="0-1",
+    rights=None,
+    needs_lease=False,
+    errors=codes("UNSUPPORTED_SASL_MECHANISM ILLEGAL_SASL_STATE"),
+)
 def handle_sasl_handshake(
     context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse | None]:
@@ -42,7 +50,15 @@ def sasl_authenticate_failed(
     return SaslAuthenticateResponse(error_code=error, error_message=message)
 
 
-@api(SaslAuthenticateRequest, SaslAuthenticateResponse, failed=sasl_authenticate_failed)
+@api(
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    versions="0-2",
+    rights=None,
+    needs_lease=False,
+    errors=codes("ILLEGAL_SASL_STATE SASL_AUTHENTICATION_FAILED"),
+    failed=sasl_authenticate_failed,
+)
 def handle_sasl_authenticate(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     """Send a token of the mechanism that was chosen.
 

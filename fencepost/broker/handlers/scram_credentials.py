@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from fencepost.broker.hosting.scram_credentials import (
     MAXIMUM_ITERATIONS,
@@ -19,7 +19,11 @@ from fencepost.broker.hosting.scram_credentials import (
     credential_of,
 )
 from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes, succeeded
 from fencepost.broker.requests.api import FEWEST_WRITTEN_IN_SLICES, RequestContext, SlicedResponse, api, build_in_slices
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import NeededRights
+from fencepost.broker.rights.needed_rights import ALTER, DESCRIBE, cluster
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.scram_credentials import (
@@ -51,6 +55,10 @@ def describe_user_scram_credentials_failed(
 @api(
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    versions="0",
+    rights=NeededRights(cluster(DESCRIBE)),
+    needs_lease=False,
+    errors=codes("CLUSTER_AUTHORIZATION_FAILED RESOURCE_NOT_FOUND DUPLICATE_RESOURCE"),
     failed=describe_user_scram_credentials_failed,
 )
 def handle_describe_user_scram_credentials(
@@ -111,9 +119,33 @@ def _result(user: str, outcome: ErrorWithMessage) -> AlterUserScramCredentialsRe
     return AlterUserScramCredentialsResult(user=user, error_code=error, error_message=message)
 
 
+_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+
+
+def _audit(context: RequestContext, request: Any, response: Any) -> Changes:
+    for result in succeeded(response.results):
+        details = {
+            word: mechanisms
+            for word, items in (("set", request.upsertions), ("removed", request.deletions))
+            if (
+                mechanisms := [_MECHANISMS.get(item.mechanism, "unknown") for item in items if item.name == result.user]
+            )
+        }
+        yield AdministrativeChange("ALTER", "USER", result.user, details)
+
+
 @api(
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
+    versions="0",
+    rights=NeededRights(cluster(ALTER)),
+    audit=_audit,
+    awaits_other_nodes=True,
+    needs_lease=False,
+    errors=codes(
+        "CLUSTER_AUTHORIZATION_FAILED UNSUPPORTED_SASL_MECHANISM KAFKA_STORAGE_ERROR RESOURCE_NOT_FOUND "
+        "DUPLICATE_RESOURCE UNACCEPTABLE_CREDENTIAL"
+    ),
     failed=alter_user_scram_credentials_failed,
 )
 async def handle_alter_user_scram_credentials(

@@ -14,9 +14,12 @@ from typing import TypeVar
 from fencepost.broker.handlers.share_groups import are_share_groups_on, is_member_id
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.requests.api import RequestContext, Services, api, records_limit_bytes
+from fencepost.broker.requests.declared_errors import SHARE_SESSION, codes
+from fencepost.broker.requests.declared_rights import NeededRights
 from fencepost.broker.requests.leader_hints import REFUSED_FOR_ITS_LEADER, current_leader, endpoints_of
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT
 from fencepost.broker.requests.partition_lookup import find_log
+from fencepost.broker.rights.needed_rights import GROUP, READ, whole
 from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.broker.share.acknowledgements import read_acknowledgements
 from fencepost.broker.share.acquire_request import AcquireMode
@@ -51,7 +54,14 @@ AcknowledgementResults = Mapping[TopicIdPartition, AcknowledgementRefusal]
 # ShareFetch
 
 
-@api(ShareFetchRequest, ShareFetchResponse, is_cancelled_on_disconnect=True)
+@api(
+    ShareFetchRequest,
+    ShareFetchResponse,
+    versions="1-2",
+    rights=NeededRights(whole(READ, GROUP, "group_id")),
+    errors=SHARE_SESSION | codes("CORRUPT_MESSAGE SHARE_SESSION_LIMIT_REACHED"),
+    is_cancelled_on_disconnect=True,
+)
 async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
     """Acquire records for a member, at once or when there are some; its acknowledgements are handled first.
 
@@ -309,7 +319,13 @@ def _error_of_lost_leadership(log: PartitionLog | ErrorCode) -> ErrorCode:
 # ShareAcknowledge
 
 
-@api(ShareAcknowledgeRequest, ShareAcknowledgeResponse)
+@api(
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    versions="1-2",
+    rights=NeededRights(whole(READ, GROUP, "group_id")),
+    errors=SHARE_SESSION,
+)
 async def handle_share_acknowledge(
     context: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse:

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from fencepost.broker.handlers.group_admin import describe_in_turn, describing_failed
 from fencepost.broker.hosting.features import SHARE_VERSION
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api
+from fencepost.broker.requests.declared_errors import COORDINATOR_AWAY, codes
+from fencepost.broker.requests.declared_rights import Items, NeededRights
+from fencepost.broker.rights.needed_rights import (
+    DESCRIBE,
+    GROUP,
+    READ,
+    both,
+    described_topics,
+    groups_without_hidden_topics,
+    named,
+    subscribed_topics,
+    whole,
+)
 from fencepost.broker.share.service import (
     ShareService,  # not in a request: descriptors may be short
 )
@@ -33,7 +49,17 @@ def is_member_id(member_id: str | None) -> bool:
 # ShareGroupHeartbeat
 
 
-@api(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse)
+@api(
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    versions="1",
+    rights=NeededRights(both(whole(READ, GROUP, "group_id"), described_topics(subscribed_topics))),
+    errors=COORDINATOR_AWAY
+    | codes(
+        "UNKNOWN_MEMBER_ID TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED UNSUPPORTED_VERSION "
+        "INVALID_REQUEST GROUP_ID_NOT_FOUND GROUP_MAX_SIZE_REACHED FENCED_MEMBER_EPOCH"
+    ),
+)
 async def handle_share_group_heartbeat(
     context: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
@@ -58,7 +84,26 @@ async def handle_share_group_heartbeat(
 share_group_describe_failed = describing_failed(ShareGroupDescribeResponse, ShareGroupDescribedGroup)
 
 
-@api(ShareGroupDescribeRequest, ShareGroupDescribeResponse, failed=share_group_describe_failed)
+def _share_topics(group: Any) -> Iterator[str]:
+    for member in group.members:
+        for topic in member.assignment.topic_partitions:
+            yield topic.topic_name
+
+
+@api(
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    versions="1",
+    rights=NeededRights(
+        items=(Items("group_ids", "groups", named(DESCRIBE, GROUP), are_first=True),),
+        finish=groups_without_hidden_topics(_share_topics),
+    ),
+    errors=COORDINATOR_AWAY
+    | codes(
+        "INVALID_GROUP_ID TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED UNSUPPORTED_VERSION GROUP_ID_NOT_FOUND"
+    ),
+    failed=share_group_describe_failed,
+)
 async def handle_share_group_describe(
     context: RequestContext, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse | SlicedResponse:

@@ -5,9 +5,15 @@ Source: KIP-932, KIP-1226 (lag); Kafka's KafkaApis and GroupCoordinatorService.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from fencepost.broker.group.refusals import HeartbeatRefusal
 from fencepost.broker.handlers.share_groups import are_share_groups_on
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes, listed, succeeded
 from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.declared_errors import COORDINATOR_AWAY, SHARE_OFFSETS, codes
+from fencepost.broker.requests.declared_rights import MESSAGES, Items, NeededRights
+from fencepost.broker.rights.needed_rights import DELETE, DESCRIBE, GROUP, READ, TOPIC, named, whole
 from fencepost.broker.share.service import ShareOffset
 from fencepost.broker.share.sessions import TopicIdPartition
 from fencepost.protocol.errors import ErrorCode
@@ -29,6 +35,11 @@ from fencepost.protocol.messages.share_offsets import (
 )
 from fencepost.protocol.schema import ZERO_UUID
 
+if TYPE_CHECKING:
+    from fencepost.broker.kernel.sliced_work import SlicedWork
+    from fencepost.broker.security.authorizer import Rights
+
+
 NO_SUCH_PARTITION = "This server does not host this topic-partition."
 
 # DescribeShareGroupOffsets
@@ -45,9 +56,36 @@ def describe_share_group_offsets_failed(
     )
 
 
+def _with_described_offsets(rights: Rights, context: RequestContext, request: Any, response: Any) -> SlicedWork[None]:
+    are_named = {group.group_id: group.topics is not None for group in request.groups}
+    error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for group in response.groups:
+        shown = []
+        for topic in group.topics:
+            yield
+            if not rights.may(DESCRIBE, TOPIC, topic.topic_name):
+                if not are_named[group.group_id]:
+                    continue
+                topic.topic_id = ZERO_UUID
+                topic.partitions = [
+                    DescribeShareGroupOffsetsResponsePartition(
+                        partition.partition_index, start_offset=-1, error_code=error, error_message=MESSAGES[error]
+                    )
+                    for partition in topic.partitions
+                ]
+            shown.append(topic)
+        group.topics = shown
+
+
 @api(
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
+    versions="0-1",
+    rights=NeededRights(
+        items=(Items("groups", "groups", named(DESCRIBE, GROUP, "group_id"), in_order=True),),
+        finish=_with_described_offsets,
+    ),
+    errors=COORDINATOR_AWAY | codes("NOT_LEADER_OR_FOLLOWER GROUP_AUTHORIZATION_FAILED UNSUPPORTED_VERSION"),
     failed=describe_share_group_offsets_failed,
 )
 async def handle_describe_share_group_offsets(
@@ -102,9 +140,52 @@ def _described(number: int, offset: ShareOffset) -> DescribeShareGroupOffsetsRes
 # AlterShareGroupOffsets
 
 
+def _share_offsets_not_altered(
+    rights: Rights, context: RequestContext, item: Any, error: ErrorCode
+) -> AlterShareGroupOffsetsResponseTopic:
+    return AlterShareGroupOffsetsResponseTopic(
+        item.topic_name,
+        ZERO_UUID,
+        [
+            AlterShareGroupOffsetsResponsePartition(partition.partition_index, error, MESSAGES[error])
+            for partition in item.partitions
+        ],
+    )
+
+
+def _audit_altered(context: RequestContext, request: Any, response: Any) -> Changes:
+    wanted = {
+        (topic.topic_name, partition.partition_index): partition.start_offset
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    offsets = listed(
+        f"{topic.topic_name}-{partition.partition_index}: {wanted.get((topic.topic_name, partition.partition_index))}"
+        for topic in response.responses
+        for partition in succeeded(topic.partitions)
+    )
+    if offsets and not response.error_code:
+        yield AdministrativeChange("ALTER", "GROUP", request.group_id, {"offsets": offsets})
+
+
 @api(
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
+    versions="0",
+    rights=NeededRights(
+        whole(READ, GROUP, "group_id"),
+        (
+            Items(
+                "topics",
+                "responses",
+                named(READ, TOPIC, "topic_name"),
+                refused=_share_offsets_not_altered,
+                asks_always=True,
+            ),
+        ),
+    ),
+    audit=_audit_altered,
+    errors=SHARE_OFFSETS | codes("FENCED_STATE_EPOCH"),
 )
 async def handle_alter_share_group_offsets(
     context: RequestContext, request: AlterShareGroupOffsetsRequest
@@ -153,9 +234,36 @@ def _altered(
 # DeleteShareGroupOffsets
 
 
+def _share_offsets_not_deleted(
+    rights: Rights, context: RequestContext, item: Any, error: ErrorCode
+) -> DeleteShareGroupOffsetsResponseTopic:
+    return DeleteShareGroupOffsetsResponseTopic(item.topic_name, ZERO_UUID, error, MESSAGES[error])
+
+
+def _audit_deleted(context: RequestContext, request: Any, response: Any) -> Changes:
+    topics = listed(topic.topic_name for topic in succeeded(response.responses))
+    if topics and not response.error_code:
+        yield AdministrativeChange("DELETE", "GROUP", request.group_id, {"offsets_of": topics})
+
+
 @api(
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
+    versions="0",
+    rights=NeededRights(
+        whole(DELETE, GROUP, "group_id"),
+        (
+            Items(
+                "topics",
+                "responses",
+                named(READ, TOPIC, "topic_name"),
+                refused=_share_offsets_not_deleted,
+                asks_always=True,
+            ),
+        ),
+    ),
+    audit=_audit_deleted,
+    errors=SHARE_OFFSETS,
 )
 async def handle_delete_share_group_offsets(
     context: RequestContext, request: DeleteShareGroupOffsetsRequest

@@ -12,6 +12,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal, Decision
 from fencepost.broker.requests.api import RequestContext, api
+from fencepost.broker.requests.declared_errors import SHARE_STATE, codes
+from fencepost.broker.requests.declared_rights import NeededRights
+from fencepost.broker.rights.needed_rights import CLUSTER_ACTION, cluster
 from fencepost.broker.share.shard import (
     STORED_DELIVERY_STATES,
     UNKNOWN_OFFSET,
@@ -138,7 +141,14 @@ def _about_known(decision: Decision[Any], *, exists: bool) -> Decision[Any]:
     return Decision(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-@api(InitializeShareGroupStateRequest, InitializeShareGroupStateResponse, failed=_INITIALIZED.failed)
+@api(
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+    versions="0",
+    rights=NeededRights(cluster(CLUSTER_ACTION)),
+    errors=SHARE_STATE | codes("FENCED_STATE_EPOCH"),
+    failed=_INITIALIZED.failed,
+)
 async def handle_initialize_share_group_state(
     context: RequestContext, request: InitializeShareGroupStateRequest
 ) -> InitializeShareGroupStateResponse:
@@ -156,7 +166,14 @@ async def handle_initialize_share_group_state(
     return await _decided(context, request, _INITIALIZED, decide)
 
 
-@api(ReadShareGroupStateRequest, ReadShareGroupStateResponse, failed=_READ.failed)
+@api(
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    versions="0",
+    rights=NeededRights(cluster(CLUSTER_ACTION)),
+    errors=SHARE_STATE | codes("FENCED_LEADER_EPOCH"),
+    failed=_READ.failed,
+)
 async def handle_read_share_group_state(
     context: RequestContext, request: ReadShareGroupStateRequest
 ) -> ReadShareGroupStateResponse:
@@ -181,7 +198,14 @@ async def handle_read_share_group_state(
     return await _decided(context, request, _READ, decide, result_of)
 
 
-@api(WriteShareGroupStateRequest, WriteShareGroupStateResponse, failed=_WRITTEN.failed)
+@api(
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+    versions="0-1",
+    rights=NeededRights(cluster(CLUSTER_ACTION)),
+    errors=SHARE_STATE | codes("FENCED_LEADER_EPOCH FENCED_STATE_EPOCH"),
+    failed=_WRITTEN.failed,
+)
 async def handle_write_share_group_state(
     context: RequestContext, request: WriteShareGroupStateRequest
 ) -> WriteShareGroupStateResponse:
@@ -217,7 +241,14 @@ def _is_storable(batch: StateBatch) -> bool:
     )
 
 
-@api(DeleteShareGroupStateRequest, DeleteShareGroupStateResponse, failed=_DELETED.failed)
+@api(
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+    versions="0",
+    rights=NeededRights(cluster(CLUSTER_ACTION)),
+    errors=SHARE_STATE,
+    failed=_DELETED.failed,
+)
 async def handle_delete_share_group_state(
     context: RequestContext, request: DeleteShareGroupStateRequest
 ) -> DeleteShareGroupStateResponse:
@@ -232,7 +263,14 @@ async def handle_delete_share_group_state(
     return await _decided(context, request, _DELETED, decide)
 
 
-@api(ReadShareGroupStateSummaryRequest, ReadShareGroupStateSummaryResponse, failed=_SUMMARY.failed)
+@api(
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    versions="0-1",
+    rights=NeededRights(cluster(CLUSTER_ACTION)),
+    errors=SHARE_STATE,
+    failed=_SUMMARY.failed,
+)
 async def handle_read_share_group_state_summary(
     context: RequestContext, request: ReadShareGroupStateSummaryRequest
 ) -> ReadShareGroupStateSummaryResponse:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from fencepost.broker.group.streams.requests import check_topic_names
 from fencepost.broker.group.streams.service import StreamsGroupService  # not in a request: descriptors may be short
@@ -11,6 +12,18 @@ from fencepost.broker.hosting.features import STREAMS_VERSION
 from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api
+from fencepost.broker.requests.declared_errors import COORDINATOR_AWAY, codes
+from fencepost.broker.requests.declared_rights import Items, NeededRights
+from fencepost.broker.rights.needed_rights import (
+    DESCRIBE,
+    GROUP,
+    READ,
+    both,
+    described_topics,
+    groups_without_hidden_topics,
+    named,
+    whole,
+)
 from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import (
@@ -30,7 +43,26 @@ def _are_streams_groups_on(context: RequestContext) -> bool:
 # StreamsGroupHeartbeat
 
 
-@api(StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse)
+def _topics_of_topology(request: Any) -> Iterator[str]:
+    for part in () if request.topology is None else request.topology.subtopologies:
+        yield from part.source_topics
+        yield from part.repartition_sink_topics
+        for topic in (*part.repartition_source_topics, *part.state_changelog_topics):
+            yield topic.name
+
+
+@api(
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    versions="0",
+    rights=NeededRights(both(whole(READ, GROUP, "group_id"), described_topics(_topics_of_topology))),
+    errors=COORDINATOR_AWAY
+    | codes(
+        "UNKNOWN_MEMBER_ID TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED UNSUPPORTED_VERSION "
+        "INVALID_REQUEST GROUP_ID_NOT_FOUND GROUP_MAX_SIZE_REACHED FENCED_MEMBER_EPOCH "
+        "STREAMS_INVALID_TOPOLOGY STREAMS_INVALID_TOPOLOGY_EPOCH"
+    ),
+)
 async def handle_streams_group_heartbeat(
     context: RequestContext, request: StreamsGroupHeartbeatRequest
 ) -> StreamsGroupHeartbeatResponse:
@@ -72,7 +104,28 @@ def _may_create(context: RequestContext) -> Callable[[str], bool] | None:
 streams_group_describe_failed = describing_failed(StreamsGroupDescribeResponse, StreamsGroupDescribedGroup)
 
 
-@api(StreamsGroupDescribeRequest, StreamsGroupDescribeResponse, failed=streams_group_describe_failed)
+def _streams_topics(group: Any) -> Iterator[str]:
+    for part in () if group.topology is None else group.topology.subtopologies or ():
+        yield from part.source_topics
+        yield from part.repartition_sink_topics
+        for topic in (*part.repartition_source_topics, *part.state_changelog_topics):
+            yield topic.name
+
+
+@api(
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    versions="0",
+    rights=NeededRights(
+        items=(Items("group_ids", "groups", named(DESCRIBE, GROUP), are_first=True),),
+        finish=groups_without_hidden_topics(_streams_topics),
+    ),
+    errors=COORDINATOR_AWAY
+    | codes(
+        "INVALID_GROUP_ID TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED UNSUPPORTED_VERSION GROUP_ID_NOT_FOUND"
+    ),
+    failed=streams_group_describe_failed,
+)
 async def handle_streams_group_describe(
     context: RequestContext, request: StreamsGroupDescribeRequest
 ) -> StreamsGroupDescribeResponse | SlicedResponse:

@@ -10,11 +10,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.config import ConfigValue, describe_topic_configs
 from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes, succeeded
 from fencepost.broker.requests.api import RequestContext, Services, api
+from fencepost.broker.requests.declared_errors import codes
+from fencepost.broker.requests.declared_rights import UNKNOWN, Items, Needed, NeededRights, Unknown
+from fencepost.broker.rights.needed_rights import (
+    ALTER,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    TOPIC,
+    itself,
+    name_of,
+    named,
+)
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
 from fencepost.protocol.messages.topics import (
@@ -34,6 +49,11 @@ from fencepost.protocol.messages.topics import (
     DeleteTopicState,
 )
 from fencepost.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from fencepost.broker.kernel.sliced_work import SlicedWork
+    from fencepost.broker.security.authorizer import Rights
+
 
 FIRST_DELETE_VERSION_BY_ID = 6
 FIRST_DELETE_VERSION_WITH_DISABLED_ERROR = 3
@@ -76,7 +96,54 @@ def _not_created(name: str, error: ErrorCode, message: str | None) -> CreatableT
     return CreatableTopicResult(name=name, error_code=error, error_message=message, configs=[])
 
 
-@api(CreateTopicsRequest, CreateTopicsResponse, failed=create_topics_failed)
+def _without_hidden_configs(rights: Rights, context: RequestContext, request: Any, response: Any) -> SlicedWork[None]:
+    """The configs of a new topic are shown only with the right to describe them (KIP-525)."""
+    for topic in response.topics:
+        if topic.error_code == ErrorCode.NONE and not rights.may(DESCRIBE_CONFIGS, TOPIC, topic.name):
+            topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topic.num_partitions = topic.replication_factor = -1
+            topic.configs = []
+        yield
+
+
+def _audit_created(context: RequestContext, request: Any, response: Any) -> Changes:
+    if request.validate_only:
+        return
+    configs = {topic.name: {config.name: config.value for config in topic.configs} for topic in request.topics}
+    for topic in succeeded(response.topics):
+        metadata = context.services.topics.metadata.get(topic.name)
+        count = topic.num_partitions if metadata is None else metadata.partition_count
+        details = {"partitions": count, "configs": configs.get(topic.name)}
+        yield AdministrativeChange("CREATE", "TOPIC", topic.name, details)
+
+
+@api(
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    versions="2-7",
+    rights=NeededRights(
+        items=(
+            Items(
+                "topics",
+                "topics",
+                named(CREATE, TOPIC, "name"),
+                instead=CREATE,
+                message="Authorization failed.",
+                key_of=name_of,
+            ),
+        ),
+        finish=_without_hidden_configs,
+    ),
+    audit=_audit_created,
+    awaits_other_nodes=True,
+    needs_lease=False,
+    errors=codes(
+        "REQUEST_TIMED_OUT INVALID_TOPIC_EXCEPTION TOPIC_AUTHORIZATION_FAILED TOPIC_ALREADY_EXISTS "
+        "INVALID_PARTITIONS INVALID_REPLICATION_FACTOR INVALID_REPLICA_ASSIGNMENT INVALID_CONFIG "
+        "INVALID_REQUEST KAFKA_STORAGE_ERROR THROTTLING_QUOTA_EXCEEDED"
+    ),
+    failed=create_topics_failed,
+)
 async def handle_create_topics(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create topics one by one; each is usable when the reply is sent. `validate_only` checks and changes nothing.
 
@@ -234,7 +301,65 @@ def _to_delete(request: DeleteTopicsRequest, version: int) -> Sequence[DeleteTop
     return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
 
 
-@api(DeleteTopicsRequest, DeleteTopicsResponse, failed=delete_topics_failed)
+def _right_to_delete_name(context: RequestContext, request: Any, name: str) -> Needed | Unknown:
+    """That a topic does not exist is said to those who may describe it, whether they may delete it or not."""
+    services = context.services
+    is_missing = services.topics.metadata.get(name) is None
+    if is_missing and services.gate is not None and services.gate.rights_of(context).may(DESCRIBE, TOPIC, name):
+        return UNKNOWN
+    return Needed(DELETE, TOPIC, name)
+
+
+def _right_to_delete(context: RequestContext, request: Any, item: Any) -> Needed | Unknown:
+    if item.name is not None:
+        return UNKNOWN if item.topic_id != ZERO_UUID else _right_to_delete_name(context, request, item.name)
+    topic = context.services.topics.metadata.get_by_id(item.topic_id)
+    return UNKNOWN if topic is None else Needed(DELETE, TOPIC, topic.name)
+
+
+def _not_deleted_topic(rights: Rights, context: RequestContext, item: Any, error: ErrorCode) -> DeletableTopicResult:
+    """The name of a topic that is given by id is shown only to those who may describe the topic."""
+    name = item.name
+    if name is None:
+        topic = context.services.topics.metadata.get_by_id(item.topic_id)
+        if topic is not None and rights.may(DESCRIBE, TOPIC, topic.name):
+            name = topic.name
+    return DeletableTopicResult(name=name, topic_id=item.topic_id, error_code=error)
+
+
+def _audit_deleted(context: RequestContext, request: Any, response: Any) -> Changes:
+    for topic in succeeded(response.responses):
+        yield AdministrativeChange("DELETE", "TOPIC", topic.name or "", {})
+
+
+@api(
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    versions="1-6",
+    rights=NeededRights(
+        items=(
+            Items("topic_names", "responses", _right_to_delete_name, instead=DELETE, key_of=itself, versions=(0, 5)),
+            Items(
+                "topics",
+                "responses",
+                _right_to_delete,
+                instead=DELETE,
+                refused=_not_deleted_topic,
+                key_of=lambda item: (item.name, item.topic_id),
+                versions=(6, 99),
+            ),
+        )
+    ),
+    audit=_audit_deleted,
+    awaits_other_nodes=True,
+    needs_lease=False,
+    errors=codes(
+        "UNKNOWN_TOPIC_OR_PARTITION REQUEST_TIMED_OUT INVALID_TOPIC_EXCEPTION TOPIC_AUTHORIZATION_FAILED "
+        "INVALID_REQUEST KAFKA_STORAGE_ERROR TOPIC_DELETION_DISABLED THROTTLING_QUOTA_EXCEEDED "
+        "UNKNOWN_TOPIC_ID"
+    ),
+    failed=delete_topics_failed,
+)
 async def handle_delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete topics by name, from version 6 on also by id; their logs are deleted when the reply is sent.
 
@@ -345,7 +470,29 @@ def create_partitions_failed(
     )
 
 
-@api(CreatePartitionsRequest, CreatePartitionsResponse, failed=create_partitions_failed)
+def _audit_grown(context: RequestContext, request: Any, response: Any) -> Changes:
+    if request.validate_only:
+        return
+    counts = {topic.name: topic.count for topic in request.topics}
+    for topic in succeeded(response.results):
+        yield AdministrativeChange("ALTER", "TOPIC", topic.name, {"partitions": counts.get(topic.name)})
+
+
+@api(
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    versions="0-3",
+    rights=NeededRights(items=(Items("topics", "results", named(ALTER, TOPIC, "name"), key_of=name_of),)),
+    audit=_audit_grown,
+    awaits_other_nodes=True,
+    needs_lease=False,
+    errors=codes(
+        "UNKNOWN_TOPIC_OR_PARTITION REQUEST_TIMED_OUT INVALID_TOPIC_EXCEPTION TOPIC_AUTHORIZATION_FAILED "
+        "INVALID_PARTITIONS INVALID_REPLICA_ASSIGNMENT INVALID_REQUEST KAFKA_STORAGE_ERROR "
+        "THROTTLING_QUOTA_EXCEEDED"
+    ),
+    failed=create_partitions_failed,
+)
 async def handle_create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
 from fencepost.broker.kernel.sliced_work import SlicedWork, run_to_end
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
+from fencepost.broker.requests.declared_errors import COORDINATOR_AWAY, codes
+from fencepost.broker.requests.declared_rights import Items, NeededRights
+from fencepost.broker.rights.needed_rights import DESCRIBE, TOPIC, TRANSACTIONAL_ID, named, only
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.service import TransactionService
 from fencepost.broker.transaction.state_machine import DISPLAY_NAMES
@@ -22,6 +25,10 @@ from fencepost.protocol.messages.transaction_admin import (
     ListTransactionsTransactionState,
     TopicData,
 )
+
+if TYPE_CHECKING:
+    from fencepost.broker.security.authorizer import Rights
+
 
 FEWEST_IN_SLICES = 500
 """From this number of transactions on, the reply is built in slices: fewer take a few ms."""
@@ -42,7 +49,23 @@ def describe_transactions_failed(
     )
 
 
-@api(DescribeTransactionsRequest, DescribeTransactionsResponse, failed=describe_transactions_failed)
+def _with_described_topics(rights: Rights, context: RequestContext, request: Any, response: Any) -> SlicedWork[None]:
+    for transaction in response.transaction_states:
+        transaction.topics = [topic for topic in transaction.topics if rights.may(DESCRIBE, TOPIC, topic.topic)]
+        yield
+
+
+@api(
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    versions="0",
+    rights=NeededRights(
+        items=(Items("transactional_ids", "transaction_states", named(DESCRIBE, TRANSACTIONAL_ID), in_order=True),),
+        finish=_with_described_topics,
+    ),
+    errors=COORDINATOR_AWAY | codes("INVALID_REQUEST TRANSACTIONAL_ID_AUTHORIZATION_FAILED TRANSACTIONAL_ID_NOT_FOUND"),
+    failed=describe_transactions_failed,
+)
 def handle_describe_transactions(
     context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Coroutine[Any, Any, SlicedResponse]:
@@ -80,7 +103,13 @@ def _describe(transactions: TransactionService, transactional_id: str) -> Descri
     )
 
 
-@api(ListTransactionsRequest, ListTransactionsResponse)
+@api(
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    versions="0-2",
+    rights=NeededRights(finish=only("transaction_states", TRANSACTIONAL_ID, "transactional_id")),
+    errors=COORDINATOR_AWAY | codes("INVALID_REGULAR_EXPRESSION"),
+)
 def handle_list_transactions(
     context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse | SlicedResponse]:

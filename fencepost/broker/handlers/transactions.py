@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
@@ -20,7 +20,21 @@ from fencepost.broker.requests.api import (
     api,
     written_in_slices,
 )
+from fencepost.broker.requests.declared_errors import COORDINATOR_AWAY, codes
+from fencepost.broker.requests.declared_rights import Needed, NeededRights, Refusal, on_cluster
 from fencepost.broker.requests.routes import Repeats
+from fencepost.broker.rights.needed_rights import (
+    CLUSTER_ACTION,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    both,
+    lacks,
+    whole,
+)
+from fencepost.broker.security.acls import AclOperation
 from fencepost.broker.transaction.metadata import Producer
 from fencepost.broker.transaction.service import TransactionService
 from fencepost.broker.transaction.state_machine import TransactionVersion
@@ -40,6 +54,10 @@ from fencepost.protocol.messages.transactions import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+
+if TYPE_CHECKING:
+    from fencepost.broker.security.authorizer import Rights
+
 
 # From these versions on clients know PRODUCER_FENCED; before, they get INVALID_PRODUCER_EPOCH (KIP-588).
 INIT_PRODUCER_ID_KNOWS_PRODUCER_FENCED = 4
@@ -63,7 +81,35 @@ def init_producer_id_failed(request: InitProducerIdRequest, error: ErrorCode, ve
     return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
 
 
-@api(InitProducerIdRequest, InitProducerIdResponse, failed=init_producer_id_failed)
+FIRST_ADD_PARTITIONS_VERSION_OF_BROKERS = 4
+
+
+def _rights_to_init_producer_id(rights: Rights, context: RequestContext, request: Any) -> Refusal | None:
+    name = request.transactional_id
+    if name is None:
+        if rights.may_on_any(WRITE, TOPIC):
+            return None
+        return lacks(rights, on_cluster(AclOperation.IDEMPOTENT_WRITE))
+    needed = [Needed(WRITE, TRANSACTIONAL_ID, name)]
+    if request.enable2_pc or context.services.transactions.is_two_phase(name):
+        needed.append(Needed(AclOperation.TWO_PHASE_COMMIT, TRANSACTIONAL_ID, name))
+    return lacks(rights, *needed)
+
+
+@api(
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    versions="0-6",
+    unstable_from=6,
+    rights=NeededRights(_rights_to_init_producer_id),
+    errors=COORDINATOR_AWAY
+    | codes(
+        "CLUSTER_AUTHORIZATION_FAILED UNSUPPORTED_VERSION INVALID_REQUEST INVALID_PRODUCER_EPOCH "
+        "INVALID_TRANSACTION_TIMEOUT CONCURRENT_TRANSACTIONS TRANSACTIONAL_ID_AUTHORIZATION_FAILED "
+        "PRODUCER_FENCED"
+    ),
+    failed=init_producer_id_failed,
+)
 async def handle_init_producer_id(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Give a producer its id and epoch; with a transactional id, end or keep the transaction of an earlier session."""
     reply = await context.services.transactions.init_producer_id(
@@ -98,9 +144,47 @@ def add_partitions_to_txn_failed(
     )
 
 
+def _rights_to_add_partitions(rights: Rights, context: RequestContext, request: Any) -> Refusal | None:
+    """Up to version 3 a client adds its partitions, all or none; from version 4 on brokers send the request."""
+    if context.api_version >= FIRST_ADD_PARTITIONS_VERSION_OF_BROKERS:
+        return lacks(rights, on_cluster(CLUSTER_ACTION))
+    refusal = lacks(rights, Needed(WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id))
+    if refusal is not None:
+        return refusal
+    topics = request.v3_and_below_topics
+    refused = {topic.name for topic in topics if not rights.may(WRITE, TOPIC, topic.name)}
+    if not refused:
+        return None
+    results = []
+    for topic in topics:
+        metadata = context.services.topics.metadata.get(topic.name)
+        count = 0 if metadata is None else metadata.partition_count
+        partitions = []
+        for partition in topic.partitions:
+            error = ErrorCode.OPERATION_NOT_ATTEMPTED
+            if topic.name in refused or topic.name in INTERNAL_TOPICS:
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not 0 <= partition < count:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            partitions.append(AddPartitionsToTxnPartitionResult(partition, error))
+        if partitions:
+            results.append(AddPartitionsToTxnTopicResult(topic.name, partitions))
+    response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+    return Refusal(Needed(WRITE, TOPIC, min(refused)), response)
+
+
 @api(
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    versions="0-5",
+    rights=NeededRights(_rights_to_add_partitions),
+    errors=COORDINATOR_AWAY
+    | codes(
+        "UNKNOWN_TOPIC_OR_PARTITION TOPIC_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED "
+        "INVALID_REQUEST INVALID_PRODUCER_EPOCH INVALID_TXN_STATE INVALID_PRODUCER_ID_MAPPING "
+        "CONCURRENT_TRANSACTIONS TRANSACTIONAL_ID_AUTHORIZATION_FAILED OPERATION_NOT_ATTEMPTED "
+        "PRODUCER_FENCED TRANSACTION_ABORTABLE"
+    ),
     failed=add_partitions_to_txn_failed,
     repeats=Repeats(request=(), answer=()),
 )
@@ -246,7 +330,19 @@ def add_offsets_to_txn_failed(
     )
 
 
-@api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, failed=add_offsets_to_txn_failed)
+@api(
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    versions="0-4",
+    rights=NeededRights(both(whole(WRITE, TRANSACTIONAL_ID, "transactional_id"), whole(READ, GROUP, "group_id"))),
+    errors=COORDINATOR_AWAY
+    | codes(
+        "GROUP_AUTHORIZATION_FAILED INVALID_REQUEST INVALID_PRODUCER_EPOCH INVALID_TXN_STATE "
+        "INVALID_PRODUCER_ID_MAPPING CONCURRENT_TRANSACTIONS TRANSACTIONAL_ID_AUTHORIZATION_FAILED "
+        "PRODUCER_FENCED"
+    ),
+    failed=add_offsets_to_txn_failed,
+)
 async def handle_add_offsets_to_txn(
     context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
@@ -269,6 +365,13 @@ def end_txn_failed(request: EndTxnRequest, error: ErrorCode, version: int) -> En
 @api(
     EndTxnRequest,
     EndTxnResponse,
+    versions="0-5",
+    rights=NeededRights(whole(WRITE, TRANSACTIONAL_ID, "transactional_id")),
+    errors=COORDINATOR_AWAY
+    | codes(
+        "INVALID_REQUEST INVALID_PRODUCER_EPOCH INVALID_TXN_STATE INVALID_PRODUCER_ID_MAPPING "
+        "CONCURRENT_TRANSACTIONS TRANSACTIONAL_ID_AUTHORIZATION_FAILED PRODUCER_FENCED"
+    ),
     failed=end_txn_failed,
     repeats=Repeats(request=("producer_epoch",), answer=("producer_id", "producer_epoch")),
 )

@@ -11,7 +11,8 @@ from fencepost.broker.http.view_routes import find_open_log, find_transaction
 from fencepost.broker.kernel.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.metrics.node_view import NodeView
 from fencepost.broker.metrics.scrape import Scrape
-from fencepost.broker.security.audit import AdministrativeChange, note_change
+from fencepost.broker.requests.administrative_changes import AdministrativeChange
+from fencepost.broker.security.audit import note_change
 from fencepost.broker.transaction.markers import TransactionMarker, write_markers
 from fencepost.protocol.errors import ErrorCode
 
@@ -38,7 +39,7 @@ def _known(content: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _note(request: HttpRequest, api: str, change: AdministrativeChange) -> None:
-    note_change(f"{PRINCIPAL}:{request.caller}", request.client_host, api, change)
+    note_change(f"{PRINCIPAL}:{request.caller}", request.client_host, api, *change)
 
 
 def _reason(content: dict[str, Any]) -> str:

@@ -279,7 +279,7 @@ class Dispatcher:
         route = self._routes[(api_key, api_version)] = Route(
             api,
             api_version,
-            require_lease=gate.require_lease if gate is not None and gate.guards(api_key) else None,
+            require_lease=gate.require_lease if gate is not None and api.needs_lease else None,
             room_after=self._room_after if api_key == PRODUCE else None,
         )
         return route

@@ -69,7 +69,6 @@ async def judge_rights(base: Foundation, services: Services) -> None:
 async def _authorize(base: Foundation, services: Services) -> None:
     """Put the stored ACLs in force."""
     # Imported here: a broker without an authorizer needs none of it.
-    from fencepost.broker.rights.needed_rights import NEEDED_RIGHTS
     from fencepost.broker.rights.rights_gate import RightsGate
     from fencepost.broker.security.acl_store import Acls
     from fencepost.broker.security.audit import Audit
@@ -91,7 +90,7 @@ async def _authorize(base: Foundation, services: Services) -> None:
             hint="there is no ACL, and nobody may add one: name super.users, or start with "
             "allow.everyone.if.no.acl.found=true, and add the ACLs",
         )
-    services.gate = RightsGate(authorizer, Audit(base.clock, base.loggers), NEEDED_RIGHTS)
+    services.gate = RightsGate(authorizer, Audit(base.clock, base.loggers))
     open_listeners = [
         listener.name for listener in parse_listeners(settings) if listener.protocol is SecurityProtocol.PLAINTEXT
     ]

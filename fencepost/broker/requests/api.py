@@ -1,6 +1,7 @@
 """Registry of served APIs: the declaration of handlers with `@api`, and the context and services that they are given.
 
-`APIS` holds what is served; the table in `broker.requests.served` has the versions and the handlers' modules. A handler
+`APIS` holds what is served; the table in `broker.requests.served`, written from the declarations, has the versions and
+the handlers' modules, so that a module is imported at the first request for one of its APIs. A handler
 answers at once, or returns a `LongPoll` or a coroutine, whose first step also runs at once (`broker.kernel.eager` lists
 what it must not do). So everything before the first wait happens in request order. Replies leave in request order per
 connection. Slices of the frame (`records` fields) are valid until the handler has answered or clears `needs_frame`.
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.log.append.large_batch_checks import LargeBatches
+from fencepost.broker.requests.administrative_changes import AuditedChanges, is_refused, note_changes
+from fencepost.broker.requests.declared_errors import Errors
+from fencepost.broker.requests.declared_rights import NeededRights
 from fencepost.broker.requests.long_polls import LongPolls
 from fencepost.broker.requests.routes import Api, Repeats
 from fencepost.broker.requests.served import SERVED
 from fencepost.broker.security.principal import ANONYMOUS
-from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -48,9 +51,6 @@ if TYPE_CHECKING:
 
 HANDLERS: Final = "fencepost.broker.handlers"
 """The package of the handlers: each module declares the APIs of its family."""
-
-ADMINISTRATIVE_CHANGES: Final = "fencepost.broker.rights.administrative_changes"
-"""The table of what requests change, for the audit log; imported at the first such request."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -318,13 +318,14 @@ class ServedApis(Mapping[int, Api]):
         self._declared: dict[int, Api] = {}
 
     def declare(self, declared: Api) -> None:
-        """Add an API. Raises ValueError if it is declared twice, or in another module than the table names."""
-        key, module = declared.key, declared.handler.__module__
-        if key in self._declared:
-            raise ValueError(f"API key {key} is declared twice: {self._declared[key].name} and {declared.name}")
-        if module != f"{HANDLERS}.{SERVED[key].module}":
-            raise ValueError(f"API key {key} is declared in {module}, not in {SERVED[key].module}")
-        self._declared[key] = declared
+        """Add an API. Raises ValueError if its key is declared twice."""
+        earlier = self._declared.setdefault(declared.key, declared)
+        if earlier is not declared:
+            raise ValueError(f"API key {declared.key} is declared twice: {earlier.name} and {declared.name}")
+
+    def declared(self) -> list[Api]:
+        """The APIs of the modules that are imported by now, in the order of their keys."""
+        return [self._declared[key] for key in sorted(self._declared)]
 
     def __getitem__(self, key: int) -> Api:
         found = self._declared.get(key)
@@ -355,48 +356,25 @@ def _with_error_code(response: Callable[..., Response]) -> Callable[[Any, ErrorC
     return lambda request, error, version: response(error_code=error)
 
 
-def _note_changes(context: RequestContext, request: Any, response: Any) -> None:
-    import_module(ADMINISTRATIVE_CHANGES).note_changes(context, request, response)
-
-
-def _is_refused(request: Any, response: Any) -> bool:
-    return bool(import_module(ADMINISTRATIVE_CHANGES).is_refused(request, response))
-
-
-_SHARED_CHANGES: Final = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.UPDATE_FEATURES,
-    }
-)
-"""Requests that change metadata that all nodes share: answered when the change is in force on all of them."""
-
-
-def _noting_changes(handler: Callable[[RequestContext, Any], Any]) -> Callable[[RequestContext, Any], Any]:
+def _audited(
+    handler: Callable[[RequestContext, Any], Any], audit: AuditedChanges, awaits_other_nodes: bool
+) -> Callable[[RequestContext, Any], Any]:
     """A handler that notes in the audit log what its request has changed, once it has answered, and answers when other
     nodes know it, too."""
 
     @wraps(handler)
     def handle(context: RequestContext, request: Any) -> Any:
         answer = handler(context, request)
-        confirmations = context.services.confirmations if request.api_key in _SHARED_CHANGES else None
+        confirmations = context.services.confirmations if awaits_other_nodes else None
         if confirmations is None and not isinstance(answer, Awaitable):
-            _note_changes(context, request, answer)
+            note_changes(audit, context, request, answer)
             return answer
 
         async def answered() -> Any:
             response = await answer if isinstance(answer, Awaitable) else answer
             message = response.response if type(response) is SlicedResponse else response
-            _note_changes(context, request, message)
-            if confirmations is not None and not _is_refused(request, message):
+            note_changes(audit, context, request, message)
+            if confirmations is not None and not is_refused(request, message):
                 await confirmations.everywhere()
             return response
 
@@ -409,12 +387,32 @@ def api(
     request: type[Request],
     response: type[Response],
     *,
+    versions: str,
+    rights: NeededRights | None,
+    errors: Errors,
+    advertised_minimum: int | None = None,
+    unstable_from: int | None = None,
+    audit: AuditedChanges | None = None,
+    awaits_other_nodes: bool = False,
+    needs_lease: bool = True,
     failed: Callable[[Request, ErrorCode, int], Response] | None = None,
     is_cancelled_on_disconnect: bool = False,
     repeats: Repeats | None = None,
 ) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
-    """Declare the handler of an API of the table, which has the versions.
+    """Declare the handler of an API. `python -m scripts.api_tables` writes the tables that have to exist before it is
+    imported.
 
+    versions: lowest and highest version served, as `"0-5"`, or `"4"` for a single one.
+    rights:   what a client needs; None for an API that needs nothing, or whose handler asks itself.
+    errors:   the error codes, besides NONE, that a reply may have anywhere, in any version.
+    advertised_minimum: the lowest version that ApiVersions reports, if it is not the lowest served.
+    unstable_from: from this version on Kafka may still change the message: served, and shown, only with
+        `unstable.api.versions.enable`.
+    audit:    for an API that changes what administrators look after: names what a request has changed.
+    awaits_other_nodes: whether it changes metadata that all nodes share: it is answered when the change is in force on
+        all of them.
+    needs_lease: whether it answers from memory, as the leader of partitions or as a coordinator; without, the answer is
+        true whenever it leaves, as the store guards it or every node would give it.
     failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`. Without it
         that reply has the error code, and the defaults of all other fields.
     is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client disconnects; all others run to
@@ -425,23 +423,29 @@ def api(
     acks=0); or an awaitable of these, or of a `SlicedResponse`; or a `LongPoll`, which always ends with its client. It
     raises `CloseConnection` to close the connection instead.
     """
+    first, _, last = versions.partition("-")
 
     def register(handler: Callable[[RequestContext, Request], Any]) -> Callable[[RequestContext, Request], Any]:
         key: int = request.api_key  # type: ignore[attr-defined]  # set by @message
-        served = SERVED[key]
         APIS.declare(
             Api(
                 key=key,
                 name=request.__name__.removesuffix("Request"),
                 request=request,
                 response=response,
-                minimum_version=served.minimum_version,
-                maximum_version=served.maximum_version,
-                advertised_minimum=served.advertised_minimum,
-                handler=_noting_changes(handler) if served.is_administrative else handler,
+                minimum_version=int(first),
+                maximum_version=int(last or first),
+                advertised_minimum=int(first) if advertised_minimum is None else advertised_minimum,
+                unstable_from=unstable_from,
+                module=handler.__module__,
+                handler=handler if audit is None else _audited(handler, audit, awaits_other_nodes),
                 failed=failed or _with_error_code(response),
+                rights=rights,
+                errors=errors | {ErrorCode.NONE},
+                audit=audit,
+                awaits_other_nodes=awaits_other_nodes,
+                needs_lease=needs_lease,
                 is_cancelled_on_disconnect=is_cancelled_on_disconnect,
-                unstable_from=served.unstable_from,
                 repeats=repeats,
             )
         )

@@ -15,6 +15,10 @@ from fencepost.protocol.shape import field_codes
 if TYPE_CHECKING:
     import asyncio
 
+    from fencepost.broker.requests.administrative_changes import AuditedChanges
+    from fencepost.broker.requests.declared_errors import Errors
+    from fencepost.broker.requests.declared_rights import NeededRights
+
 
 RoomAfter = Callable[[int], "asyncio.Future[None] | None"]
 """Notes bytes that a client has sent. Returns None, or what ends when there is room for more. See `SharedLog`."""
@@ -38,7 +42,13 @@ class Api:
                 `advertised_minimum`).
     unstable_from: from this version on Kafka may still change the message: served, and shown, only with
                 `unstable.api.versions.enable`.
+    module:     where the handler is declared.
     failed:     builds the reply in which the whole request failed with one error code.
+    rights:     what a client needs; None if that is nothing, or if the handler asks itself.
+    errors:     the codes that a reply may have anywhere, in any version.
+    audit:      names what a request has changed; None unless administrators look after that.
+    awaits_other_nodes: answers when the change is in force on all nodes.
+    needs_lease: answers from memory, as a leader or a coordinator.
     is_cancelled_on_disconnect: the handler waits only for its client and leaves nothing half done.
     repeats:    None if the API's requests are decoded each time.
     """
@@ -50,11 +60,17 @@ class Api:
     minimum_version: int
     maximum_version: int
     advertised_minimum: int
+    unstable_from: int | None
+    module: str
     handler: Callable[[Any, Any], Any]
     failed: Callable[[Any, ErrorCode, int], Any]
-    is_cancelled_on_disconnect: bool = False
-    unstable_from: int | None = None
-    repeats: Repeats | None = None
+    rights: NeededRights | None
+    errors: Errors
+    audit: AuditedChanges | None
+    awaits_other_nodes: bool
+    needs_lease: bool
+    is_cancelled_on_disconnect: bool
+    repeats: Repeats | None
 
     def highest_version(self, *, with_unstable: bool) -> int:
         if self.unstable_from is None or with_unstable:

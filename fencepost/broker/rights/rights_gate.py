@@ -1,7 +1,7 @@
 """The gate of a broker with an authorizer: what a client may do of each request, before its handler.
 
 The gate splits a request: the handler gets the part that is allowed, and the refused part is answered beside it. What
-each API needs is in `broker.rights.needed_rights`. Handlers that keep sessions (Fetch, ShareFetch) or look for topics
+each API needs stands in its declaration. Handlers that keep sessions (Fetch, ShareFetch) or look for topics
 themselves ask for rights with `rights_of`.
 Source: Kafka's KafkaApis and AuthHelper.
 """
@@ -9,138 +9,34 @@ Source: Kafka's KafkaApis and AuthHelper.
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from inspect import isawaitable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices, run_to_end
 from fencepost.broker.requests.api import CloseConnection, SlicedResponse, UsualAnswer
+from fencepost.broker.requests.declared_rights import (
+    MESSAGES,
+    Items,
+    Needed,
+    NeededRights,
+    Part,
+    Refusal,
+    Unknown,
+    on_cluster,
+)
 from fencepost.broker.requests.error_messages import explain
-from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
+from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.broker.security.audit import NotingRights
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from fencepost.broker.requests.api import RequestContext
     from fencepost.broker.requests.routes import Api
     from fencepost.broker.security.audit import Audit
     from fencepost.broker.security.authorizer import Authorizer, Rights
-
-ERRORS: Final = {
-    AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    AclResource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    AclResource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    AclResource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-MESSAGES: Final = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
-}
-
-
-class Needed(NamedTuple):
-    """One right: to do an operation on a resource."""
-
-    operation: AclOperation
-    resource: AclResource
-    name: str
-
-    @property
-    def error(self) -> ErrorCode:
-        """The error for its lack."""
-        return ERRORS[self.resource]
-
-
-def on_cluster(operation: AclOperation) -> Needed:
-    return Needed(operation, AclResource.CLUSTER, CLUSTER_NAME)
-
-
-class Refusal(NamedTuple):
-    """What a client lacks for a request as a whole. response: where that of `failed` is not Kafka's."""
-
-    lacking: Needed
-    response: Any = None
-
-
-class Unknown:
-    """In place of a right or a refusal: nothing is lacking now, but the verdict is not kept. For an item that the
-    handler refuses, such as a topic id that nobody has yet."""
-
-
-UNKNOWN: Final = Unknown()
-
-Finish = Callable[["Rights", "RequestContext", Any, Any], SlicedWork[None]]
-"""Takes out of a response what the client may not see, in steps: (rights, context, request, response)."""
-
-
-class Items(NamedTuple):
-    """Items of a request that are allowed or refused one by one.
-
-    requested, answered: the fields of the request and of the response that list them.
-    needed:     the right that an item needs: (context, request, item).
-    instead:    a right on the cluster that allows all of them.
-    refused:    makes the answer to a refused item: (rights, context, item, error); else `failed` of the API does.
-    message:    in place of Kafka's usual one.
-    are_first:  whether the refused items come first in the response; else they come last.
-    in_order:   whether the response has the items in the order of the request.
-    asks_always: whether the handler is asked even if no item is allowed, as it may refuse the request as a whole.
-    key_of:     for an API that refuses, with INVALID_REQUEST, items of which there are several with one key: these
-                are left to its handler.
-    versions:   the first and the last that have these items.
-    """
-
-    requested: str
-    answered: str
-    needed: Callable[[RequestContext, Any, Any], Needed | Unknown]
-    instead: AclOperation | None = None
-    refused: Callable[[Rights, RequestContext, Any, ErrorCode], Any] | None = None
-    message: str | None = None
-    are_first: bool = False
-    in_order: bool = False
-    asks_always: bool = False
-    key_of: Callable[[Any], Any] | None = None
-    versions: tuple[int, int] = (0, 99)
-
-
-class Row(NamedTuple):
-    """What one API needs.
-
-    whole:  the refusal of the request as a whole, None if there is none, UNKNOWN if that may be another one for a
-            request that repeats this one: (rights, context, request).
-    items:  what is refused in part.
-    split:  in place of `items`, where a request is not just split.
-    finish: what a client may not see of a response.
-    """
-
-    whole: Callable[[Rights, RequestContext, Any], Refusal | Unknown | None] | None = None
-    items: tuple[Items, ...] = ()
-    split: Callable[[Rights, RequestContext, Any], Part] | None = None
-    finish: Finish | None = None
-
-
-class Part(NamedTuple):
-    """The part of a request that is allowed, and the answers to the other items.
-
-    allowed:  the request of the allowed items; None if the handler is not needed.
-    answered: the response's field for `refused`. lacking: the rights that the client lacks, for the audit log.
-    is_kept:  whether the verdict holds for requests that repeat this one, until a rule changes.
-    places:   of the refused items among all items, where the response has them in order.
-    """
-
-    allowed: Any
-    answered: str = ""
-    refused: Sequence[Any] = ()
-    lacking: Sequence[Needed] = ()
-    are_first: bool = False
-    is_kept: bool = True
-    finish: Finish | None = None
-    places: Sequence[int] = ()
 
 
 class RestrictedRequest:
@@ -213,12 +109,11 @@ class RestrictedRequest:
 
 
 class RightsGate:
-    """The gate: it judges requests by the table of needed rights, the authorizer and the client's principal."""
+    """The gate: it judges requests by the rights that APIs declare, the authorizer and the client's principal."""
 
-    def __init__(self, authorizer: Authorizer, audit: Audit, needed: Mapping[int, Row | None]) -> None:
+    def __init__(self, authorizer: Authorizer, audit: Audit) -> None:
         self.authorizer = authorizer
         self.audit = audit
-        self._needed = needed
 
     def rights_of(self, context: RequestContext) -> Rights:
         """The rights that the request's client has now."""
@@ -250,19 +145,19 @@ class RightsGate:
         cached = context.cached
         if cached is not None and cached.allowed_epoch == self.authorizer.epoch:  # as `is_kept`, whose call is saved
             return None
-        row = self._needed[api.key]
-        if row is None:
+        needed = api.rights
+        if needed is None:
             return None
         rights, is_kept = self.rights_of(context), True
         if self.audit.notes_permissions():
             rights = self._noting(rights, api)
         if not rights.is_super:
-            if row.whole is not None:
-                refusal = row.whole(rights, context, request)
+            if needed.whole is not None:
+                refusal = needed.whole(rights, context, request)
                 is_kept = refusal is None
                 if isinstance(refusal, Refusal):
                     return RestrictedRequest(self.audit, rights, api, request, refusal)
-            part = self._part(row, rights, api, context, request)
+            part = self._part(needed, rights, api, context, request)
             if part is not None:
                 return RestrictedRequest(self.audit, rights, api, request, None, part)
         if cached is not None and is_kept:
@@ -276,15 +171,17 @@ class RightsGate:
             return rights
         return NotingRights(self.authorizer, rights.principal, rights.host, api.name)
 
-    def _part(self, row: Row, rights: Rights, api: Api, context: RequestContext, request: Any) -> Part | None:
+    def _part(
+        self, needed: NeededRights, rights: Rights, api: Api, context: RequestContext, request: Any
+    ) -> Part | None:
         """The part of the request that is allowed; None if that is all of it, and the response needs no change."""
         part = Part(request)
-        if row.split is not None:
-            part = row.split(rights, context, request)
-        for items in row.items:
+        if needed.split is not None:
+            part = needed.split(rights, context, request)
+        for items in needed.items:
             if items.versions[0] <= context.api_version <= items.versions[1]:
                 part = split(items, rights, api, context, request)
-        finish = part.finish or row.finish
+        finish = part.finish or needed.finish
         if part.allowed is request and finish is None and (part.is_kept or context.cached is None):
             return None
         return part._replace(finish=finish)

@@ -7,7 +7,7 @@ debug. Refusals are bounded: one client can cause any number of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.clock import Clock
@@ -28,31 +28,27 @@ MAXIMUM_NAME_CHARACTERS: Final = 300
 Refused = tuple[AclOperation, AclResource, str]
 
 
-class AdministrativeChange(NamedTuple):
-    """One thing that an administrator has changed.
-
-    operation:     as in rules, such as CREATE.
-    resource_type: as in rules where rules know it; else BROKER, BROKER_LOGGER, QUOTA, FEATURE or PRODUCER.
-    details:       what it was changed to, without secrets.
+def note_change(
+    principal: str,
+    host: str,
+    api: str,
+    operation: str,
+    resource_type: str,
+    resource_name: str,
+    details: Mapping[str, Any],
+) -> None:
+    """Note what somebody has changed. api: the name of the request, or of another way in; the rest: the fields of
+    `AdministrativeChange`.
     """
-
-    operation: str
-    resource_type: str
-    resource_name: str
-    details: Mapping[str, Any]
-
-
-def note_change(principal: str, host: str, api: str, change: AdministrativeChange) -> None:
-    """Note what somebody has changed. api: the name of the request, or of another way in."""
     log.info(
         "changed",
         principal=principal,
         host=host,
         api=api,
-        operation=change.operation,
-        resource_type=change.resource_type,
-        resource_name=change.resource_name,
-        **change.details,
+        operation=operation,
+        resource_type=resource_type,
+        resource_name=resource_name,
+        **details,
     )
 
 

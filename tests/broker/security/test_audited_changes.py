@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fencepost.broker.rights.administrative_changes import CHANGES, MAXIMUM_LISTED
 
 from fencepost.broker.kernel.events import events_to
 from fencepost.broker.requests.served import SERVED
-from fencepost.broker.rights.administrative_changes import CHANGES, MAXIMUM_LISTED
 from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.messages.acls import CreateAclsRequest

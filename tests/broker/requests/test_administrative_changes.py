@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.rights.administrative_changes import is_refused
+from fencepost.broker.requests.administrative_changes import is_refused
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from fencepost.protocol.messages.features import UpdateFeaturesRequest, UpdateFeaturesResponse

@@ -1,0 +1,118 @@
+"""What administrative requests have changed, for the audit log: an API declares the function that names it.
+
+The function is called after the handler, and names only what the handler did, not what it refused.
+Values of broker configs, and all of users but their names, are left out: they may be secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from fencepost.broker.kernel.events import get_logger
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.features import UpdateFeaturesResponse
+
+if TYPE_CHECKING:
+    from fencepost.broker.group.service import GroupService
+    from fencepost.broker.kernel.topic_partition import TopicPartition
+    from fencepost.broker.requests.api import RequestContext
+
+log = get_logger(__name__)
+
+MAXIMUM_NOTED: Final = 10_000
+"""Connections and groups that are remembered as noted; then they are noted anew."""
+MAXIMUM_LISTED: Final = 100
+"""Partitions that one line names."""
+
+_noted: Final[WeakKeyDictionary[GroupService, set[tuple[int, str]]]] = WeakKeyDictionary()
+"""By node: connections, and groups whose offsets they have set."""
+
+
+class AdministrativeChange(NamedTuple):
+    """One thing that an administrator has changed.
+
+    operation:     as in rules, such as CREATE.
+    resource_type: as in rules where rules know it; else BROKER, BROKER_LOGGER, QUOTA, FEATURE or PRODUCER.
+    details:       what it was changed to, without secrets.
+    """
+
+    operation: str
+    resource_type: str
+    resource_name: str
+    details: Mapping[str, Any]
+
+
+Changes = Iterable[AdministrativeChange]
+AuditedChanges = Callable[["RequestContext", Any, Any], Changes]
+"""(context, request, response): what the request has changed."""
+
+
+def note_changes(audit: AuditedChanges, context: RequestContext, request: Any, response: Any) -> None:
+    """Write to the audit log what a request has changed."""
+    from fencepost.broker.security.audit import note_change
+
+    try:
+        principal, host = context.connection.principal, context.client_host
+        for change in audit(context, request, response):
+            note_change(principal, host, type(request).__name__.removesuffix("Request"), *change)
+    except Exception:
+        log.exception("change_not_audited", api=type(request).__name__)  # it is done, and the client must learn that
+
+
+_RESULTS: Final = ("topics", "responses", "results", "filter_results", "entries")
+_DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
+"""The second: a client that creates what it does not find goes on, too, with a topic that may be a moment old."""
+
+
+def is_refused(request: Any, response: Any) -> bool:
+    """Whether a request for changes of shared metadata was refused wholly, asked for none, or only tried them."""
+    if getattr(request, "validate_only", False) or getattr(response, "error_code", 0):
+        return True
+    results = next((getattr(response, name) for name in _RESULTS if hasattr(response, name)), ())
+    if not results:
+        return type(response) is not UpdateFeaturesResponse  # its later versions have one error for all
+    return all(result.error_code not in _DONE for result in results)
+
+
+def note_set_offsets(context: RequestContext, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Note that offsets of a group were set by a client that is no member of it.
+
+    That is how offsets are reset; but consumers without a group's assignment commit like this, too, again and again. So
+    the first commit of each connection is noted.
+    """
+    from fencepost.broker.security.audit import note_change
+
+    noted = _noted.setdefault(context.services.groups, set())
+    key = context.connection.connection_id, group_id
+    if key in noted:
+        return
+    if len(noted) >= MAXIMUM_NOTED:
+        noted.clear()
+    noted.add(key)
+    shown = listed(f"{name.topic}-{name.partition}: {offset}" for name, offset in offsets.items())
+    change = AdministrativeChange("ALTER", "GROUP", group_id, {"offsets": shown})
+    note_change(context.connection.principal, context.client_host, "OffsetCommit", *change)
+
+
+def listed(items: Iterable[str]) -> list[str]:
+    """The first of the items, and how many more there are."""
+    shown = list(items)
+    if len(shown) > MAXIMUM_LISTED:
+        shown[MAXIMUM_LISTED:] = [f"{len(shown) - MAXIMUM_LISTED} more"]
+    return shown
+
+
+def audited_by_handler(context: RequestContext, request: Any, response: Any) -> Changes:
+    """The handler notes what has changed: the response does not say it."""
+    return ()
+
+
+def succeeded(results: Iterable[Any]) -> Iterator[Any]:
+    """The results without an error."""
+    return (result for result in results if not result.error_code)
+
+
+def succeeded_partitions(topics: Iterable[Any]) -> list[str]:
+    return listed(f"{topic.name}-{one.partition_index}" for topic in topics for one in succeeded(topic.partitions))
