@@ -60,17 +60,17 @@ class Api:
     minimum_version: int
     maximum_version: int
     advertised_minimum: int
-    unstable_from: int | None
     module: str
     handler: Callable[[Any, Any], Any]
     failed: Callable[[Any, ErrorCode, int], Any]
-    rights: NeededRights | None
     errors: Errors
-    audit: AuditedChanges | None
-    awaits_other_nodes: bool
-    needs_lease: bool
-    is_cancelled_on_disconnect: bool
-    repeats: Repeats | None
+    rights: NeededRights | None = None
+    audit: AuditedChanges | None = None
+    awaits_other_nodes: bool = False
+    needs_lease: bool = True
+    is_cancelled_on_disconnect: bool = False
+    unstable_from: int | None = None
+    repeats: Repeats | None = None
 
     def highest_version(self, *, with_unstable: bool) -> int:
         if self.unstable_from is None or with_unstable:

@@ -14,7 +14,6 @@ import pytest
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.requests.api import APIS
 from fencepost.broker.requests.served import SERVED
-from fencepost.broker.rights.needed_rights import NEEDED_RIGHTS
 from fencepost.broker.security.acls import AclOperation, AclPattern, AclResource, AclRule
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
@@ -95,10 +94,6 @@ def errors_in(response: Any) -> set[int]:
         elif value is not None and not isinstance(value, (int, str, bytes, float)):
             found |= errors_in(value)
     return found - {0}
-
-
-def test_the_table_says_of_every_served_api_what_it_needs() -> None:
-    assert set(NEEDED_RIGHTS) == set(SERVED)
 
 
 class Case(NamedTuple):

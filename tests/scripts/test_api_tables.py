@@ -1,0 +1,13 @@
+"""The tables that are written from the declarations of APIs are current."""
+
+from __future__ import annotations
+
+from scripts.api_tables import FAMILIES, SERVED_ROWS, families, served_rows
+
+
+def test_the_rows_of_served_apis_are_current() -> None:
+    assert SERVED_ROWS.read_text(encoding="utf-8") == served_rows(), "run python -m scripts.api_tables"
+
+
+def test_the_families_of_messages_are_current() -> None:
+    assert FAMILIES.read_text(encoding="utf-8") == families(), "run python -m scripts.api_tables"
