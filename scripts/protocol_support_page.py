@@ -32,6 +32,13 @@ Kafka's own way: old clients switch features off when they do not see it, and re
 Generated from the code by `python -m scripts.protocol_support_page`; a test keeps it current.
 
 """
+ERROR_CODES = """
+## Error codes
+
+A reply may have these error codes anywhere in it, besides NONE: in some version, in some state. UNKNOWN_SERVER_ERROR
+would be a bug.
+
+"""
 NOT_SERVED = "-"
 
 
@@ -46,7 +53,7 @@ def protocol_support_page() -> str:
     ]
     served = sum(1 for key in kafka if key in ours)
     summary = f"{served} of the {len(kafka)} APIs that Apache Kafka 4.3 shows to clients are served.\n\n"
-    return INTRODUCTION + summary + "\n".join(lines) + "\n"
+    return INTRODUCTION + summary + "\n".join(lines) + "\n" + ERROR_CODES + "\n".join(_error_codes()) + "\n"
 
 
 def kafka_versions() -> dict[int, tuple[int, int]]:
@@ -69,6 +76,13 @@ def _range(versions: tuple[int, int] | None) -> str:
         return NOT_SERVED
     lowest, highest = versions
     return str(lowest) if lowest == highest else f"{lowest} to {highest}"
+
+
+def _error_codes() -> list[str]:
+    """A line for each served API, with the names of its error codes in their order."""
+    return [
+        f"- **{api.name}**: {', '.join(error.name for error in sorted(api.errors) if error)}." for api in APIS.values()
+    ]
 
 
 def _what_it_does(key: int) -> str:

@@ -70,7 +70,6 @@ LONG_FILES: dict[str, int] = {
 
 TABLES = {
     "fencepost/broker/config/table.py": "one row for each setting; a reader searches it for one name",
-    "fencepost/broker/rights/needed_rights.py": "one entry for each API; a reader searches it for one name",
 }
 """Files that are tables, and why they are of any length."""
 

@@ -14,6 +14,8 @@ import fencepost.broker.handlers.consumer_groups
 import fencepost.broker.handlers.group_admin
 import fencepost.broker.handlers.group_membership
 import fencepost.broker.handlers.group_offsets
+import fencepost.broker.handlers.offset_deletion
+import fencepost.broker.handlers.offset_fetch
 import fencepost.broker.handlers.streams_groups  # noqa: F401  # all for what they put into APIS
 from fencepost.broker.config import Endpoint, Settings
 from fencepost.broker.group.service import GroupService

@@ -30,6 +30,7 @@ import fencepost.broker.handlers.quorum
 import fencepost.broker.handlers.reassignments
 import fencepost.broker.handlers.sasl
 import fencepost.broker.handlers.scram_credentials
+import fencepost.broker.handlers.topic_deletion
 import fencepost.broker.handlers.topics  # noqa: F401  # all for what they put into APIS
 from fencepost.broker.config import Endpoint, Settings
 from fencepost.broker.hosting.broker_configs import BrokerConfigs

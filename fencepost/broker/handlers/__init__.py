@@ -9,6 +9,7 @@ from fencepost.broker.handlers import (
     group_offsets,
     list_offsets,
     metadata,
+    offset_fetch,
     produce,
     transactions,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "group_offsets",
     "list_offsets",
     "metadata",
+    "offset_fetch",
     "produce",
     "transactions",
 ]

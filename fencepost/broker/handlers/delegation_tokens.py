@@ -49,7 +49,7 @@ def create_delegation_token_failed(
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
     versions="1-3",
-    rights=None,
+    rights=None,  # CREATE_TOKENS for another owner, which the handler asks
     needs_lease=False,
     errors=WITHOUT_TOKENS,
     failed=create_delegation_token_failed,

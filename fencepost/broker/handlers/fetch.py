@@ -16,7 +16,7 @@ from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.requests.api import RequestContext, RequestGate, Services, UsualAnswer, api, records_limit_bytes
 from fencepost.broker.requests.declared_errors import LEADER_EPOCH, PARTITION_AWAY, codes
 from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
-from fencepost.broker.requests.leader_hints import REFUSED_FOR_ITS_LEADER, current_leader, endpoints_of
+from fencepost.broker.requests.leader_hints import endpoints_of, name_leaders
 from fencepost.broker.requests.long_polls import POLL_TIME_OUT, LongPoll, wake_on_time_out
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.requests.routes import Repeats
@@ -84,7 +84,7 @@ NOT_FOUND: dict[int, int] = {
     FetchRequest,
     FetchResponse,
     versions="4-18",
-    rights=None,
+    rights=None,  # READ on each topic of the session, or CLUSTER_ACTION: `read_allowed` asks
     errors=PARTITION_AWAY
     | LEADER_EPOCH
     | codes(
@@ -391,7 +391,7 @@ class _Fetch:
             # Source: Kafka's KafkaApis.handleFetchRequest, which looks for topics first, then for partitions.
             answered.sort(key=lambda pair: NOT_FOUND.get(pair[1].error_code, 0))
             if self._version >= FIRST_VERSION_WITH_LEADERS:
-                leaders = _name_leaders(self._services, answered)
+                leaders = name_leaders(self._services, answered)
                 if not self._is_follower:  # it knows them anyway
                     endpoints = endpoints_of(self._services, leaders)
         selection = self._services.fetch_sessions.complete(self._plan, answered, now_ms=self._services.clock.now_ms())
@@ -474,20 +474,6 @@ class _FetchPoll(LongPoll[FetchAnswer]):
         for partition, log in self._watched:
             partition.wake = None
             log.remove_watcher(partition.note_change)
-
-
-def _name_leaders(services: Services, answered: Sequence[tuple[FetchedPartition, PartitionData]]) -> set[int]:
-    """Name the leaders of partitions that the client should fetch elsewhere, or in another leader epoch. Return their
-    ids.
-
-    Source: KIP-951; Kafka's KafkaApis.handleFetchRequest.
-    """
-    leaders = set()
-    for wanted, answer in answered:
-        if answer.error_code in REFUSED_FOR_ITS_LEADER:
-            answer.current_leader = current_leader(services, wanted.topic, wanted.partition)
-            leaders.add(answer.current_leader.leader_id)
-    return leaders
 
 
 def _by_topic(

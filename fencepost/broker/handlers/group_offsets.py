@@ -1,19 +1,17 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit: the committed offsets of groups."""
+"""OffsetCommit and TxnOffsetCommit: the offsets that groups commit."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Sized
 from functools import partial
-from itertools import groupby, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from itertools import repeat
+from typing import NamedTuple, Protocol, TypeVar
 
-from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
+from fencepost.broker.group.offsets.commits import Committer, OffsetToCommit
 from fencepost.broker.hosting.topics import Topics
-from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes, succeeded_partitions
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,
     RequestContext,
@@ -25,18 +23,15 @@ from fencepost.broker.requests.api import (
 )
 from fencepost.broker.requests.caught_up import may_have_missed
 from fencepost.broker.requests.declared_errors import COORDINATOR_AWAY, GROUP_MEMBER, codes
-from fencepost.broker.requests.declared_rights import Items, Needed, NeededRights
+from fencepost.broker.requests.declared_rights import Items, NeededRights
 from fencepost.broker.requests.routes import Repeats
 from fencepost.broker.rights.needed_rights import (
-    DELETE,
-    DESCRIBE,
     GROUP,
     READ,
     TOPIC,
     TRANSACTIONAL_ID,
     WRITE,
     both,
-    lacks,
     named,
     topic_by_id,
     whole,
@@ -49,33 +44,14 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from fencepost.broker.kernel.sliced_work import SlicedWork
-    from fencepost.broker.security.authorizer import Rights
-
-
-FIRST_VERSION_WITH_TOPIC_IDS = 10  # of OffsetCommit and OffsetFetch (KIP-848)
+FIRST_VERSION_WITH_TOPIC_IDS = 10  # KIP-848
 COMMIT_KNOWS_MEMBER_EPOCHS = 9  # and GROUP_ID_NOT_FOUND (KIP-848)
-FETCH_HAS_TOP_LEVEL_ERROR = 2
-FIRST_BATCH_FETCH = 8  # KIP-709
 TXN_COMMIT_KNOWS_LOAD_IN_PROGRESS = 2
 TXN_COMMIT_KNOWS_TRANSACTION_ABORTABLE = 4
 TXN_COMMIT_TRANSACTION_VERSION_2 = 5  # from this version on the commit adds the partition to the transaction
@@ -90,11 +66,11 @@ class _HasPartitions(Protocol):
     def partitions(self) -> Sized: ...
 
 
-def _count_of(topics: Iterable[_HasPartitions]) -> int:
+def count_of(topics: Iterable[_HasPartitions]) -> int:
     return sum([len(topic.partitions) for topic in topics])
 
 
-async def _yield_if_large(context: RequestContext, count: int) -> None:
+async def yield_if_large(context: RequestContext, count: int) -> None:
     """Let other connections run first if the request has more than OFFSETS_PER_SLICE offsets.
 
     No other request of this connection starts before the reply: it could commit the same offsets.
@@ -104,7 +80,7 @@ async def _yield_if_large(context: RequestContext, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def _look_for(context: RequestContext, names: Iterable[str]) -> None:
+async def look_for(context: RequestContext, names: Iterable[str]) -> None:
     """Look for the topics that are not known here: another node may have created them moments ago."""
     metadata = context.services.topics.metadata
     if may_have_missed(context.services, map(metadata.get, names)):
@@ -112,7 +88,7 @@ async def _look_for(context: RequestContext, names: Iterable[str]) -> None:
         await context.services.topics.catch_up()
 
 
-async def _in_slices(
+async def change_in_slices(
     offsets: Sequence[Offset],
     change: Callable[[Sequence[Offset]], Awaitable[ErrorCode | list[ErrorCode]]],
 ) -> ErrorCode | list[ErrorCode]:
@@ -310,8 +286,8 @@ async def handle_offset_commit(
 ) -> OffsetCommitResponse | UsualAnswer | SlicedResponse:
     """Commit offsets; only those of partitions that do not exist are refused."""
     services = context.services
-    count = _count_of(request.topics)
-    await _yield_if_large(context, count)
+    count = count_of(request.topics)
+    await yield_if_large(context, count)
     prepared = context.prepared(_prepare_commit, request)
     if len(prepared.existing) < count and may_have_missed(services):
         context.blocks_connection = True
@@ -335,7 +311,7 @@ async def handle_offset_commit(
                 request.group_id, prepared.committer, offsets, retention_time_ms=request.retention_time_ms
             )
 
-        outcome = await _in_slices(offsets, change)
+        outcome = await change_in_slices(offsets, change)
         is_refused = outcome if isinstance(outcome, ErrorCode) else any(outcome)
         if not is_refused and request.generation_id_or_member_epoch < 0 and not request.member_id:
             # Imported here: consumers that are members of their groups need nothing of it.
@@ -416,8 +392,8 @@ async def handle_txn_offset_commit(
     """
     version = context.api_version
     services = context.services
-    await _yield_if_large(context, _count_of(request.topics))
-    await _look_for(context, (topic.name for topic in request.topics))
+    await yield_if_large(context, count_of(request.topics))
+    await look_for(context, (topic.name for topic in request.topics))
     commit = Commit()
     topics = []
     for requested in request.topics:
@@ -456,263 +432,5 @@ async def handle_txn_offset_commit(
         )
         return _known_to_transactional_client(errors, version) if isinstance(errors, ErrorCode) else errors
 
-    commit.answer(await _in_slices(commit.offsets, change))
+    commit.answer(await change_in_slices(commit.offsets, change))
     return written_in_slices(response, len(commit.offsets))
-
-
-# OffsetFetch
-
-
-def offset_fetch_failed(request: OffsetFetchRequest, error: ErrorCode, version: int) -> OffsetFetchResponse:
-    if version >= FIRST_BATCH_FETCH:
-        return OffsetFetchResponse(
-            groups=[OffsetFetchResponseGroup(group_id=group.group_id, error_code=error) for group in request.groups]
-        )
-    if version >= FETCH_HAS_TOP_LEVEL_ERROR:
-        return OffsetFetchResponse(error_code=error)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=partition, committed_offset=-1, metadata="", error_code=error
-                    )
-                    for partition in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics or ()
-        ]
-    )
-
-
-def _with_described_offsets(rights: Rights, context: RequestContext, request: Any, response: Any) -> SlicedWork[None]:
-    """Offsets of topics that the client may not describe: an error where they are named, else left out."""
-    if response.groups:
-        are_named = {group.group_id: group.topics is not None for group in request.groups}
-        for group in response.groups:
-            group.topics = yield from _described_offsets(rights, group.topics, are_named[group.group_id])
-    else:
-        response.topics = yield from _described_offsets(rights, response.topics, request.topics is not None)
-
-
-def _described_offsets(rights: Rights, topics: list[Any], are_named: bool) -> SlicedWork[list[Any]]:
-    shown = []
-    for topic in topics:
-        yield
-        # A topic without a name was given by an id that nobody has.
-        if topic.name and not rights.may(DESCRIBE, TOPIC, topic.name):
-            if not are_named:
-                continue
-            for partition in topic.partitions:
-                partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                partition.committed_offset = partition.committed_leader_epoch = -1
-                partition.metadata = ""
-        shown.append(topic)
-    return shown
-
-
-@api(
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    versions="1-10",
-    rights=NeededRights(
-        lambda rights, context, request: (
-            lacks(rights, Needed(DESCRIBE, GROUP, request.group_id)) if context.api_version < 8 else None
-        ),
-        (Items("groups", "groups", named(DESCRIBE, GROUP, "group_id"), in_order=True, versions=(8, 99)),),
-        finish=_with_described_offsets,
-    ),
-    errors=GROUP_MEMBER
-    | codes(
-        "UNKNOWN_TOPIC_OR_PARTITION TOPIC_AUTHORIZATION_FAILED GROUP_ID_NOT_FOUND "
-        "UNSTABLE_OFFSET_COMMIT UNKNOWN_TOPIC_ID STALE_MEMBER_EPOCH"
-    ),
-    failed=offset_fetch_failed,
-)
-async def handle_offset_fetch(
-    context: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | SlicedResponse:
-    """Return committed offsets of one group, or of many (8 and later), for given partitions or all (topics null)."""
-    version = context.api_version
-    slices = Slices(SLICE_S)
-    if version >= FIRST_BATCH_FETCH:
-        groups = [await _fetch_group(context, group, request.require_stable, slices) for group in request.groups]
-        count = sum(1 + len(topic.partitions) for group in groups for topic in group.topics) + len(groups)
-        return written_in_slices(OffsetFetchResponse(groups=groups), count)
-    fetched = await context.services.groups.fetch_offsets(
-        request.group_id,
-        None
-        if request.topics is None
-        else [
-            TopicPartition(topic.name, partition) for topic in request.topics for partition in topic.partition_indexes
-        ],
-        require_stable=request.require_stable,
-    )
-    if isinstance(fetched, ErrorCode):
-        return offset_fetch_failed(request, fetched, version)
-    await slices.turn()
-    response = OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=offset.topic_partition.partition,
-                        committed_offset=offset.offset,
-                        committed_leader_epoch=offset.leader_epoch,
-                        metadata=offset.metadata,
-                        error_code=offset.error,
-                    )
-                    for offset in offsets
-                ],
-            )
-            for name, offsets in _by_topic(fetched, sort=request.topics is None)
-        ]
-        + [OffsetFetchResponseTopic(name=topic.name) for topic in request.topics or () if not topic.partition_indexes]
-    )
-    return written_in_slices(response, len(fetched))
-
-
-async def _fetch_group(
-    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool, slices: Slices
-) -> OffsetFetchResponseGroup:
-    await slices.turn()
-    topics = context.services.topics
-    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    wanted: list[TopicPartition] | None = None
-    unread: list[OffsetFetchResponseTopics] = []
-    if group.topics is not None:
-        wanted = []
-        for requested in group.topics:
-            name = requested.name
-            if by_id:
-                topic = topics.metadata.get_by_id(requested.topic_id)
-                if topic is None:
-                    unread.append(
-                        _unknown_topic(requested.topic_id, requested.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID)
-                    )
-                    continue
-                name = topic.name
-            if not requested.partition_indexes:
-                unread.append(OffsetFetchResponseTopics(name=name, topic_id=requested.topic_id))
-            wanted.extend(TopicPartition(name, partition) for partition in requested.partition_indexes)
-    fetched = await context.services.groups.fetch_offsets(
-        group.group_id,
-        wanted,
-        fetcher=Fetcher(group.member_id, group.member_epoch),
-        require_stable=require_stable,
-    )
-    if isinstance(fetched, ErrorCode):
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=fetched)
-    answered = []
-    for name, offsets in _by_topic(fetched, sort=wanted is None):
-        await slices.turn()
-        answer = OffsetFetchResponseTopics(
-            name=name,
-            partitions=[
-                OffsetFetchResponsePartitions(
-                    partition_index=offset.topic_partition.partition,
-                    committed_offset=offset.offset,
-                    committed_leader_epoch=offset.leader_epoch,
-                    metadata=offset.metadata,
-                    error_code=offset.error,
-                )
-                for offset in offsets
-            ],
-        )
-        if by_id:
-            topic = topics.metadata.get(name)
-            if topic is None:
-                continue  # deleted while its offsets were read: its id is unknown now
-            answer.topic_id = topic.topic_id
-        answered.append(answer)
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=answered + unread)
-
-
-def _unknown_topic(topic_id: bytes, partitions: Iterable[int], error: ErrorCode) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
-        topic_id=topic_id,
-        partitions=[
-            OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1, metadata="", error_code=error)
-            for partition in partitions
-        ],
-    )
-
-
-def _by_topic(fetched: list[FetchedOffset], *, sort: bool) -> Iterable[tuple[str, Iterable[FetchedOffset]]]:
-    if sort:
-        fetched = sorted(fetched, key=lambda offset: offset.topic_partition)
-    return groupby(fetched, key=lambda offset: offset.topic_partition.topic)
-
-
-# OffsetDelete
-
-
-def _offsets_not_deleted(
-    rights: Rights, context: RequestContext, item: Any, error: ErrorCode
-) -> OffsetDeleteResponseTopic:
-    return OffsetDeleteResponseTopic(
-        item.name, [OffsetDeleteResponsePartition(partition.partition_index, error) for partition in item.partitions]
-    )
-
-
-def _audit_deleted_offsets(context: RequestContext, request: Any, response: Any) -> Changes:
-    partitions = succeeded_partitions(response.topics)
-    if partitions and not response.error_code:
-        yield AdministrativeChange("DELETE", "GROUP", request.group_id, {"offsets_of": partitions})
-
-
-@api(
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    versions="0",
-    rights=NeededRights(
-        whole(DELETE, GROUP, "group_id"),
-        (
-            Items(
-                "topics",
-                "topics",
-                named(READ, TOPIC, "name"),
-                refused=_offsets_not_deleted,
-                are_first=True,
-                asks_always=True,
-            ),
-        ),
-    ),
-    audit=_audit_deleted_offsets,
-    errors=COORDINATOR_AWAY
-    | codes(
-        "UNKNOWN_TOPIC_OR_PARTITION INVALID_GROUP_ID TOPIC_AUTHORIZATION_FAILED "
-        "GROUP_AUTHORIZATION_FAILED NON_EMPTY_GROUP GROUP_ID_NOT_FOUND GROUP_SUBSCRIBED_TO_TOPIC"
-    ),
-)
-async def handle_offset_delete(
-    context: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | SlicedResponse:
-    """Delete committed offsets of topics that the group does not consume; only missing partitions are refused."""
-    await _yield_if_large(context, _count_of(request.topics))
-    await _look_for(context, (topic.name for topic in request.topics))
-    # Missing topics, also without partitions, and missing partitions come first, as in Kafka.
-    answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    wanted: list[TopicPartition] = []
-    for requested in request.topics:
-        topic = context.services.topics.metadata.get(requested.name)
-        if topic is None:
-            answers.setdefault(requested.name, [])
-        for partition in requested.partitions:
-            index = partition.partition_index
-            if topic is not None and 0 <= index < topic.partition_count:
-                wanted.append(TopicPartition(requested.name, index))
-            else:
-                refused = OffsetDeleteResponsePartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                answers.setdefault(requested.name, []).append(refused)
-    errors = await _in_slices(wanted, partial(context.services.groups.delete_offsets, request.group_id))
-    if isinstance(errors, ErrorCode):
-        return OffsetDeleteResponse(error_code=errors)
-    for (name, index), error in zip(wanted, errors, strict=True):
-        answers.setdefault(name, []).append(OffsetDeleteResponsePartition(index, error))
-    response = OffsetDeleteResponse(
-        topics=[OffsetDeleteResponseTopic(name=name, partitions=partitions) for name, partitions in answers.items()]
-    )
-    return written_in_slices(response, len(wanted))

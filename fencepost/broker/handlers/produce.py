@@ -87,7 +87,7 @@ def _has_transactional_batch(request: Any) -> bool:
     versions="3-13",
     advertised_minimum=0,
     rights=NeededRights(_rights_to_produce, (Items("topic_data", "responses", topic_by_id(WRITE, 13)),)),
-    needs_lease=False,
+    needs_lease=False,  # answered when the batches are committed, or from batches that were
     errors=codes(
         "CORRUPT_MESSAGE UNKNOWN_TOPIC_OR_PARTITION NOT_LEADER_OR_FOLLOWER REQUEST_TIMED_OUT "
         "MESSAGE_TOO_LARGE INVALID_TOPIC_EXCEPTION RECORD_LIST_TOO_LARGE NOT_ENOUGH_REPLICAS "

@@ -58,7 +58,7 @@ AcknowledgementResults = Mapping[TopicIdPartition, AcknowledgementRefusal]
     ShareFetchRequest,
     ShareFetchResponse,
     versions="1-2",
-    rights=NeededRights(whole(READ, GROUP, "group_id")),
+    rights=NeededRights(whole(READ, GROUP, "group_id")),  # and READ on each topic, which the handler asks
     errors=SHARE_SESSION | codes("CORRUPT_MESSAGE SHARE_SESSION_LIMIT_REACHED"),
     is_cancelled_on_disconnect=True,
 )
@@ -323,7 +323,7 @@ def _error_of_lost_leadership(log: PartitionLog | ErrorCode) -> ErrorCode:
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
     versions="1-2",
-    rights=NeededRights(whole(READ, GROUP, "group_id")),
+    rights=NeededRights(whole(READ, GROUP, "group_id")),  # and READ on each topic, which the handler asks
     errors=SHARE_SESSION,
 )
 async def handle_share_acknowledge(

@@ -55,6 +55,7 @@ def _topics_of_topology(request: Any) -> Iterator[str]:
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     versions="0",
+    # And CREATE for the internal topics that are missing, which the handler asks.
     rights=NeededRights(both(whole(READ, GROUP, "group_id"), described_topics(_topics_of_topology))),
     errors=COORDINATOR_AWAY
     | codes(

@@ -100,7 +100,7 @@ def _rights_to_init_producer_id(rights: Rights, context: RequestContext, request
     InitProducerIdRequest,
     InitProducerIdResponse,
     versions="0-6",
-    unstable_from=6,
+    unstable_from=6,  # KIP-939, not finished in Kafka either
     rights=NeededRights(_rights_to_init_producer_id),
     errors=COORDINATOR_AWAY
     | codes(

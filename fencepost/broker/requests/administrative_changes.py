@@ -17,9 +17,11 @@ from fencepost.protocol.messages.features import UpdateFeaturesResponse
 if TYPE_CHECKING:
     from fencepost.broker.group.service import GroupService
     from fencepost.broker.kernel.topic_partition import TopicPartition
-    from fencepost.broker.requests.api import RequestContext
 
 log = get_logger(__name__)
+
+Context = Any
+"""A `RequestContext`, whose module imports this one."""
 
 MAXIMUM_NOTED: Final = 10_000
 """Connections and groups that are remembered as noted; then they are noted anew."""
@@ -45,11 +47,11 @@ class AdministrativeChange(NamedTuple):
 
 
 Changes = Iterable[AdministrativeChange]
-AuditedChanges = Callable[["RequestContext", Any, Any], Changes]
+AuditedChanges = Callable[[Context, Any, Any], Changes]
 """(context, request, response): what the request has changed."""
 
 
-def note_changes(audit: AuditedChanges, context: RequestContext, request: Any, response: Any) -> None:
+def note_changes(audit: AuditedChanges, context: Context, request: Any, response: Any) -> None:
     """Write to the audit log what a request has changed."""
     from fencepost.broker.security.audit import note_change
 
@@ -76,7 +78,7 @@ def is_refused(request: Any, response: Any) -> bool:
     return all(result.error_code not in _DONE for result in results)
 
 
-def note_set_offsets(context: RequestContext, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+def note_set_offsets(context: Context, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Note that offsets of a group were set by a client that is no member of it.
 
     That is how offsets are reset; but consumers without a group's assignment commit like this, too, again and again. So
@@ -104,7 +106,7 @@ def listed(items: Iterable[str]) -> list[str]:
     return shown
 
 
-def audited_by_handler(context: RequestContext, request: Any, response: Any) -> Changes:
+def audited_by_handler(context: Context, request: Any, response: Any) -> Changes:
     """The handler notes what has changed: the response does not say it."""
     return ()
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Required, TypedDict, TypeVar, Unpack
 
 from fencepost.broker.kernel.loggers import Loggers
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
@@ -383,24 +383,8 @@ def _audited(
     return handle
 
 
-def api(
-    request: type[Request],
-    response: type[Response],
-    *,
-    versions: str,
-    rights: NeededRights | None,
-    errors: Errors,
-    advertised_minimum: int | None = None,
-    unstable_from: int | None = None,
-    audit: AuditedChanges | None = None,
-    awaits_other_nodes: bool = False,
-    needs_lease: bool = True,
-    failed: Callable[[Request, ErrorCode, int], Response] | None = None,
-    is_cancelled_on_disconnect: bool = False,
-    repeats: Repeats | None = None,
-) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
-    """Declare the handler of an API. `python -m scripts.api_tables` writes the tables that have to exist before it is
-    imported.
+class Declaration(TypedDict, total=False):
+    """What `@api` declares of an API beside its messages.
 
     versions: lowest and highest version served, as `"0-5"`, or `"4"` for a single one.
     rights:   what a client needs; None for an API that needs nothing, or whose handler asks itself.
@@ -412,18 +396,41 @@ def api(
     awaits_other_nodes: whether it changes metadata that all nodes share: it is answered when the change is in force on
         all of them.
     needs_lease: whether it answers from memory, as the leader of partitions or as a coordinator; without, the answer is
-        true whenever it leaves, as the store guards it or every node would give it.
+        true whenever it leaves, as the store guards it or every node would give it. True if not declared.
     failed:   `failed(request, error, version)` builds the reply in which everything failed with `error`. Without it
         that reply has the error code, and the defaults of all other fields.
     is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client disconnects; all others run to
         their end.
     repeats:  the fields that vary where a client repeats its requests. The handler reads those of the request in its
         first step.
+    """
+
+    versions: Required[str]
+    rights: Required[NeededRights | None]
+    errors: Required[Errors]
+    advertised_minimum: int
+    unstable_from: int
+    audit: AuditedChanges
+    awaits_other_nodes: bool
+    needs_lease: bool
+    failed: Callable[[Any, ErrorCode, int], Any]
+    is_cancelled_on_disconnect: bool
+    repeats: Repeats
+
+
+def api(
+    request: type[Request], response: type[Response], **declared: Unpack[Declaration]
+) -> Callable[[Callable[[RequestContext, Request], Any]], Callable[[RequestContext, Request], Any]]:
+    """Declare the handler of an API.
+
+    `python -m scripts.api_tables` writes the tables that have to exist before the handler's module is imported.
     A handler returns the response object, a `UsualAnswer`, or None when the client expects no reply (Produce with
     acks=0); or an awaitable of these, or of a `SlicedResponse`; or a `LongPoll`, which always ends with its client. It
     raises `CloseConnection` to close the connection instead.
     """
-    first, _, last = versions.partition("-")
+    first, _, last = declared["versions"].partition("-")
+    audit = declared.get("audit")
+    awaits_other_nodes = declared.get("awaits_other_nodes", False)
 
     def register(handler: Callable[[RequestContext, Request], Any]) -> Callable[[RequestContext, Request], Any]:
         key: int = request.api_key  # type: ignore[attr-defined]  # set by @message
@@ -435,18 +442,18 @@ def api(
                 response=response,
                 minimum_version=int(first),
                 maximum_version=int(last or first),
-                advertised_minimum=int(first) if advertised_minimum is None else advertised_minimum,
-                unstable_from=unstable_from,
+                advertised_minimum=declared.get("advertised_minimum", int(first)),
+                unstable_from=declared.get("unstable_from"),
                 module=handler.__module__,
                 handler=handler if audit is None else _audited(handler, audit, awaits_other_nodes),
-                failed=failed or _with_error_code(response),
-                rights=rights,
-                errors=errors | {ErrorCode.NONE},
+                failed=declared.get("failed") or _with_error_code(response),
+                rights=declared["rights"],
+                errors=declared["errors"] | {ErrorCode.NONE},
                 audit=audit,
                 awaits_other_nodes=awaits_other_nodes,
-                needs_lease=needs_lease,
-                is_cancelled_on_disconnect=is_cancelled_on_disconnect,
-                repeats=repeats,
+                needs_lease=declared.get("needs_lease", True),
+                is_cancelled_on_disconnect=declared.get("is_cancelled_on_disconnect", False),
+                repeats=declared.get("repeats"),
             )
         )
         return handler

@@ -14,8 +14,10 @@ from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResour
 from fencepost.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from fencepost.broker.requests.api import RequestContext
     from fencepost.broker.security.authorizer import Rights
+
+Context = Any
+"""A `RequestContext`, whose module imports this one."""
 
 ERRORS: Final = {
     AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -62,7 +64,7 @@ class Unknown:
 
 UNKNOWN: Final = Unknown()
 
-Finish = Callable[["Rights", "RequestContext", Any, Any], SlicedWork[None]]
+Finish = Callable[["Rights", Context, Any, Any], SlicedWork[None]]
 """Takes out of a response what the client may not see, in steps: (rights, context, request, response)."""
 
 
@@ -84,9 +86,9 @@ class Items(NamedTuple):
 
     requested: str
     answered: str
-    needed: Callable[[RequestContext, Any, Any], Needed | Unknown]
+    needed: Callable[[Context, Any, Any], Needed | Unknown]
     instead: AclOperation | None = None
-    refused: Callable[[Rights, RequestContext, Any, ErrorCode], Any] | None = None
+    refused: Callable[[Rights, Context, Any, ErrorCode], Any] | None = None
     message: str | None = None
     are_first: bool = False
     in_order: bool = False
@@ -105,9 +107,9 @@ class NeededRights(NamedTuple):
     finish: what a client may not see of a response.
     """
 
-    whole: Callable[[Rights, RequestContext, Any], Refusal | Unknown | None] | None = None
+    whole: Callable[[Rights, Context, Any], Refusal | Unknown | None] | None = None
     items: tuple[Items, ...] = ()
-    split: Callable[[Rights, RequestContext, Any], Part] | None = None
+    split: Callable[[Rights, Context, Any], Part] | None = None
     finish: Finish | None = None
 
 

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from fencepost.protocol.messages.families import FAMILIES
 
+__all__ = ["FAMILIES", "REQUESTS", "RESPONSES", "DeclaredMessages"]
+
 
 class DeclaredMessages(Mapping[int, type[Any]]):
     """By API key, the classes whose names end in `suffix`."""

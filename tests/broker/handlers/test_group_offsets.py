@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit, as each version says it on the wire."""
+"""OffsetCommit and TxnOffsetCommit, as each version says it on the wire."""
 
 from __future__ import annotations
 
@@ -21,18 +21,15 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
 from tests.support.group_broker import GroupBroker
 from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, in_page_cache
+from tests.support.offset_requests import NO_OFFSET, commit_request, fetch_request, fetched
 
 OFFSETS_PARTITION = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for_key("g", INTERNAL_PARTITION_COUNT))
-UNKNOWN_ID = b"no topic has it."
-NO_OFFSET = (-1, -1, "")
 
 
 @pytest.fixture
@@ -41,66 +38,7 @@ async def broker() -> AsyncIterator[GroupBroker]:
         yield made
 
 
-def commit_request(
-    broker: GroupBroker, version: int, *partitions: tuple[str, int], **fields: object
-) -> OffsetCommitRequest:
-    """Offset 5 for each; by id from version 10 on. A topic that does not exist has an id that no topic has."""
-    topics: dict[str, OffsetCommitRequestTopic] = {}
-    for name, partition in partitions or (("orders", 0),):
-        metadata = broker.topics.metadata.get(name)
-        topic = topics.setdefault(
-            name,
-            OffsetCommitRequestTopic(
-                name=name if version < 10 else "",
-                topic_id=bytes(16) if version < 10 else UNKNOWN_ID if metadata is None else metadata.topic_id,
-                partitions=[],
-            ),
-        )
-        topic.partitions.append(
-            OffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=5,
-                committed_leader_epoch=3 if version >= 6 else -1,
-                committed_metadata="note",
-            )
-        )
-    return OffsetCommitRequest(group_id="g", topics=list(topics.values()), **fields)  # type: ignore[arg-type]
-
-
-def fetch_request(
-    broker: GroupBroker, version: int, *, all_topics: bool = False, stable: bool = False
-) -> OffsetFetchRequest:
-    """Partitions 0 and 1 of orders, or all topics (from version 2 on)."""
-    require_stable = stable if version >= 7 else False
-    if version < 8:
-        topics = None if all_topics else [OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1])]
-        return OffsetFetchRequest(group_id="g", topics=topics, require_stable=require_stable)
-    by_id = version >= 10
-    wanted = OffsetFetchRequestTopics(
-        name="" if by_id else "orders",
-        topic_id=broker.topic_id("orders") if by_id else bytes(16),
-        partition_indexes=[0, 1],
-    )
-    group = OffsetFetchRequestGroup(group_id="g", topics=None if all_topics else [wanted])
-    return OffsetFetchRequest(groups=[group], require_stable=require_stable)
-
-
-def fetched(response: object, version: int) -> dict[tuple[object, int], tuple[int, int, str | None, int]]:
-    """(topic name or id, partition) to (offset, leader epoch, metadata, error)."""
-    topics = response.topics if version < 8 else response.groups[0].topics  # type: ignore[attr-defined]
-    return {
-        (topic.topic_id if version >= 10 else topic.name, partition.partition_index): (
-            partition.committed_offset,
-            partition.committed_leader_epoch,
-            partition.metadata,
-            partition.error_code,
-        )
-        for topic in topics
-        for partition in topic.partitions
-    }
-
-
-# OffsetCommit and OffsetFetch
+# OffsetCommit
 
 
 @pytest.mark.parametrize("version", range(2, 11))
@@ -113,27 +51,6 @@ async def test_offsets_are_committed_in_every_version(broker: GroupBroker, versi
     )
     assert [p.error_code for topic in response.topics for p in topic.partitions] == [ErrorCode.NONE] * 3
     assert [p.partition_index for topic in response.topics for p in topic.partitions] == [0, 1, 0]
-
-
-@pytest.mark.parametrize("version", range(1, 11))
-async def test_offsets_are_fetched_in_every_version(broker: GroupBroker, version: int) -> None:
-    await broker.call(commit_request(broker, 9), 9)
-    response = await broker.call(fetch_request(broker, version), version)
-    topic = broker.topic_id("orders") if version >= 10 else "orders"
-    assert fetched(response, version) == {
-        (topic, 0): (5, 3 if version >= 5 else -1, "note", ErrorCode.NONE),
-        (topic, 1): (*NO_OFFSET, ErrorCode.NONE),
-    }
-
-
-@pytest.mark.parametrize("version", range(2, 11))
-async def test_null_topics_are_all_topics(broker: GroupBroker, version: int) -> None:
-    await broker.call(commit_request(broker, 9, ("payments", 0), ("orders", 1), ("orders", 0)), 9)
-    response = await broker.call(fetch_request(broker, version, all_topics=True), version)
-    assert [name if version < 10 else name[:6] for name, _ in fetched(response, version)] == (  # type: ignore[index]
-        ["orders", "orders", "payments"] if version < 10 else [b"orders", b"orders", b"paymen"]
-    )
-    assert [partition for _, partition in fetched(response, version)] == [0, 1, 0]
 
 
 @pytest.mark.parametrize("version", [2, 7, 9, 10])
@@ -158,33 +75,6 @@ async def test_a_topic_of_which_nothing_is_committed_is_not_answered_if_it_exist
     assert (await broker.call(request, 9)).topics == []
 
 
-async def test_a_fetch_by_an_id_that_no_topic_has_is_refused_for_that_topic(broker: GroupBroker) -> None:
-    await broker.call(commit_request(broker, 9), 9)
-    request = fetch_request(broker, 10)
-    topics = request.groups[0].topics
-    assert topics is not None
-    topics.insert(0, OffsetFetchRequestTopics(topic_id=UNKNOWN_ID, partition_indexes=[4]))
-    response = await broker.call(request, 10)
-    assert fetched(response, 10)[UNKNOWN_ID, 4] == (*NO_OFFSET, ErrorCode.UNKNOWN_TOPIC_ID)
-    assert fetched(response, 10)[broker.topic_id("orders"), 0][0] == 5
-
-
-async def test_many_groups_are_fetched_in_one_request(broker: GroupBroker) -> None:
-    for group_id in ("a", "b"):
-        commit = commit_request(broker, 9)
-        commit.group_id = group_id
-        await broker.call(commit, 9)
-    request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in ("a", "b", "unknown")]
-    )
-    response = await broker.call(request, 9)
-    assert [(group.group_id, group.error_code, len(group.topics)) for group in response.groups] == [
-        ("a", ErrorCode.NONE, 1),
-        ("b", ErrorCode.NONE, 1),
-        ("unknown", ErrorCode.NONE, 0),
-    ]
-
-
 @pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
 async def test_a_generation_of_an_unknown_group_is_refused(broker: GroupBroker, version: int, error: ErrorCode) -> None:
     request = commit_request(
@@ -195,24 +85,6 @@ async def test_a_generation_of_an_unknown_group_is_refused(broker: GroupBroker, 
         error,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-
-
-async def test_missing_metadata_comes_back_as_empty(broker: GroupBroker) -> None:
-    request = commit_request(broker, 5)
-    request.topics[0].partitions[0].committed_metadata = None
-    await broker.call(request, 5)
-    assert fetched(await broker.call(fetch_request(broker, 5), 5), 5)["orders", 0] == (5, -1, "", ErrorCode.NONE)
-
-
-@pytest.mark.parametrize("version", range(1, 11))
-async def test_a_fetch_that_fails_as_a_whole_says_so_where_its_version_does(broker: GroupBroker, version: int) -> None:
-    response = broker.failed(fetch_request(broker, version), ErrorCode.NOT_COORDINATOR, version)
-    if version >= 8:
-        assert [group.error_code for group in response.groups] == [ErrorCode.NOT_COORDINATOR]
-    elif version >= 2:
-        assert (response.error_code, response.topics) == (ErrorCode.NOT_COORDINATOR, [])
-    else:
-        assert set(fetched(response, version).values()) == {(*NO_OFFSET, ErrorCode.NOT_COORDINATOR)}
 
 
 async def test_partitions_and_groups_of_another_coordinator_are_all_refused(broker: GroupBroker) -> None:
@@ -334,56 +206,6 @@ async def test_a_request_for_missing_partitions_only_reaches_no_coordinator(brok
     response = await broker.call(txn_request(0, topic="nothing"))
     assert errors(response) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert broker.verifier.calls == []
-
-
-# OffsetDelete
-
-
-def delete_request(*partitions: tuple[str, int], group_id: str = "g") -> OffsetDeleteRequest:
-    return OffsetDeleteRequest(
-        group_id=group_id,
-        topics=[
-            OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(partition_index=partition)])
-            for name, partition in partitions
-        ],
-    )
-
-
-async def test_offsets_are_deleted_partition_by_partition(broker: GroupBroker) -> None:
-    await broker.call(commit_request(broker, 9, ("orders", 0), ("payments", 0)), 9)
-    response = await broker.call(delete_request(("orders", 0), ("orders", 9), ("nothing", 0)))
-    assert response.error_code == ErrorCode.NONE
-    found = {(topic.name, one.partition_index): one.error_code for topic in response.topics for one in topic.partitions}
-    assert found == {
-        ("orders", 0): ErrorCode.NONE,
-        ("orders", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ("nothing", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-    left = fetched(await broker.call(fetch_request(broker, 9, all_topics=True), 9), 9)
-    assert set(left) == {("payments", 0)}
-
-
-async def test_partitions_that_do_not_exist_are_answered_first_when_offsets_are_deleted(broker: GroupBroker) -> None:
-    await broker.call(commit_request(broker, 9, ("orders", 0)), 9)
-    partitions = [OffsetDeleteRequestPartition(0), OffsetDeleteRequestPartition(9)]
-    topics = [OffsetDeleteRequestTopic("payments", partitions[:1]), OffsetDeleteRequestTopic("orders", partitions)]
-    response = await broker.call(OffsetDeleteRequest("g", topics))
-    assert [(topic.name, [one.partition_index for one in topic.partitions]) for topic in response.topics] == [
-        ("orders", [9, 0]),
-        ("payments", [0]),
-    ]
-
-
-async def test_of_topics_without_partitions_only_unknown_ones_are_answered(broker: GroupBroker) -> None:
-    await broker.call(commit_request(broker, 9, ("orders", 0)), 9)
-    topics = [OffsetDeleteRequestTopic("orders", []), OffsetDeleteRequestTopic("nothing", [])]
-    response = await broker.call(OffsetDeleteRequest("g", topics))
-    assert [(topic.name, topic.partitions) for topic in response.topics] == [("nothing", [])]
-
-
-async def test_offsets_of_an_unknown_group_cannot_be_deleted(broker: GroupBroker) -> None:
-    response = await broker.call(delete_request(("orders", 0), group_id="unknown"))
-    assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
 # Many offsets

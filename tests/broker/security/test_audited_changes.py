@@ -10,6 +10,7 @@ import pytest
 
 from fencepost.broker.kernel.events import events_to
 from fencepost.broker.requests.administrative_changes import MAXIMUM_LISTED
+from fencepost.broker.requests.api import APIS
 from fencepost.broker.security.acls import AclOperation, AclResource
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.messages.acls import CreateAclsRequest
