@@ -80,9 +80,8 @@ def _range(versions: tuple[int, int] | None) -> str:
 
 def _error_codes() -> list[str]:
     """A line for each served API, with the names of its error codes in their order."""
-    return [
-        f"- **{api.name}**: {', '.join(error.name for error in sorted(api.errors) if error)}." for api in APIS.values()
-    ]
+    names = {api.name: [error.name for error in sorted(api.errors) if error] for api in APIS.values()}
+    return [f"- **{name}**: {', '.join(errors) or 'none'}." for name, errors in names.items()]
 
 
 def _what_it_does(key: int) -> str:
