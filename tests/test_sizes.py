@@ -53,7 +53,6 @@ LONG_FILES: dict[str, int] = {
     "fencepost/broker/coordination/runtime.py": 756,
     "fencepost/broker/group/service.py": 579,
     "fencepost/broker/group/shard.py": 603,
-    "fencepost/broker/handlers/group_offsets.py": 589,
     "fencepost/broker/hosting/topics.py": 744,
     "fencepost/broker/inspection/partition_scan.py": 773,
     "fencepost/broker/log/directory/log_directory.py": 692,
