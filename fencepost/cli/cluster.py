@@ -16,7 +16,7 @@ from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.output import Done, print_done, print_rows
 
 if TYPE_CHECKING:
-    from fencepost.console.kafka.cluster import Cluster
+    from fencepost.client.cluster import Cluster
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -189,7 +189,7 @@ def export(cluster_url: str, objects_url: str, as_json: bool, topics: tuple[str,
 
 async def _disks(cluster: Cluster) -> list[dict[str, Any]]:
     """A row for each log directory of each broker, or one with the error."""
-    from fencepost.console.kafka.errors import ClusterError, error_name
+    from fencepost.client.errors import ClusterError, error_name
     from fencepost.protocol.messages.log_dirs import DescribeLogDirsRequest
 
     rows: list[dict[str, Any]] = []

@@ -16,7 +16,7 @@ from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.output import format_time
 
 if TYPE_CHECKING:
-    from fencepost.console.kafka.cluster import Cluster
+    from fencepost.client.cluster import Cluster
 
 ALIVE, LEAVING, GONE = "alive", "leaving", "gone"
 DRAIN_SETTING: Final = "fencepost.drain"
@@ -72,7 +72,7 @@ async def read_partitions(
 
     of_view: the node that is asked, else any.
     """
-    from fencepost.console.kafka.errors import check, error_name
+    from fencepost.client.errors import check, error_name
     from fencepost.protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicRequest
 
     found: list[PartitionState] = []
@@ -105,7 +105,7 @@ async def read_views(cluster: Cluster, topic: str | None = None) -> list[list[Pa
     """What each node that is alive says of all partitions: one may know of a change some moments after another, and
     only the leader knows whether it serves clients already. Raises ClusterError; UnreachableError where one of them has
     just died."""
-    from fencepost.console.kafka.errors import check
+    from fencepost.client.errors import check
     from fencepost.protocol.messages.cluster import DescribeClusterRequest
 
     reply = await cluster.send(DescribeClusterRequest())
@@ -116,7 +116,7 @@ async def read_views(cluster: Cluster, topic: str | None = None) -> list[list[Pa
 
 async def read_nodes(cluster: Cluster) -> dict[int, dict[str, Any]]:
     """A row for each node that is or was there, by its id. Raises ClusterError."""
-    from fencepost.console.kafka.errors import check
+    from fencepost.client.errors import check
     from fencepost.protocol.messages.cluster import DescribeClusterRequest
 
     reply = await cluster.send(DescribeClusterRequest(include_fenced_brokers=True))
@@ -164,7 +164,7 @@ def move(bootstrap: str, topic: str, partition: int, target: int | None, *, wait
     """
 
     async def ask(cluster: Cluster) -> str:
-        from fencepost.console.kafka.errors import check
+        from fencepost.client.errors import check
         from fencepost.protocol.messages.reassignments import (
             AlterPartitionReassignmentsRequest,
             ReassignablePartition,
@@ -265,7 +265,7 @@ def _check_can_be_drained(nodes: Mapping[int, Mapping[str, Any]], node_id: int, 
 
 async def _words(left: Callable[[], Awaitable[str]]) -> str:
     """What is left to be done; a node that does not answer may have died just now, and others will lead."""
-    from fencepost.console.kafka.errors import UnreachableError
+    from fencepost.client.errors import UnreachableError
 
     try:
         return await left()

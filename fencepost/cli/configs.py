@@ -11,7 +11,7 @@ from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.output import print_rows
 
 if TYPE_CHECKING:
-    from fencepost.console.kafka.cluster import Cluster
+    from fencepost.client.cluster import Cluster
     from fencepost.console.reading.settings import Setting
 
 KINDS: Final = {"topic": 2, "broker": 4, "logger": 8, "group": 32}

@@ -17,17 +17,17 @@ from fencepost.cli.connection import kafka_errors
 from fencepost.cli.probe import parse_address
 
 if TYPE_CHECKING:
-    from fencepost.console.kafka.cluster import Cluster
+    from fencepost.client.cluster import Cluster
 
 T = TypeVar("T")
 
 
 def ask_cluster(bootstrap: str, ask: Callable[[Cluster], Awaitable[T]]) -> T:
     """Run `ask` with a client of the cluster and return what it returns. Raises ClickException."""
-    from fencepost.console.kafka.cluster import Cluster
-    from fencepost.console.kafka.connection import Security
-    from fencepost.console.kafka.errors import ClusterError
-    from fencepost.console.kafka.log_in import Credentials
+    from fencepost.client.cluster import Cluster
+    from fencepost.client.connection import Security
+    from fencepost.client.errors import ClusterError
+    from fencepost.client.log_in import Credentials
 
     security = current_security()
     credentials = None

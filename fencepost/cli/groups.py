@@ -30,7 +30,7 @@ from fencepost.cli.positions import checked_partitions
 from fencepost.cli.times import TimeType
 
 if TYPE_CHECKING:
-    from fencepost.console.kafka.cluster import Cluster
+    from fencepost.client.cluster import Cluster
 
 EARLIEST: Final = -2
 LATEST: Final = -1

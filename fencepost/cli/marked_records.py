@@ -15,7 +15,7 @@ from fencepost.cli.positions import Start, Wanted, checked_partitions, matching_
 from fencepost.cli.records import fields_of, to_bytes
 
 if TYPE_CHECKING:
-    from fencepost.console.kafka.cluster import Cluster
+    from fencepost.client.cluster import Cluster
     from fencepost.console.reading.topics import PartitionState
     from fencepost.console.record_marks import ShownRecord
 

@@ -13,7 +13,7 @@ from fencepost.broker.kernel.printable import printable
 from fencepost.cli.console_client import ask_cluster
 
 if TYPE_CHECKING:
-    from fencepost.console.kafka.cluster import Cluster
+    from fencepost.client.cluster import Cluster
     from fencepost.diagnosis.stuck import Explanation, Facts, OpenTransaction
 
 

@@ -10,7 +10,7 @@ from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.output import format_time
 
 if TYPE_CHECKING:
-    from fencepost.console.kafka.cluster import Cluster
+    from fencepost.client.cluster import Cluster
 
 MAX_TIMESTAMP = -3
 
@@ -62,7 +62,7 @@ def read_partitions(bootstrap: str, name: str) -> list[dict[str, Any]]:
 
 async def _newest(cluster: Cluster, places: list[tuple[int, str, int]]) -> dict[int, int]:
     """By partition, the latest time of a record in ms; brokers before Kafka 3.0 do not say it."""
-    from fencepost.console.kafka.errors import ClusterError
+    from fencepost.client.errors import ClusterError
     from fencepost.console.reading.topics import UNCOMMITTED, list_offsets
 
     found: dict[int, int] = {}

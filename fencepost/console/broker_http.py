@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.errors import ClusterError
+from fencepost.client.cluster import Cluster
+from fencepost.client.errors import ClusterError
 from fencepost.diagnosis.stuck import Client
 from fencepost.protocol.checked_json import parse
 

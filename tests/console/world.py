@@ -18,9 +18,9 @@ from fencepost.check_back.case import Case, Decider, State
 from fencepost.check_back.question import Answer, Question
 from fencepost.check_back.records import TOPIC_CONFIGS, asked_entry, case_entry, decided_entry, resolver_entry
 from fencepost.check_back.settings import ResolverSettings
+from fencepost.client.cluster import Cluster
+from fencepost.client.connection import Security
 from fencepost.console.in_doubt import token_of
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.connection import Security
 from fencepost.console.reading.transactions import describe_transaction
 from fencepost.diagnosis.stuck import CoordinatorView
 from fencepost.soak.free_port import free_port

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from fencepost.cli.commands import fencepost
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.connection import Security
+from fencepost.client.cluster import Cluster
+from fencepost.client.connection import Security
 from fencepost.console.reading.groups import lags_of, list_groups, read_committed
 from fencepost.console.reading.lags import ReadableCounts
 from fencepost.console.reading.topics import read_partition

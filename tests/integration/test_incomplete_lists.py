@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from fencepost.check_back.records import STATE_TOPIC, Command, command_entry
 from fencepost.cli.commands import fencepost
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.connection import Security
+from fencepost.client.cluster import Cluster
+from fencepost.client.connection import Security
 from fencepost.console.reading.groups import list_groups
 from fencepost.console.reading.in_doubt import read_in_doubt
 from fencepost.console.reading.transactions import coordinator_view_of, list_transactions

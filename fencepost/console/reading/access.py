@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.errors import check
+from fencepost.client.cluster import Cluster
+from fencepost.client.errors import check
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.acls import (
     AclCreation,

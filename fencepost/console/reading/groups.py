@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.errors import ClusterError, check, error_name
+from fencepost.client.cluster import Cluster
+from fencepost.client.errors import ClusterError, check, error_name
 from fencepost.console.reading.topics import PartitionState, Place
 from fencepost.console.reading.unserved import CONSUMER_OFFSETS, not_asked, unserved
 from fencepost.diagnosis.lag import Lag, ReadableRecords, lag_of, total

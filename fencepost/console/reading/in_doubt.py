@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Entry, Journal, left_out_words, read_journal
+from fencepost.client.cluster import Cluster
+from fencepost.client.errors import ClusterError, RefusedError
+from fencepost.client.producing import produce
 from fencepost.console.in_doubt import Doubt, HistoryLine, doubts, history_line
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.errors import ClusterError, RefusedError
-from fencepost.console.kafka.producing import produce
 from fencepost.console.reading.records import Range, offset_at_time, read_range
 from fencepost.console.reading.topics import Place, fill_offsets, partition_states, read_partition
 from fencepost.console.reading.transactions import describe_transactions, list_transactions, read_producers

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.errors import ClusterError
+from fencepost.client.cluster import Cluster
+from fencepost.client.errors import ClusterError
 from fencepost.console.reading.groups import GroupLag, lag_in
 from fencepost.console.reading.records import fetch
 from fencepost.console.reading.topics import COMMITTED, PartitionState

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.errors import ClusterError, check
+from fencepost.client.cluster import Cluster
+from fencepost.client.errors import ClusterError, check
 from fencepost.console.reading.topics import COMMITTED, UNCOMMITTED, PartitionState, list_offsets
 from fencepost.console.reading.transactions import open_transactions, read_producers
 from fencepost.console.record_marks import (

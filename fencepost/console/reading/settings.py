@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.errors import check
+from fencepost.client.cluster import Cluster
+from fencepost.client.errors import check
 from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,

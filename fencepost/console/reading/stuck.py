@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from fencepost.client.cluster import Cluster
+from fencepost.client.errors import ClusterError
 from fencepost.console.broker_http import BrokerHttp
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.errors import ClusterError
 from fencepost.console.reading.groups import lag_in, list_groups, read_committed
 from fencepost.console.reading.records import read_range
 from fencepost.console.reading.topics import PartitionState, read_partition

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.coordinator_partitions import partition_of
-from fencepost.console.kafka.errors import ClusterError
+from fencepost.client.cluster import Cluster
+from fencepost.client.coordinator_partitions import partition_of
+from fencepost.client.errors import ClusterError
 from fencepost.console.reading.records import MOST_BYTES, read_range
 from fencepost.console.reading.topics import read_partition
 from fencepost.console.record_marks import UNREADABLE

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fencepost.console.kafka.cluster import Cluster, CoordinatorKind
-from fencepost.console.kafka.errors import ClusterError, RefusedError, check, error_name
+from fencepost.client.cluster import Cluster, CoordinatorKind
+from fencepost.client.errors import ClusterError, RefusedError, check, error_name
 from fencepost.console.reading.unserved import TRANSACTION_STATE, not_asked, unserved
 from fencepost.diagnosis.stuck import OPEN_STATES, CoordinatorView, OpenTransaction
 from fencepost.protocol.errors import ErrorCode

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.coordinator_partitions import name_of_each
-from fencepost.console.kafka.errors import DENIED, ClusterError, error_name
+from fencepost.client.cluster import Cluster
+from fencepost.client.coordinator_partitions import name_of_each
+from fencepost.client.errors import DENIED, ClusterError, error_name
 from fencepost.console.reading.topics import PartitionState, fill_offsets, partition_states
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_admin import DescribeGroupsRequest

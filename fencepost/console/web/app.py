@@ -14,17 +14,17 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from fencepost.console.broker_http import BrokerHttp
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.connection import Security
-from fencepost.console.kafka.errors import (
+from fencepost.client.cluster import Cluster
+from fencepost.client.connection import Security
+from fencepost.client.errors import (
     ClusterError,
     LogInNeededError,
     LogInRefusedError,
     RefusedError,
     UnreachableError,
 )
-from fencepost.console.kafka.log_in import Credentials
+from fencepost.client.log_in import Credentials
+from fencepost.console.broker_http import BrokerHttp
 from fencepost.console.options import ConsoleOptions
 from fencepost.console.web import changes
 from fencepost.console.web.pages import PAGES

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
 
-from fencepost.console.kafka.errors import ClusterError
+from fencepost.client.errors import ClusterError
 from fencepost.console.web import audit
 from fencepost.console.web.visit import BadFormError, Page, Visit
 

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from fencepost.console.kafka.cluster import Cluster
+from fencepost.client.cluster import Cluster
 from fencepost.console.reading.groups import ListedGroup
 from fencepost.console.reading.lags import ReadableCounts
 

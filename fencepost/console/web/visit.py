@@ -12,8 +12,8 @@ from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 
+from fencepost.client.cluster import Cluster
 from fencepost.console.broker_http import BrokerHttp
-from fencepost.console.kafka.cluster import Cluster
 from fencepost.console.options import ConsoleOptions
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.sessions import Session

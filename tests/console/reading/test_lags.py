@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.console.kafka.errors import ClusterError
+from fencepost.client.errors import ClusterError
 from fencepost.console.reading import lags
 from fencepost.console.reading.groups import GroupLag, lags_of
 from fencepost.console.reading.records import Fetched

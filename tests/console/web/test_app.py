@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.console.kafka.cluster import Cluster
+from fencepost.client.cluster import Cluster
 from fencepost.console.options import ConsoleOptions
 from fencepost.console.web.app import allowed_hosts, host_name
 from fencepost.console.web.pages import overview

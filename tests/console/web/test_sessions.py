@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.connection import Security
+from fencepost.client.cluster import Cluster
+from fencepost.client.connection import Security
 from fencepost.console.web.sessions import MOST_SESSIONS, Sessions
 
 

@@ -8,8 +8,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fencepost.client.errors import ClusterError
 from fencepost.console.broker_http import HttpFailedError
-from fencepost.console.kafka.errors import ClusterError
 from fencepost.console.reading.groups import GroupState, ListedGroup, describe_group, list_groups
 from fencepost.console.reading.transactions import ListedTransaction, list_transactions
 from fencepost.console.web.listing import Listing

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from fencepost.client.errors import ClusterError, RefusedError, check
 from fencepost.console import words
-from fencepost.console.kafka.errors import ClusterError, RefusedError, check
 from fencepost.console.reading.groups import (
     SHARE,
     GroupState,

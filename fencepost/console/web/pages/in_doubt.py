@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from fencepost.check_back.question import Question
 from fencepost.check_back.records import ASK_AGAIN, Command, administrator_entry, command_entry
+from fencepost.client.cluster import Cluster, CoordinatorKind
+from fencepost.client.errors import ClusterError, RefusedError, check
 from fencepost.console.in_doubt import STILL_OPEN, Doubt, doubts, token_of
-from fencepost.console.kafka.cluster import Cluster, CoordinatorKind
-from fencepost.console.kafka.errors import ClusterError, RefusedError, check
 from fencepost.console.reading.in_doubt import (
     InDoubt,
     read_audit,

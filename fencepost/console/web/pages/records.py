@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from fencepost.client.errors import ClusterError
+from fencepost.client.producing import produce
 from fencepost.console import words
-from fencepost.console.kafka.errors import ClusterError
-from fencepost.console.kafka.producing import produce
 from fencepost.console.reading.internal_records import decoded
 from fencepost.console.reading.records import offset_at_time, read_page
 from fencepost.console.reading.topics import fill_offsets

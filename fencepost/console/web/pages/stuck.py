@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencepost.console.kafka.cluster import Cluster
+from fencepost.client.cluster import Cluster
 from fencepost.console.reading.stuck import read_facts
 from fencepost.console.reading.topics import PartitionState, read_topics
 from fencepost.console.reading.transactions import list_transactions, open_transactions, read_producers

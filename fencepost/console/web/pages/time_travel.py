@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from fencepost.client.errors import ClusterError
 from fencepost.console import words
-from fencepost.console.kafka.errors import ClusterError
 from fencepost.console.reading.records import MOST_BATCHES, open_since, read_range
 from fencepost.console.reading.topics import read_partition
 from fencepost.console.time_travel import history_of

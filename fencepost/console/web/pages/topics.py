@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.console.kafka.errors import RefusedError, check
+from fencepost.client.errors import RefusedError, check
 from fencepost.console.reading.groups import ListedGroup, lags_of, list_groups, read_committed
 from fencepost.console.reading.settings import ResourceKind, alter_settings, read_settings
 from fencepost.console.reading.topics import TopicState, read_topics

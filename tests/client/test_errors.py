@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.console.kafka.errors import LogInNeededError, RefusedError, check, error_name
+from fencepost.client.errors import LogInNeededError, RefusedError, check, error_name
 from fencepost.protocol.errors import ErrorCode
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.console.kafka.errors import LogInRefusedError
-from fencepost.console.kafka.log_in import Credentials, exchange
+from fencepost.client.errors import LogInRefusedError
+from fencepost.client.log_in import Credentials, exchange
 
 
 def test_an_answer_that_is_not_of_this_exchange_ends_it() -> None:

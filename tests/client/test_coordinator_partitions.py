@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.console.kafka.coordinator_partitions import java_hash, name_of_each, partition_of
+from fencepost.client.coordinator_partitions import java_hash, name_of_each, partition_of
 
 
 def test_the_partition_of_a_transactional_id_is_javas() -> None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from fencepost.console.kafka.errors import (
+from fencepost.client.errors import (
     ClusterError,
     LogInNeededError,
     LogInRefusedError,
     NotServedError,
     UnreachableError,
 )
-from fencepost.console.kafka.log_in import Credentials, exchange
+from fencepost.client.log_in import Credentials, exchange
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import request_frame

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from fencepost.console.kafka.connection import Connection, Security
-from fencepost.console.kafka.errors import ClusterError, LogInNeededError, UnreachableError, check
+from fencepost.client.connection import Connection, Security
+from fencepost.client.errors import ClusterError, LogInNeededError, UnreachableError, check
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.messages.cluster import DescribeClusterRequest
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.connection import Connection, Security
-from fencepost.console.kafka.errors import ClusterError, NotServedError, UnreachableError
+from fencepost.client.cluster import Cluster
+from fencepost.client.connection import Connection, Security
+from fencepost.client.errors import ClusterError, NotServedError, UnreachableError
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.framing import response_frame
 from fencepost.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse

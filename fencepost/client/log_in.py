@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from fencepost.console.kafka.errors import LogInRefusedError
+from fencepost.client.errors import LogInRefusedError
 from fencepost.protocol.sasl_login import MECHANISMS, LoginError, login
 
 Exchange = Generator[bytes, bytes, None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from fencepost.console.kafka.cluster import Cluster
-from fencepost.console.kafka.errors import check
+from fencepost.client.cluster import Cluster
+from fencepost.client.errors import check
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from fencepost.protocol.record_batch import Record, build_batch
 
