@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,18 @@ FAKE = """#!/usr/bin/env bash
 call="$(basename "$0") $*"
 echo "$call" >> "$LOG"
 if [ -n "${FAILING:-}" ] && [[ "$call" == $FAILING* ]]; then exit 3; fi
+if [ -n "${MEETING:-}" ] && [[ "$call" == $MEETING* ]]; then
+    until [ "$(grep -c "^$MEETING" "$LOG")" -eq 3 ]; do sleep 0.05; done
+    echo "$(grep -o '[-][-]m.*' <<< "$call") met the others"
+fi
+if [ -n "${WAITING:-}" ] && [[ "$call" == $WAITING* ]]; then
+    trap 'echo "interrupted" >> "$LOG"; kill $!; exit 5' INT
+    trap 'echo "terminated" >> "$LOG"; kill $!; exit 6' TERM
+    echo "waits"
+    echo "waits" >> "$LOG"
+    sleep 120 &
+    wait
+fi
 """
 
 
@@ -45,15 +59,19 @@ class Checkout:
         (folder / ".venv" / ".locked-test").write_text(f"{wanted} {folder}\n")
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        with self.started(*command, **environment) as process:
+            output, errors = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+    def started(self, *command: str, **environment: str) -> subprocess.Popen[str]:
         inherited = {name: value for name, value in os.environ.items() if name != "CI"}
         path = f"{self.folder / 'tools'}:{os.environ['PATH']}"
-        return subprocess.run(
+        return subprocess.Popen(
             [str(self.folder / command[0]), *command[1:]],
             env=inherited | {"PATH": path, "LOG": str(self.log)} | environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=60,
         )
 
     def called(self) -> list[str]:
@@ -102,8 +120,38 @@ def test_the_folder_of_a_soak_is_removed_only_if_nothing_was_found(checkout: Che
     (temporary := tmp_path / "temporary").mkdir()
     checkout.run("scripts/test", "--part", "soak", TMPDIR=str(temporary))
     assert list(temporary.iterdir()) == []
-    checkout.run("scripts/test", "--part", "soak", TMPDIR=str(temporary), FAILING="fencepost soak")
-    assert len(list(temporary.iterdir())) == 1
+    checkout.run("scripts/test", "--part", "soak", TMPDIR=str(temporary), FAILING="fencepost soak --directory")
+    assert len(list(temporary.iterdir())) == 3
+
+
+def test_soaks_run_side_by_side_and_each_has_its_output_and_its_outcome(checkout: Checkout) -> None:
+    # Each waits for the others: one after another, the first would never end.
+    done = checkout.run("scripts/test", "--part", "soak", MEETING="fencepost soak")
+    assert done.returncode == 0, done.stderr
+    parts = re.split(r"^== (crashes .+)$", done.stdout, flags=re.MULTILINE)
+    met = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert "--machines 3 --fault-interval 2 met" in met["crashes of machines and their stores"]
+    assert "--processes 3 --fault-interval 2 met" in met["crashes of single processes of several"]
+    assert "--minutes 2 met" in met["crashes of one process"]
+
+
+@pytest.mark.parametrize(
+    ("signal_number", "noted", "code"), [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)]
+)
+def test_all_soaks_are_ended_in_order_if_the_run_is(
+    checkout: Checkout, tmp_path: Path, signal_number: int, noted: str, code: int
+) -> None:
+    (temporary := tmp_path / "temporary").mkdir()
+    with checkout.started("scripts/test", "--part", "soak", WAITING="fencepost soak", TMPDIR=str(temporary)) as process:
+        deadline = time.monotonic() + 60
+        while checkout.called().count("waits") < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal_number)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert checkout.called().count(noted) == 3
+    assert output.count("\nwaits\n") == 3
 
 
 @pytest.mark.parametrize(
@@ -143,6 +191,12 @@ def test_ci_runs_all_steps_and_names_those_that_failed_at_the_end(checkout: Chec
 def test_other_arguments_go_to_pytest(checkout: Checkout) -> None:
     checkout.run("scripts/test", "tests/protocol", "-k", "fetch")
     assert checkout.called() == ["pytest tests/protocol -k fetch"]
+
+
+def test_programs_of_a_run_keep_their_bytecode(checkout: Checkout) -> None:
+    (checkout.folder / ".venv" / "bin" / "pytest").write_text('#!/bin/sh\necho "<$PYTHONDONTWRITEBYTECODE>"\n')
+    done = checkout.run("scripts/test", "tests/protocol", PYTHONDONTWRITEBYTECODE="1")
+    assert done.stdout == "<>\n"
 
 
 @pytest.mark.parametrize("part", PARTS)
