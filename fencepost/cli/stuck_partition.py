@@ -32,7 +32,7 @@ def show_why(bootstrap: str, topic: str, partition: int, http: tuple[str | None,
         {"remedy": remedy.value, "advice": advice, "command": _command(remedy.value, facts, explanation)}
         for remedy, advice in explanation.advice
     ]
-    if explanation.cause.value == "two-phase" and facts.coordinator is not None:
+    if explanation.cause.value == "two_phase" and facts.coordinator is not None:
         name = facts.coordinator.transactional_id
         for outcome in ("commit", "abort"):
             advice = f"If the application is gone for good and its database says {outcome}, end it in its place."
@@ -57,7 +57,7 @@ def show_why(bootstrap: str, topic: str, partition: int, http: tuple[str | None,
 
 def _command(remedy: str, facts: Facts, explanation: Explanation) -> str | None:
     if remedy == "abort" and facts.coordinator is not None:
-        ends = "abort" if explanation.cause.value == "two-phase" else "terminate"
+        ends = "abort" if explanation.cause.value == "two_phase" else "terminate"
         return f"fencepost transactions {ends} {facts.coordinator.transactional_id}"
     if remedy == "abort hanging" and explanation.holder is not None:
         start = explanation.holder.first_offset
@@ -125,17 +125,7 @@ async def _hanging(cluster: Cluster) -> tuple[list[dict[str, Any]], list[str]]:
 async def _is_hanging(cluster: Cluster, topic: str, partition: int, opened: OpenTransaction) -> bool:
     """Whether all coordinators answer, and none knows it. One that begins or ends just now is not, or no longer."""
     from fencepost.console.reading.transactions import coordinator_view_of
-    from fencepost.diagnosis.stuck import Cause, Facts, explain
+    from fencepost.diagnosis.stuck import Cause, cause_of
 
     known, error = await coordinator_view_of(cluster, opened.producer_id)
-    facts = Facts(
-        topic,
-        partition,
-        int(time.time() * 1000),
-        high_watermark=opened.first_offset + 1,
-        last_stable_offset=opened.first_offset,
-        open=[opened],
-        coordinator=known,
-        coordinator_error=error,
-    )
-    return explain(facts).cause is Cause.HANGING
+    return cause_of(opened, (topic, partition), known, error, int(time.time() * 1000)) is Cause.HANGING

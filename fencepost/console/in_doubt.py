@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from fencepost.check_back.case import Case, CaseKey, State
 from fencepost.check_back.records import ASK_AGAIN, Journal, ResolverNote, resolver_of
-from fencepost.diagnosis.stuck import UNLIMITED_TIMEOUT_MS, CoordinatorView
+from fencepost.diagnosis.stuck import ONGOING, CoordinatorView
 from fencepost.diagnosis.words import counted, duration
 from fencepost.protocol.checked_json import LATEST_MS, Fields, JsonError, parse_object
 from fencepost.two_phase.tokens import Token
-
-STILL_OPEN: Final = "Ongoing"
-"""The state in which nothing is decided yet."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +61,9 @@ def token_of(view: CoordinatorView) -> Token:
 
 
 def _is_in_doubt(view: CoordinatorView, journal: Journal) -> bool:
-    if view.state != STILL_OPEN or view.started_ms < 0:
+    if view.state != ONGOING or view.started_ms < 0:
         return False
-    has_no_end = view.timeout_ms >= UNLIMITED_TIMEOUT_MS
+    has_no_end = view.is_two_phase
     return has_no_end or _case(view, journal) is not None or resolver_of(journal, view.transactional_id) is not None
 
 
@@ -87,8 +83,8 @@ def _doubt(view: CoordinatorView, journal: Journal, now_ms: int) -> Doubt:
         str(token_of(view)),
         view.started_ms,
         max(0, now_ms - view.started_ms),
-        view.partitions,
-        view.timeout_ms >= UNLIMITED_TIMEOUT_MS,
+        tuple(view.partitions),
+        view.is_two_phase,
         name,
         None if resolver is None or resolver.up else resolver.reason or "no reason given",
         0 if case is None else case.checks,

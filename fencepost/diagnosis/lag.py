@@ -7,9 +7,10 @@ read_committed consumer can still get ends at the last stable offset; what is be
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from fencepost.protocol.record_batch import BatchHeader
+if TYPE_CHECKING:
+    from fencepost.protocol.record_batch import BatchHeader
 
 NO_TIME_MS: Final = -1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -10,7 +10,9 @@ from typing import Final
 from fencepost.diagnosis.lag import Lag
 from fencepost.diagnosis.words import counted, duration
 
-OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+ONGOING: Final = "Ongoing"
+"""The state in which nothing is decided yet."""
+OPEN_STATES: Final = frozenset({ONGOING, "PrepareCommit", "PrepareAbort"})
 UNLIMITED_TIMEOUT_MS: Final = 2**31 - 1
 """The time-out of transactions in two phases (KIP-939), which never time out."""
 SWEEP_MS: Final = 10_000
@@ -18,17 +20,21 @@ SWEEP_MS: Final = 10_000
 
 
 class Cause(Enum):
-    """Why the last stable offset is where it is."""
+    """Why the last stable offset is where it is. A transaction is as its coordinator has it, in Kafka's words."""
 
-    NOT_STUCK = "not stuck"
+    NOT_STUCK = "not_stuck"
     ONGOING = "ongoing"  # within its time-out
-    OVERDUE = "overdue"  # past its time-out
-    PREPARED = "prepared"  # decided, but markers are missing
-    TWO_PHASE = "two-phase"  # waits for a decision without a time-out
+    TIMED_OUT = "timed_out"  # past it, and not aborted yet
+    TWO_PHASE = "two_phase"  # waits for a decision without a time-out
+    PREPARE_COMMIT = "prepare_commit"  # decided, but markers are missing
+    PREPARE_ABORT = "prepare_abort"
     HANGING = "hanging"  # no coordinator knows it
-    COORDINATOR_SILENT = "coordinator silent"  # nobody can say
-    NO_TRANSACTION = "no transaction"  # held by something that clients cannot see
+    COORDINATOR_NOT_AVAILABLE = "coordinator_not_available"  # nobody can say
+    NOT_DURABLE = "not_durable"  # no transaction is open: the end of one is not durable yet
     OFFLINE = "offline"  # the partition itself does not answer
+
+
+PREPARED: Final = {"PrepareCommit": Cause.PREPARE_COMMIT, "PrepareAbort": Cause.PREPARE_ABORT}
 
 
 class Remedy(Enum):
@@ -43,18 +49,22 @@ class Remedy(Enum):
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction that is open in the partition, as the partition says. Times in ms since 1970; -1 unknown."""
+    """A transaction that is open in the partition, as the partition says. Times in ms since 1970; -1 unknown.
+
+    began_ms: the time of its first record here.
+    """
 
     producer_id: int
     producer_epoch: int
     first_offset: int
     last_write_ms: int
     coordinator_epoch: int
+    began_ms: int = -1
 
 
 @dataclass(frozen=True)
 class CoordinatorView:
-    """What the transaction's coordinator says of the producer's transactional id."""
+    """What the transaction's coordinator says of the producer's transactional id. started_ms: -1 unknown."""
 
     transactional_id: str
     state: str
@@ -62,7 +72,26 @@ class CoordinatorView:
     producer_epoch: int
     timeout_ms: int
     started_ms: int
-    partitions: tuple[tuple[str, int], ...]
+    partitions: Collection[tuple[str, int]]
+
+    @property
+    def is_two_phase(self) -> bool:
+        return self.timeout_ms >= UNLIMITED_TIMEOUT_MS
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When it times out; None if it does not: it is decided, has no time-out, or nobody knows its start."""
+        if self.state != ONGOING or self.is_two_phase or self.started_ms < 0:
+            return None
+        return self.started_ms + self.timeout_ms
+
+    def left_ms(self, now_ms: int) -> int | None:
+        """The time until it times out, negative when it should have; None if it does not time out."""
+        return None if self.deadline_ms is None else self.deadline_ms - now_ms
+
+    def is_of(self, opened: OpenTransaction, place: tuple[str, int]) -> bool:
+        """Whether this is the open transaction of a partition."""
+        return self.producer_id == opened.producer_id and self.state in OPEN_STATES and place in self.partitions
 
 
 @dataclass(frozen=True)
@@ -109,6 +138,10 @@ class Facts:
     own_records: int | None = None
     committed_behind: int | None = None
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
 
 @dataclass(frozen=True)
 class Link:
@@ -132,6 +165,39 @@ class Explanation:
     consequences: tuple[str, ...] = field(default=())
 
 
+def holder_of(opened: Iterable[OpenTransaction], last_stable_offset: int) -> OpenTransaction | None:
+    """The transaction that holds the last stable offset; None if that is kept there by an end that is not durable."""
+    first = min(opened, key=lambda one: one.first_offset, default=None)
+    return first if first is not None and first.first_offset <= last_stable_offset else None
+
+
+def cause_of(
+    opened: OpenTransaction,
+    place: tuple[str, int],
+    coordinator: CoordinatorView | None,
+    coordinator_error: str | None,
+    now_ms: int,
+) -> Cause:
+    """Why an open transaction of a partition has not ended. coordinator_error: None if all coordinators answered."""
+    if coordinator is None:
+        return Cause.HANGING if coordinator_error is None else Cause.COORDINATOR_NOT_AVAILABLE
+    if not coordinator.is_of(opened, place):
+        return Cause.HANGING
+    if coordinator.state in PREPARED:
+        return PREPARED[coordinator.state]
+    if coordinator.is_two_phase:
+        return Cause.TWO_PHASE
+    left_ms = coordinator.left_ms(now_ms)
+    return Cause.TIMED_OUT if left_ms is not None and left_ms < 0 else Cause.ONGOING
+
+
+def began_ms(opened: OpenTransaction, place: tuple[str, int], coordinator: CoordinatorView | None) -> int | None:
+    """When an open transaction began: its coordinator's time, else that of its first record, else of its last write."""
+    if coordinator is not None and coordinator.started_ms >= 0 and coordinator.is_of(opened, place):
+        return coordinator.started_ms
+    return next((time_ms for time_ms in (opened.began_ms, opened.last_write_ms) if time_ms >= 0), None)
+
+
 def explain(facts: Facts) -> Explanation:
     """Say why, from what is known."""
     where = f"{facts.topic}-{facts.partition}"
@@ -151,22 +217,24 @@ def explain(facts: Facts) -> Explanation:
             (_partition_link(facts),),
             (),
         )
-    holder = min(facts.open, key=lambda one: one.first_offset, default=None)
+    holder = holder_of(facts.open, facts.last_stable_offset)
     start = f"{where}: read_committed readers stop at offset {facts.last_stable_offset:,}; {counted(behind, 'offset')}"
     verb = "waits" if behind == 1 else "wait"
     if holder is None:
         return Explanation(
-            Cause.NO_TRANSACTION,
-            f"{start} {verb} behind it, and no transaction is open there: it may just have ended.",
+            Cause.NOT_DURABLE,
+            f"{start} {verb} behind it, and no transaction is open there: one has just ended, or its end is not "
+            "durable yet.",
             (_partition_link(facts),),
             (
                 (Remedy.RELOAD, "Look again. A transaction that ended a moment ago is gone by then."),
                 (Remedy.LOOK_AT_BROKER, "If it stays so, the broker does not get on: look at its log and its disk."),
             ),
+            consequences=tuple(_consequences(facts)),
         )
-    cause = _cause(facts, holder)
-    age_ms = _age_ms(facts, holder)
-    since = f", for {duration(age_ms)}" if age_ms >= 0 else ""
+    cause = cause_of(holder, facts.place, facts.coordinator, facts.coordinator_error, facts.now_ms)
+    since_ms = began_ms(holder, facts.place, facts.coordinator)
+    since = f", for {duration(facts.now_ms - since_ms)}" if since_ms is not None else ""
     return Explanation(
         cause,
         f"{start} {verb} behind it{since}. {_because(cause, facts, holder)}",
@@ -177,37 +245,9 @@ def explain(facts: Facts) -> Explanation:
     )
 
 
-def _cause(facts: Facts, holder: OpenTransaction) -> Cause:
-    known = facts.coordinator
-    if known is None:
-        return Cause.HANGING if facts.coordinator_error is None else Cause.COORDINATOR_SILENT
-    is_its = (
-        known.producer_id == holder.producer_id
-        and known.state in OPEN_STATES
-        and (facts.topic, facts.partition) in known.partitions
-    )
-    if not is_its:
-        return Cause.HANGING
-    if known.state != "Ongoing":
-        return Cause.PREPARED
-    if known.timeout_ms >= UNLIMITED_TIMEOUT_MS:
-        return Cause.TWO_PHASE
-    return Cause.OVERDUE if left_ms(facts) < 0 else Cause.ONGOING
-
-
-def left_ms(facts: Facts) -> int:
-    """Time that is left until the transaction times out, negative when it should have; 0 if its start is unknown."""
-    known = facts.coordinator
-    if known is None or known.started_ms < 0:
-        return 0
-    return known.started_ms + known.timeout_ms - facts.now_ms
-
-
-def _age_ms(facts: Facts, holder: OpenTransaction) -> int:
-    known = facts.coordinator
-    if known is not None and known.producer_id == holder.producer_id and known.started_ms >= 0:
-        return max(0, facts.now_ms - known.started_ms)
-    return max(0, facts.now_ms - holder.last_write_ms) if holder.last_write_ms >= 0 else -1
+def _left(facts: Facts) -> int:
+    left_ms = None if facts.coordinator is None else facts.coordinator.left_ms(facts.now_ms)
+    return left_ms or 0
 
 
 def _because(cause: Cause, facts: Facts, holder: OpenTransaction) -> str:
@@ -215,21 +255,21 @@ def _because(cause: Cause, facts: Facts, holder: OpenTransaction) -> str:
     name = known.transactional_id if known is not None else ""
     match cause:
         case Cause.ONGOING:
-            return f"The transaction of {name} is still open, and has {duration(left_ms(facts))} left."
-        case Cause.OVERDUE:
+            return f"The transaction of {name} is still open, and has {duration(_left(facts))} left."
+        case Cause.TIMED_OUT:
             return (
-                f"The transaction of {name} is past its time-out by {duration(-left_ms(facts))}; "
+                f"The transaction of {name} is past its time-out by {duration(-_left(facts))}; "
                 f"its coordinator looks every {SWEEP_MS // 1000} s and should have aborted it."
             )
-        case Cause.PREPARED:
-            decided = "a commit" if known is not None and known.state == "PrepareCommit" else "an abort"
+        case Cause.PREPARE_COMMIT | Cause.PREPARE_ABORT:
+            decided = "a commit" if cause is Cause.PREPARE_COMMIT else "an abort"
             return f"The transaction of {name} is decided ({decided}), but its marker has not reached this partition."
         case Cause.TWO_PHASE:
             return (
                 f"The transaction of {name} is one of two phases: it has no time-out, and waits for its "
                 "application's decision."
             )
-        case Cause.COORDINATOR_SILENT:
+        case Cause.COORDINATOR_NOT_AVAILABLE:
             return f"Its coordinator cannot be asked: {facts.coordinator_error}."
         case _:
             return (
@@ -264,12 +304,10 @@ def _chain(facts: Facts, holder: OpenTransaction) -> Sequence[Link]:
         reason = facts.coordinator_error or "no coordinator knows this producer"
         links.append(Link("transactional id", "unknown", (reason,), missing=True))
     else:
-        timeout = (
-            "no time-out" if known.timeout_ms >= UNLIMITED_TIMEOUT_MS else f"time-out {duration(known.timeout_ms)}"
-        )
-        left = left_ms(facts)
+        timeout = "no time-out" if known.is_two_phase else f"time-out {duration(known.timeout_ms)}"
+        left = known.left_ms(facts.now_ms)
         rest: tuple[str, ...] = ()
-        if known.state == "Ongoing" and known.timeout_ms < UNLIMITED_TIMEOUT_MS:
+        if left is not None:
             rest = (f"{duration(left)} left",) if left >= 0 else (f"{duration(-left)} over it",)
         links.append(Link("transactional id", known.transactional_id, (f"state {known.state}", timeout, *rest)))
     links.append(_client_link(facts))
@@ -300,18 +338,18 @@ def _advice(cause: Cause, facts: Facts, holder: OpenTransaction) -> Sequence[tup
         case Cause.ONGOING:
             return (
                 Remedy.WAIT,
-                f"Wait: it is aborted by itself in {duration(left_ms(facts))}, if nothing ends it before.",
+                f"Wait: it is aborted by itself in {duration(_left(facts))}, if nothing ends it before.",
             ), abort
-        case Cause.OVERDUE:
+        case Cause.TIMED_OUT:
             return (Remedy.WAIT, "Wait for the next sweep of its coordinator."), abort
-        case Cause.PREPARED:
+        case Cause.PREPARE_COMMIT | Cause.PREPARE_ABORT:
             return (
                 (Remedy.WAIT, "Wait: the coordinator writes the marker again and again until it succeeds."),
                 (Remedy.LOOK_AT_BROKER, "If it stays so, look whether all partitions of the transaction have leaders."),
             )
         case Cause.TWO_PHASE:
             return (Remedy.WAIT, "Let the application decide: it commits or aborts when it is up again."), abort
-        case Cause.COORDINATOR_SILENT:
+        case Cause.COORDINATOR_NOT_AVAILABLE:
             return ((Remedy.RELOAD, "Look again when the coordinator has loaded."),)
         case _:
             marker = f"Abort it on this partition: an abort marker for producer {holder.producer_id} is written."

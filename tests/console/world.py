@@ -136,7 +136,7 @@ def leave_in_doubt(bootstrap: str) -> list[Producer]:
     settings = ResolverSettings("receipts", ("receipt-writer-*",), "http", checks_max=3)
     entries = [resolver_entry(settings, up=True, reason=None, since_ms=now_ms)]
     for name, checks, is_parked in (("receipt-writer-2", 1, False), (DOUBTFUL_ID, 3, True)):
-        question = Question(token_of(views[name]), views[name].started_ms, views[name].partitions)
+        question = Question(token_of(views[name]), views[name].started_ms, tuple(views[name].partitions))
         case = Case(question, "receipts", State.WAITING, now_ms + 570_000, checks, 0, Answer.UNKNOWN, now_ms)
         entries += [
             asked_entry(replace(case, checks=check), Answer.UNKNOWN, None, latency_ms=7 + check, now_ms=now_ms + check)

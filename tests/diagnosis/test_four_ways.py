@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,15 +15,20 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from fencepost.broker.transaction.completion import Completion
 from fencepost.cli.commands import fencepost
 from fencepost.client.cluster import Cluster
 from fencepost.client.connection import Security
+from fencepost.console.broker_http import BrokerHttp
 from fencepost.console.reading.groups import lags_of, list_groups, read_committed
 from fencepost.console.reading.lags import ReadableCounts
+from fencepost.console.reading.stuck import read_facts
 from fencepost.console.reading.topics import read_partition
 from fencepost.diagnosis.lag import Lag
-from tests.broker.metrics.test_broker_families import TIMEOUT_S, Metered, send
+from fencepost.diagnosis.stuck import Explanation, explain
+from tests.broker.metrics.test_broker_families import TIMEOUT_S, Metered, send, until
 from tests.support.admin_client import create
+from tests.support.hanging_transaction import leave_hanging
 
 T = TypeVar("T")
 
@@ -53,7 +60,13 @@ class Asked(Metered):
 
 @pytest.fixture
 def asked(tmp_path: Path) -> Iterator[Asked]:
-    found = Asked(tmp_path / "data", **{"transaction.state.log.num.partitions": "2"})
+    settings = {
+        "transaction.state.log.num.partitions": "2",
+        "transaction.partition.verification.enable": "false",
+        "transaction.two.phase.commit.enable": "true",
+        "fencepost.two.phase.transactional.ids": "doubt-*",
+    }
+    found = Asked(tmp_path / "data", **settings)
     found.start()
     yield found
     found.broker.close()
@@ -93,3 +106,49 @@ def test_lag_is_what_a_consumer_can_still_get_in_all_four(asked: Asked) -> None:
     (row,) = asked.command("groups", "describe", "billing")
     assert (row["lag"], row["read_committed_lag"]) == lag[:2]
     writer.abort_transaction(TIMEOUT_S)
+
+
+def without_times(sentence: str) -> str:
+    return re.sub(r"\d[\d.]* (ms|s|min)\b( \d+ s)?", "TIME", sentence)
+
+
+def test_why_readers_wait_has_one_answer_in_all_four(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {"live": "ongoing", "doubt": "two_phase", "hung": "hanging", "decided": "prepare_commit"}
+    for topic in expected:
+        create(asked.admin, topic)
+    open_producers = [asked.transactional(name) for name in ("till", "doubt-1", "slow")]
+    for producer, topic in zip(open_producers, ("live", "doubt", "decided"), strict=True):
+        producer.begin_transaction()
+        send(producer, topic, 2)
+    host, _, port = asked.broker.bootstrap_servers.rpartition(":")
+    leave_hanging(host, int(port), "hung")
+    monkeypatch.setattr(Completion, "_complete", no_marker_is_written)
+    open_producers[2].commit_transaction(TIMEOUT_S)
+    until(lambda: asked.http("/v1/transactions/slow")["state"] == "PrepareCommit")
+    for one in asked.http("/v1/stuck")["stuck"]:
+        topic = one["topic"]
+        assert one["cause"] == expected.pop(topic)
+        explanation = asked.console(partial(explained, topic=topic))
+        assert (explanation.cause.value, without_times(explanation.sentence)) == (
+            one["cause"],
+            without_times(one["explanation"]),
+        )
+        assert [without_times(advice) for _, advice in explanation.advice] == [
+            without_times(advice) for advice in one["advice"]
+        ]
+        told = asked.command("transactions", "why", topic, "0")
+        assert (told["cause"], without_times(told["sentence"])) == (one["cause"], without_times(one["explanation"]))
+        age_s = asked.values()[f'fencepost_oldest_open_transaction_age_seconds{{partition="0",topic="{topic}"}}']
+        assert abs(age_s * 1000 - one["held_by"]["age_ms"]) < 10_000
+    assert expected == {}
+
+
+def no_marker_is_written(_: Completion) -> Coroutine[Any, Any, None]:
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    return wait()
+
+
+async def explained(cluster: Cluster, topic: str) -> Explanation:
+    return explain(await read_facts(cluster, BrokerHttp(None, None), topic, 0))

@@ -16,7 +16,9 @@ from fencepost.diagnosis.stuck import (
     OpenTransaction,
     Remedy,
     WaitingGroup,
+    began_ms,
     explain,
+    holder_of,
 )
 
 NOW_MS = 1_700_000_000_000
@@ -69,10 +71,10 @@ def test_the_whole_chain_down_to_the_clients_address() -> None:
     ("facts", "cause", "remedies"),
     [
         (replace(STUCK, last_stable_offset=17, open=[]), Cause.NOT_STUCK, []),
-        (replace(STUCK, coordinator=replace(COORDINATOR, timeout_ms=MINUTE_MS)), Cause.OVERDUE, ["wait", "abort"]),
+        (replace(STUCK, coordinator=replace(COORDINATOR, timeout_ms=MINUTE_MS)), Cause.TIMED_OUT, ["wait", "abort"]),
         (
             replace(STUCK, coordinator=replace(COORDINATOR, state="PrepareCommit")),
-            Cause.PREPARED,
+            Cause.PREPARE_COMMIT,
             ["wait", "look at the broker"],
         ),
         (
@@ -84,8 +86,12 @@ def test_the_whole_chain_down_to_the_clients_address() -> None:
         (replace(STUCK, coordinator=replace(COORDINATOR, producer_id=9)), Cause.HANGING, ["abort hanging"]),
         (replace(STUCK, coordinator=replace(COORDINATOR, partitions=())), Cause.HANGING, ["abort hanging"]),
         (replace(STUCK, coordinator=replace(COORDINATOR, state="CompleteAbort")), Cause.HANGING, ["abort hanging"]),
-        (replace(STUCK, coordinator=None, coordinator_error="it loads"), Cause.COORDINATOR_SILENT, ["look again"]),
-        (replace(STUCK, open=[]), Cause.NO_TRANSACTION, ["look again", "look at the broker"]),
+        (
+            replace(STUCK, coordinator=None, coordinator_error="it loads"),
+            Cause.COORDINATOR_NOT_AVAILABLE,
+            ["look again"],
+        ),
+        (replace(STUCK, open=[]), Cause.NOT_DURABLE, ["look again", "look at the broker"]),
         (replace(STUCK, partition_error="KAFKA_STORAGE_ERROR"), Cause.OFFLINE, ["look at the broker"]),
     ],
 )
@@ -95,6 +101,34 @@ def test_each_cause_has_its_remedies(facts: Facts, cause: Cause, remedies: list[
     assert [remedy.value.replace("reload", "look again") for remedy, _ in found.advice] == remedies
     assert found.sentence.startswith("orders-3")
     assert found.sentence.endswith(".")
+
+
+def test_what_is_decided_does_not_time_out() -> None:
+    for state, cause in (("PrepareCommit", Cause.PREPARE_COMMIT), ("PrepareAbort", Cause.PREPARE_ABORT)):
+        for timeout_ms in (1, UNLIMITED_TIMEOUT_MS):
+            known = replace(COORDINATOR, state=state, timeout_ms=timeout_ms)
+            assert known.deadline_ms is None
+            assert explain(replace(STUCK, coordinator=known)).cause is cause
+
+
+def test_a_transaction_behind_the_last_stable_offset_does_not_hold_it() -> None:
+    """What held it has ended between two questions, or its end is not durable yet."""
+    later = replace(HOLDER, first_offset=9)
+    assert holder_of([later], 6) is None
+    assert holder_of([later, HOLDER], 6) == HOLDER
+    found = explain(replace(STUCK, open=[later]))
+    assert (found.cause, found.holder) == (Cause.NOT_DURABLE, None)
+
+
+def test_a_transaction_began_when_its_coordinator_says_else_with_its_first_record_else_it_wrote_last() -> None:
+    holder = replace(HOLDER, began_ms=NOW_MS - 5 * MINUTE_MS)
+    assert began_ms(holder, ("orders", 3), COORDINATOR) == COORDINATOR.started_ms
+    assert began_ms(holder, ("orders", 4), COORDINATOR) == holder.began_ms
+    assert began_ms(HOLDER, ("orders", 3), None) == HOLDER.last_write_ms
+    assert began_ms(replace(HOLDER, last_write_ms=-1), ("orders", 3), None) is None
+    assert "for 5 min. The transaction of producer 4 hangs" in (
+        explain(replace(STUCK, open=[holder], coordinator=None)).sentence
+    )
 
 
 def test_a_live_transaction_is_never_called_hanging() -> None:

@@ -143,7 +143,7 @@ def test_why_names_the_transaction_and_the_command_that_ends_it(
     (command,) = [remedy["command"] for remedy in found["remedies"] if remedy["command"]]
     assert command == f"fencepost transactions terminate {name}"
     assert run(*command.split()[1:], "--yes").exit_code == 0
-    assert json.loads(run("transactions", "why", name, "0", "--json").stdout)["cause"] == "not stuck"
+    assert json.loads(run("transactions", "why", name, "0", "--json").stdout)["cause"] == "not_stuck"
     with pytest.raises(KafkaException):
         producer.commit_transaction(60)
 

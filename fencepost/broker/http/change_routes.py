@@ -6,14 +6,16 @@ from typing import Any, Final
 
 from fencepost.broker.config import Alteration, AlterOperation
 from fencepost.broker.http.exchange import BadRequestError, HttpRequest, HttpResponse, json_response
-from fencepost.broker.http.open_transactions import Cause, OpenTransaction, described_transaction, open_transactions
+from fencepost.broker.http.open_transactions import described_transaction
 from fencepost.broker.http.view_routes import find_open_log, find_transaction
 from fencepost.broker.kernel.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.metrics.node_view import NodeView
+from fencepost.broker.metrics.open_transactions import OpenHere, open_transactions
 from fencepost.broker.metrics.scrape import Scrape
 from fencepost.broker.requests.administrative_changes import AdministrativeChange
 from fencepost.broker.security.audit import note_change
 from fencepost.broker.transaction.markers import TransactionMarker, write_markers
+from fencepost.diagnosis.stuck import Cause
 from fencepost.protocol.errors import ErrorCode
 
 PRINCIPAL: Final = "Token"
@@ -98,7 +100,8 @@ async def abort_hanging(view: NodeView, request: HttpRequest) -> HttpResponse:
         (
             one
             for one in found
-            if (one.first_offset, one.producer_id) in before and producer_id in (None, one.producer_id)
+            if (one.opened.first_offset, one.opened.producer_id) in before
+            and producer_id in (None, one.opened.producer_id)
         ),
         None,
     )
@@ -108,7 +111,7 @@ async def abort_hanging(view: NodeView, request: HttpRequest) -> HttpResponse:
     if hanging.cause is not Cause.HANGING:
         raise BadRequestError(_why_not_hanging(hanging), 409)
     marker = TransactionMarker(
-        producer_id=hanging.producer_id,
+        producer_id=hanging.producer.producer_id,
         producer_epoch=hanging.producer.producer_epoch,
         committed=False,
         coordinator_epoch=max(FIRST_COORDINATOR_EPOCH, hanging.producer.coordinator_epoch),
@@ -119,24 +122,23 @@ async def abort_hanging(view: NodeView, request: HttpRequest) -> HttpResponse:
     error = outcome[log.topic_partition]
     if error is not ErrorCode.NONE:
         raise BadRequestError(f"the marker was refused: {error.name}", 409)
+    producer_id = marker.producer_id
     details = {
         "outcome": "aborted",
         "producer_epoch": marker.producer_epoch,
         "partitions": [str(log.topic_partition)],
         "reason": reason,
     }
-    _note(request, "AbortHanging", AdministrativeChange("ALTER", "PRODUCER", str(hanging.producer_id), details))
-    return json_response(
-        {"aborted": True, "producer_id": hanging.producer_id, "last_stable_offset": log.last_stable_offset}
-    )
+    _note(request, "AbortHanging", AdministrativeChange("ALTER", "PRODUCER", str(producer_id), details))
+    return json_response({"aborted": True, "producer_id": producer_id, "last_stable_offset": log.last_stable_offset})
 
 
-def _why_not_hanging(one: OpenTransaction) -> str:
+def _why_not_hanging(one: OpenHere) -> str:
     known = one.transaction
     if known is None:
         return (
-            f"the coordinator of producer {one.producer_id} is loading, offline or on another node: it may know the "
-            "transaction"
+            f"the coordinator of producer {one.opened.producer_id} is loading, offline or on another node: it may know "
+            "the transaction"
         )
     return (
         f"the transaction does not hang: its coordinator knows it as that of {known.transactional_id[:300]!r}, "

@@ -18,15 +18,7 @@ from fencepost.broker.http.exchange import (
     natural_number,
     sliced_json_response,
 )
-from fencepost.broker.http.open_transactions import (
-    Cause,
-    OpenTransaction,
-    described_client,
-    described_open,
-    described_transaction,
-    explained,
-    open_transactions,
-)
+from fencepost.broker.http.open_transactions import described_client, described_open, described_transaction
 from fencepost.broker.http.transaction_history import history_steps
 from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
@@ -35,10 +27,12 @@ from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.segment.unreadable_log import is_unreadable
 from fencepost.broker.metrics.group_lags import CommittedOffset, offsets_of
 from fencepost.broker.metrics.node_view import NodeView
+from fencepost.broker.metrics.open_transactions import OpenHere, holder_here, open_transactions, stuck_facts
 from fencepost.broker.metrics.scrape import STEP, Scrape
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.state_machine import DISPLAY_NAMES
+from fencepost.diagnosis.stuck import explain
 from fencepost.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -174,7 +168,7 @@ async def partition(view: NodeView, request: HttpRequest) -> HttpResponse:
             ],
             "open_transactions_count": len(held_by),
             "open_transactions": [described_open(view, one, scrape.now_ms) for one in held_by[:MOST_SHOWN]],
-            "explanation": _explanation(log, held_by, scrape.now_ms),
+            "explanation": _explanation(view, log, held_by, scrape.now_ms),
         }
 
     return sliced_json_response(steps())
@@ -190,17 +184,10 @@ def _offsets(log: PartitionLog) -> dict[str, Any]:
     }
 
 
-def _explanation(log: PartitionLog, held_by: Sequence[OpenTransaction], now_ms: int) -> str | None:
-    if log.high_watermark == log.last_stable_offset:
+def _explanation(view: NodeView, log: PartitionLog, held_by: Sequence[OpenHere], now_ms: int) -> str | None:
+    if log.high_watermark == log.last_stable_offset and not log.is_offline:
         return None
-    return explained(log, _holder(log, held_by), now_ms)
-
-
-def _holder(log: PartitionLog, held_by: Sequence[OpenTransaction]) -> OpenTransaction | None:
-    """The transaction that holds the last stable offset; None if only the end of one is not durable yet."""
-    earliest = held_by[0] if held_by else None
-    is_at_start = earliest is not None and earliest.first_offset <= log.last_stable_offset
-    return earliest if is_at_start else None
+    return explain(stuck_facts(view, log, held_by, now_ms)).sentence
 
 
 async def stuck(view: NodeView, request: HttpRequest) -> HttpResponse:
@@ -209,12 +196,13 @@ async def stuck(view: NodeView, request: HttpRequest) -> HttpResponse:
 
     def steps() -> SlicedWork[dict[str, Any]]:
         undecided = yield from scrape.undecided()
-        found: list[tuple[int, PartitionLog, OpenTransaction | None]] = []
+        found: list[tuple[int, PartitionLog, list[OpenHere]]] = []
         for count, log in enumerate(scrape.logs, 1):
             if log.last_stable_offset < log.high_watermark:
-                holder = _holder(log, open_transactions(view, log, undecided, scrape.now_ms)[:1])
+                first = open_transactions(view, log, undecided, scrape.now_ms)[:1]
+                holder = holder_here(log, first)
                 began_ms = scrape.now_ms if holder is None or holder.began_ms is None else holder.began_ms
-                found.append((began_ms, log, holder))
+                found.append((began_ms, log, first))
                 yield
             elif count % STEP == 0:
                 yield
@@ -222,12 +210,14 @@ async def stuck(view: NodeView, request: HttpRequest) -> HttpResponse:
         shown = found[:limit]
         waiting = yield from _waiting_groups(scrape, {log.topic_partition for _, log, _ in shown})
         partitions = []
-        for _, log, holder in shown:
+        for _, log, first in shown:
+            holder, explanation = holder_here(log, first), explain(stuck_facts(view, log, first, scrape.now_ms))
             partitions.append(
                 {
                     **_offsets(log),
-                    "cause": (Cause.NOT_DURABLE if holder is None else holder.cause).value,
-                    "explanation": explained(log, holder, scrape.now_ms),
+                    "cause": explanation.cause.value,
+                    "explanation": explanation.sentence,
+                    "advice": [sentence for _, sentence in explanation.advice],
                     "held_by": None if holder is None else described_open(view, holder, scrape.now_ms),
                     "waiting_groups": waiting.get(log.topic_partition, []),
                 }
@@ -410,7 +400,7 @@ async def group_lag(view: NodeView, request: HttpRequest) -> HttpResponse:
         for found in (yield from view.group_lags.read_some(committed, scrape.now_ms)):
             one, lag, log = found.committed, found.lag, found.committed.log
             held_by = open_transactions(view, log, undecided, scrape.now_ms)[:1] if lag.blocked else []
-            holder = _holder(log, held_by)
+            holder = holder_here(log, held_by)
             partitions.append(
                 {
                     "topic": one.topic_partition.topic,

@@ -9,13 +9,11 @@ from typing import Final
 from fencepost.broker.kernel.sliced_work import largest
 from fencepost.broker.log.log_types import LogTraffic
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.log.segment.unreadable_log import is_unreadable
 from fencepost.broker.metrics.family import Family, Kind, Sample, Samples, escaped
 from fencepost.broker.metrics.group_lags import LogOffsets
+from fencepost.broker.metrics.open_transactions import first_began_ms
 from fencepost.broker.metrics.scrape import STEP, Scrape
-from fencepost.broker.storage.disk import StorageError
-from fencepost.broker.transaction.metadata import TransactionMetadata
 
 COUNTER, GAUGE = Kind.COUNTER, Kind.GAUGE
 
@@ -108,24 +106,11 @@ def _partition_counts(scrape: Scrape) -> Samples:
 def _oldest_open_ages(scrape: Scrape) -> Samples:
     undecided = yield from scrape.undecided()
     for count, log in enumerate(scrape.logs, 1):
-        if log.has_open_transaction:
-            first_offset, producer_id = log.producers.open_transactions()[0]
-            began_ms = began(log, first_offset, undecided.get(producer_id))
-            if began_ms is not None:
-                yield Sample(partition_labels(log), max(0, scrape.now_ms - began_ms) / 1000)
+        began_ms = first_began_ms(log, undecided)
+        if began_ms is not None:
+            yield Sample(partition_labels(log), max(0, scrape.now_ms - began_ms) / 1000)
         if count % STEP == 0:
             yield None
-
-
-def began(log: PartitionLog, first_offset: int, transaction: TransactionMetadata | None) -> int | None:
-    """When an open transaction began: as its coordinator knows, or the time of its first record; None if unknown."""
-    if transaction is not None and transaction.start_ms >= 0 and log.topic_partition in transaction.partitions:
-        return transaction.start_ms
-    try:
-        header = log.header_at(first_offset)
-    except (StorageError, DamagedLogError):
-        return None
-    return None if header is None or header.max_timestamp_ms < 0 else header.max_timestamp_ms
 
 
 TRAFFIC_FAMILIES: Final = (

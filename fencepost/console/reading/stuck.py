@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
+from typing import NamedTuple
 
 from fencepost.client.cluster import Cluster
 from fencepost.client.errors import ClusterError
@@ -46,21 +48,16 @@ async def read_facts(cluster: Cluster, http: BrokerHttp, topic: str, index: int)
         _waiting_groups(cluster, partition),
         _count_behind(cluster, partition, opened),
     )
-    return Facts(
-        topic,
-        index,
-        now_ms,
-        log_start_offset=facts.log_start_offset,
-        high_watermark=facts.high_watermark,
-        last_stable_offset=facts.last_stable_offset,
-        open=opened,
+    return replace(
+        facts,
+        open=[replace(holder, began_ms=counts.first_ms), *opened[1:]],
         coordinator=known,
         coordinator_error=error,
         client=client.client,
         client_missing=client.missing,
         waiting=waiting,
-        own_records=counts[0],
-        committed_behind=counts[1],
+        own_records=counts.own,
+        committed_behind=counts.committed,
     )
 
 
@@ -77,17 +74,27 @@ async def _waiting_groups(cluster: Cluster, partition: PartitionState) -> list[W
     return sorted(found, key=lambda one: (-(one.lag.blocked or 0), one.group_id))
 
 
-async def _count_behind(
-    cluster: Cluster, partition: PartitionState, opened: list[OpenTransaction]
-) -> tuple[int | None, int | None]:
-    """Behind the last stable offset: records of its holder, and committed ones of others. None if not all was read."""
+class _Behind(NamedTuple):
+    """Behind the last stable offset: the time of the first record, records of its holder, committed ones of others.
+    None for numbers if not all was read.
+    """
+
+    first_ms: int = -1
+    own: int | None = None
+    committed: int | None = None
+
+
+async def _count_behind(cluster: Cluster, partition: PartitionState, opened: list[OpenTransaction]) -> _Behind:
     stable, end = partition.last_stable_offset or 0, partition.high_watermark or 0
     try:
         found = await read_range(cluster, partition, stable, end, most_batches=MOST_BATCHES_BEHIND)
     except ClusterError:
-        return None, None
+        return _Behind()
+    first_ms = -1
+    if found.batches and found.batches[0].header.base_offset <= opened[0].first_offset:
+        first_ms = found.batches[0].header.max_timestamp_ms
     if not found.is_whole:
-        return None, None
+        return _Behind(first_ms)
     outcomes = Outcomes(found.batches, (), {one.producer_id: one.first_offset for one in opened}, stable)
     own = committed = 0
     for batch in found.batches:
@@ -97,4 +104,4 @@ async def _count_behind(
             own += header.records_count
         elif mark in (Mark.COMMITTED, Mark.PLAIN):
             committed += header.records_count
-    return own, committed
+    return _Behind(first_ms, own, committed)

@@ -81,10 +81,11 @@ def test_a_stuck_partition_is_explained_from_the_offset_to_the_client(asked: Ask
     stuck = asked.open("stuck/1", "orders", 5)
     asked.commit("billing", "orders", 6)
     (one,) = asked.get("/v1/stuck")["stuck"]
-    assert (one["topic"], one["partition"], one["cause"]) == ("orders", 0, "open")
+    assert (one["topic"], one["partition"], one["cause"]) == ("orders", 0, "ongoing")
     assert (one["last_stable_offset"], one["high_watermark"], one["last_stable_offset_lag"]) == (6, 11, 5)
     assert one["explanation"].startswith("orders-0: read_committed readers stop at offset 6; 5 offsets wait behind it")
-    assert "'stuck/1'" in one["explanation"]
+    assert "The transaction of stuck/1 is still open" in one["explanation"]
+    assert one["advice"][0].startswith("Wait: it is aborted by itself in")
     assert one["waiting_groups"] == [{"group_id": "billing", "committed": 6, "deliverable": 0, "blocked": 5}]
     held_by = one["held_by"]
     assert held_by["first_offset"] == 6
@@ -224,7 +225,7 @@ def test_a_hanging_transaction_is_named_and_aborted(asked: Asked, monkeypatch: p
         producer_id,
         None,
     )
-    assert "it hangs" in one["explanation"]
+    assert f"The transaction of producer {producer_id} hangs" in one["explanation"]
     done = asked.post("/v1/partitions/orders/0/abort-hanging", {"producer_id": producer_id, "reason": "lost"})
     assert done == {"aborted": True, "producer_id": producer_id, "last_stable_offset": 3}
     assert asked.get("/v1/stuck")["stuck"] == []

@@ -11,7 +11,7 @@ from fencepost.check_back.question import Question
 from fencepost.check_back.records import ASK_AGAIN, Command, administrator_entry, command_entry
 from fencepost.client.cluster import Cluster, CoordinatorKind
 from fencepost.client.errors import ClusterError, RefusedError, check
-from fencepost.console.in_doubt import STILL_OPEN, Doubt, doubts, token_of
+from fencepost.console.in_doubt import Doubt, doubts, token_of
 from fencepost.console.reading.in_doubt import (
     InDoubt,
     read_audit,
@@ -23,7 +23,7 @@ from fencepost.console.reading.transactions import describe_transaction
 from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, Page, Visit, whole_number, with_query
-from fencepost.diagnosis.stuck import CoordinatorView
+from fencepost.diagnosis.stuck import ONGOING, CoordinatorView
 from fencepost.diagnosis.words import counted
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.transactions import EndTxnRequest
@@ -114,7 +114,7 @@ async def decide(visit: Visit, form: Form) -> Change:
         # Before the end: where a check-back keeps records, a decision that cannot be recorded is not carried out.
         command = Command(view.transactional_id, outcome, str(token), now_ms)
         await write_entry(visit.cluster, command_entry(command))
-        question = Question(token, view.started_ms, view.partitions)
+        question = Question(token, view.started_ms, tuple(view.partitions))
         await write_entry(visit.cluster, administrator_entry(question, outcome, now_ms))
         await _end(visit.cluster, view, commits=outcome == "commit")
         return f"The transaction of {view.transactional_id} was {DECIDED[outcome]}."
@@ -160,7 +160,7 @@ async def _meant(cluster: Cluster, form: Form) -> CoordinatorView:
     transactional_id = field_of(form, "id", "the transactional id")
     started_ms = whole_number(form.get("started_ms", ""), "the start", 0)
     view = await describe_transaction(cluster, transactional_id)
-    if view.state != STILL_OPEN:
+    if view.state != ONGOING:
         raise BadFormError(f"{transactional_id} is not in doubt any more: its state is {view.state}")
     # A client may use its pair again, so the start says which of its transactions this is.
     if (str(token_of(view)), view.started_ms) != (form.get("token"), started_ms):

@@ -14,7 +14,7 @@ from fencepost.console.reading.transactions import describe_transactions, list_t
 from fencepost.console.web.drawing import curve
 from fencepost.console.web.visit import Page, Visit
 from fencepost.diagnosis.lag import Lag, total
-from fencepost.diagnosis.stuck import OPEN_STATES, UNLIMITED_TIMEOUT_MS, CoordinatorView
+from fencepost.diagnosis.stuck import ONGOING, OPEN_STATES, CoordinatorView
 from fencepost.diagnosis.words import counted
 
 SHOWN = 8
@@ -31,11 +31,11 @@ class OpenTransactionRow:
 
     @property
     def has_timeout(self) -> bool:
-        return self.view.timeout_ms < UNLIMITED_TIMEOUT_MS
+        return not self.view.is_two_phase
 
     @property
     def is_overdue(self) -> bool:
-        return self.has_timeout and self.age_ms > self.view.timeout_ms
+        return self.has_timeout and self.view.state == ONGOING and self.age_ms > self.view.timeout_ms
 
 
 @dataclass(frozen=True)

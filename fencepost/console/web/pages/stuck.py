@@ -13,7 +13,7 @@ from fencepost.console.reading.topics import PartitionState, read_topics
 from fencepost.console.reading.transactions import list_transactions, open_transactions, read_producers
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import Page, Visit
-from fencepost.diagnosis.stuck import OpenTransaction, explain
+from fencepost.diagnosis.stuck import OPEN_STATES, OpenTransaction, explain, holder_of
 
 MOST_ASKED = 500
 """Partitions whose producers are asked for, the worst first."""
@@ -35,7 +35,7 @@ async def stuck_partitions(visit: Visit) -> Page:
     partitions = [one for topic in topics for one in topic.partitions]
     held = sorted((one for one in partitions if one.behind), key=lambda one: -one.behind)
     offline = [one for one in partitions if one.error]
-    rows = await _rows(visit.cluster, held)
+    rows, missing = await _rows(visit.cluster, held)
     listing = Listing(
         rows,
         visit.parameters,
@@ -47,17 +47,18 @@ async def stuck_partitions(visit: Visit) -> Page:
         },
         first_order="-age",
     )
-    data = {"listing": listing, "offline": offline}
+    data = {"listing": listing, "offline": offline, "missing": missing}
     return Page("stuck_list.html", "Stuck partitions", data, menu="stuck", refreshes=True)
 
 
-async def _rows(cluster: Cluster, held: Sequence[PartitionState]) -> list[StuckRow]:
+async def _rows(cluster: Cluster, held: Sequence[PartitionState]) -> tuple[list[StuckRow], list[str]]:
+    """The rows, and why a transaction that seems unknown may be known to a coordinator."""
     by_leader: dict[int, list[tuple[str, int]]] = {}
     for one in held[:MOST_ASKED]:
         by_leader.setdefault(one.leader, []).append((one.topic, one.index))
     found, transactions = await asyncio.gather(
         read_producers(cluster, by_leader.items()),
-        list_transactions(cluster, states=["Ongoing", "PrepareCommit", "PrepareAbort"]),
+        list_transactions(cluster, states=sorted(OPEN_STATES)),
     )
     names = {one.producer_id: one.transactional_id for one in transactions.listed}
     now_ms = int(time.time() * 1000)
@@ -66,10 +67,10 @@ async def _rows(cluster: Cluster, held: Sequence[PartitionState]) -> list[StuckR
         opened = open_transactions(
             one for one in found.producers if (one.topic, one.partition) == (partition.topic, partition.index)
         )
-        holder = opened[0] if opened else None
+        holder = holder_of(opened, partition.last_stable_offset or 0)
         age_ms = max(0, now_ms - holder.last_write_ms) if holder else 0
         rows.append(StuckRow(partition, holder, names.get(holder.producer_id) if holder else None, age_ms))
-    return rows
+    return rows, transactions.missing
 
 
 async def why_stuck(visit: Visit) -> Page:

@@ -21,7 +21,7 @@ from fencepost.console.reading.transactions import (
 from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number, with_query
-from fencepost.diagnosis.stuck import OPEN_STATES, UNLIMITED_TIMEOUT_MS, Cause, CoordinatorView, Facts, explain
+from fencepost.diagnosis.stuck import ONGOING, OPEN_STATES, UNLIMITED_TIMEOUT_MS, Cause, CoordinatorView, cause_of
 from fencepost.diagnosis.words import counted
 from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
@@ -51,7 +51,7 @@ class TransactionRow:
 
     @property
     def is_overdue(self) -> bool:
-        return self.has_timeout and (self.age_ms or 0) > (self.timeout_ms or 0)
+        return self.has_timeout and self.state == ONGOING and (self.age_ms or 0) > (self.timeout_ms or 0)
 
 
 async def transactions(visit: Visit) -> Page:
@@ -102,8 +102,8 @@ async def transaction(visit: Visit) -> Page:
         "transaction": view,
         "is_open": view.state in OPEN_STATES,
         "age_ms": now_ms - view.started_ms if view.started_ms >= 0 else None,
-        "left_ms": view.started_ms + view.timeout_ms - now_ms if view.started_ms >= 0 else None,
-        "has_timeout": view.timeout_ms < UNLIMITED_TIMEOUT_MS,
+        "left_ms": view.left_ms(now_ms),
+        "has_timeout": not view.is_two_phase,
         "client": client.client,
         "client_missing": client.missing,
         "history": history,
@@ -170,17 +170,7 @@ async def abort_hanging(visit: Visit, form: Form) -> Change:
     if holder is None:
         raise NotFoundError(f"producer {producer_id} has no open transaction on {topic}-{index}")
     known, error = await coordinator_view_of(visit.cluster, producer_id)
-    facts = Facts(
-        topic,
-        index,
-        int(time.time() * 1000),
-        high_watermark=partition.high_watermark or 0,
-        last_stable_offset=holder.first_offset,
-        open=[holder],
-        coordinator=known,
-        coordinator_error=error,
-    )
-    if explain(facts).cause is not Cause.HANGING:
+    if cause_of(holder, (topic, index), known, error, int(time.time() * 1000)) is not Cause.HANGING:
         raise BadFormError(
             "this transaction does not hang: its coordinator knows it, or could not be asked. Abort it by its "
             "transactional id"
