@@ -33,7 +33,6 @@ LONG_FUNCTIONS: dict[str, int] = {
 
 MANY_PARAMETERS: dict[str, int] = {
     "fencepost/broker/cluster/remote/remote_logs.py: RemoteLogs.__init__": 10,
-    "fencepost/broker/log/directory/log_opening.py: LogOpening.__init__": 9,
     "fencepost/broker/log/partition_log.py: PartitionLog.__init__": 13,
     "fencepost/broker/log/recovery/recovery.py: LogRecovery.__init__": 9,
     "fencepost/broker/log/segment/segment.py: Segment.__init__": 10,
@@ -55,7 +54,6 @@ LONG_FILES: dict[str, int] = {
     "fencepost/broker/group/shard.py": 603,
     "fencepost/broker/hosting/topics.py": 744,
     "fencepost/broker/inspection/partition_scan.py": 773,
-    "fencepost/broker/log/directory/log_directory.py": 692,
     "fencepost/broker/log/producers/producer_state.py": 557,
     "fencepost/broker/log/recovery/recovery.py": 754,
     "fencepost/broker/metadata/sqlite.py": 720,

@@ -7,7 +7,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 
-from fencepost.broker.log.directory.log_directory import LOCK_FILE
+from fencepost.broker.log.directory.directory_files import LOCK_FILE
 from fencepost.broker.storage.disk import StorageError, storage_error
 
 

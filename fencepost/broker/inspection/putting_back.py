@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fencepost.broker.inspection.overlay_disk import OverlayDisk
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.log_directory import partition_directories
+from fencepost.broker.log.directory.directory_files import partition_directories
 from fencepost.broker.log.files.checkpoints import ZERO_TOPIC_ID
 from fencepost.broker.log.files.file_names import file_name
 from fencepost.broker.log.files.partition_files import PartitionFiles

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from fencepost.broker.inspection.repair_plan import LOSING, Edit, Plan
 from fencepost.broker.kernel.sliced_work import run_to_end
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.log_directory import RECOVERY_POINT_FILE
+from fencepost.broker.log.directory.directory_files import RECOVERY_POINT_FILE
 from fencepost.broker.log.files.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from fencepost.broker.log.files.file_names import INDEX_SUFFIXES, file_name, lost_path
 from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE

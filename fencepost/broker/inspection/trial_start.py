@@ -25,7 +25,8 @@ from fencepost.broker.kernel.topic_partition import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from fencepost.broker.log.directory.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
+from fencepost.broker.log.directory.directory_files import CLEAN_SHUTDOWN_FILE
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.metadata.image import MetadataImage

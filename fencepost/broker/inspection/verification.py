@@ -27,7 +27,7 @@ from fencepost.broker.inspection.trial_start import (
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.sliced_work import run_to_end
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.log_directory import (
+from fencepost.broker.log.directory.directory_files import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     LOCK_FILE,

@@ -13,7 +13,8 @@ from fencepost.broker.hosting.placement import Placement
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.random_ids import RandomIds
-from fencepost.broker.log.directory.log_directory import LogDirectory, partition_directories
+from fencepost.broker.log.directory.directory_files import partition_directories
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node.foundation import Foundation

@@ -25,7 +25,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.logging import configure_logging
 from fencepost.broker.kernel.service_manager import READY, STOPPING, notify
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
-from fencepost.broker.log.directory.log_directory import LOCK_FILE
+from fencepost.broker.log.directory.directory_files import LOCK_FILE
 from fencepost.broker.network.server import SocketListener, StartError
 from fencepost.broker.node import make_data_directory
 from fencepost.broker.process.node_process import STOP_WITH_ALL, Specification

@@ -16,7 +16,8 @@ from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.clock import SystemClock
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.log.directory import log_opening
-from fencepost.broker.log.directory.log_directory import CLEAN_SHUTDOWN_FILE, LogDirectory
+from fencepost.broker.log.directory.directory_files import CLEAN_SHUTDOWN_FILE
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.recovery import recovery
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.storage.disk import LogFile, StorageError

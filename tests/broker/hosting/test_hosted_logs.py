@@ -235,14 +235,14 @@ async def test_a_log_that_is_opened_while_a_checkpoint_is_written_stays_in_it(ho
     name = TopicPartition("one", 0)
     log = hosted.logs._logs.pop(name)
     hosted.logs.unopened.add([name])
-    hosted.logs._log_starts.offsets[name] = 7
-    collecting = hosted.logs._collect_log_starts()
+    hosted.logs.checkpoints.log_starts.offsets[name] = 7
+    collecting = hosted.logs.checkpoints.collect_log_starts()
     started = hosted.logs._logs.setdefault(TopicPartition("other", 0), log)
     assert next(collecting, None) is None
     hosted.logs._logs.pop(TopicPartition("other", 0))
     hosted.logs.unopened.discard(name)
     hosted.logs._logs[name] = started
-    assert run_to_end(hosted.logs._collect_log_starts()) == {}
+    assert run_to_end(hosted.logs.checkpoints.collect_log_starts()) == {}
     assert run_to_end(collecting) == {name: 7}
 
 

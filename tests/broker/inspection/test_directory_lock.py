@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.inspection.directory_lock import exclusive_use
-from fencepost.broker.log.directory.log_directory import LOCK_FILE
+from fencepost.broker.log.directory.directory_files import LOCK_FILE
 from fencepost.broker.storage.disk import StorageError
 
 

@@ -52,7 +52,7 @@ async def stopped(world: LogWorld, *, is_clean: bool) -> str:
     if is_clean:
         await world.stop()
     else:
-        await world.logs._write_recovery_points(durable=True)
+        await world.logs.checkpoints.write_recovery_points(durable=True)
         await crashed(world)
     return world.path
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
+from fencepost.broker.kernel import portions
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log import partition_log
 from fencepost.broker.log.compaction import cleaner
 from fencepost.broker.log.compaction.cleaner import LogCleaning
-from fencepost.broker.log.directory import log_directory
+from fencepost.broker.log.directory import log_directory, log_sweep
+from fencepost.broker.log.directory.directory_files import RECOVERY_POINT_FILE
 from fencepost.broker.log.durability import flusher, waiters
 from fencepost.broker.log.files.offset_checkpoint import OffsetCheckpoint
 from fencepost.broker.log.files.partition_files import PartitionFiles
@@ -212,7 +214,7 @@ async def test_a_log_whose_state_cannot_be_written_later_goes_offline(
     await is_served(sound)
 
 
-@plants(log_directory.SWEEP)
+@plants(log_sweep.SWEEP)
 @unforeseen
 async def test_a_log_that_cannot_be_swept_is_passed_over(world: LogWorld, error: BaseException) -> None:
     broken, sound = pair(world, LogConfig())
@@ -224,19 +226,20 @@ async def test_a_log_that_cannot_be_swept_is_passed_over(world: LogWorld, error:
     assert len(swept) == 4
 
 
-@plants(log_directory.SWEEP_BATCH)
+@plants(portions.PORTION)
 @unforeseen
-async def test_a_share_of_a_sweep_that_fails_leaves_the_rest_to_the_next_sweep(
+async def test_a_portion_of_a_sweep_that_fails_leaves_the_rest_to_the_next_sweep(
     world: LogWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = world.create()
-    monkeypatch.setattr(log_directory, "SWEPT_LOGS_PER_TURN", 0)  # nothing in the first step, so another follows
-    with logged(log_directory.SWEEP_BATCH):
+    unswept = world.logs._sweep._unswept
+    monkeypatch.setattr(unswept, "per_turn_count", 0)  # nothing in the first turn, so another follows
+    with logged(portions.PORTION, "sweep of the logs"):
         world.logs.sweep(world.clock.now_ms())
-        monkeypatch.setattr(log_directory, "SWEPT_LOGS_PER_TURN", 1)
-        monkeypatch.setattr(world.logs, "_unswept", BrokenList(error))
+        unswept.per_turn_count = 1
+        unswept.items = BrokenList(error)
         await asyncio.sleep(0.01)
-    world.logs._unswept = []
+    unswept.items = []
     swept: list[int] = []
     log.sweep = lambda *_: swept.append(1)  # type: ignore[method-assign]
     world.logs.sweep(world.clock.now_ms())
@@ -252,7 +255,7 @@ class BrokenList(list[PartitionLog]):
         raise type(self.error)(*self.error.args)
 
 
-@plants(log_directory.HOUSEKEEPING)
+@plants(log_sweep.HOUSEKEEPING)
 @unforeseen
 async def test_a_deleted_log_that_cannot_be_removed_does_not_stop_the_sweep(
     world: LogWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -262,7 +265,7 @@ async def test_a_deleted_log_that_cannot_be_removed_does_not_stop_the_sweep(
     monkeypatch.setattr(world.disk, "delete", raising(error))
     swept: list[int] = []
     sound.sweep = lambda *_: swept.append(1)  # type: ignore[method-assign]
-    with logged(log_directory.HOUSEKEEPING):
+    with logged(log_sweep.HOUSEKEEPING):
         world.logs.sweep(world.clock.now_ms())
     assert swept
 
@@ -280,7 +283,7 @@ async def test_a_checkpoint_that_fails_is_written_a_minute_later(
             await world.checkpointed()
     world.logs.sweep(NOW_MS + 2 * log_directory.CHECKPOINT_INTERVAL_MS)
     await world.checkpointed()
-    assert world.disk.exists(f"{world.path}/{log_directory.RECOVERY_POINT_FILE}")
+    assert world.disk.exists(f"{world.path}/{RECOVERY_POINT_FILE}")
 
 
 COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0, segment_bytes=200)
@@ -355,7 +358,7 @@ async def test_recovery_points_are_written_after_a_checkpoint_that_failed(
         written.append(1)
 
     logs: Any = world.logs
-    logs._checkpoint = raising_later(error, checkpoint)
+    logs.checkpoints.write_now_and_then = raising_later(error, checkpoint)
     with logged(log_directory.CHECKPOINT):
         for _ in range(2):
             world.clock.time_ms += log_directory.CHECKPOINT_INTERVAL_MS

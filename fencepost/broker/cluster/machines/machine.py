@@ -45,7 +45,8 @@ from fencepost.broker.kernel.addresses import is_loopback
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.log_directory import LOCK_FILE, LogDirectory
+from fencepost.broker.log.directory.directory_files import LOCK_FILE
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.storage.disk import Disk, StorageError
 
 log = get_logger(__name__)

@@ -18,8 +18,8 @@ from fencepost.broker.cluster.leases.lease_table import NodeId, PartitionLease
 from fencepost.broker.hosting.arrivals import Arrival, Found
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.directory.directory_files import RECOVERY_POINT_FILE
 from fencepost.broker.log.directory.last_leader_state import LeftOff
-from fencepost.broker.log.directory.log_directory import RECOVERY_POINT_FILE
 from fencepost.broker.log.files.checkpoints import ZERO_TOPIC_ID, CorruptCheckpointError, decode_offsets
 from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.files.partition_files import METADATA_FILE, PartitionFiles

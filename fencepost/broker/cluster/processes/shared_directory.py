@@ -16,7 +16,7 @@ from fencepost.broker.cluster.leases.lease_store import place_all, read_leases, 
 from fencepost.broker.cluster.leases.lease_table import NodeEvent, NodeId
 from fencepost.broker.cluster.processes.node_directories import checkpointed, node_directory, node_ids
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.directory.log_directory import (
+from fencepost.broker.log.directory.directory_files import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     RECOVERY_POINT_FILE,

@@ -14,14 +14,14 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.log_directory import (
+from fencepost.broker.log.directory.directory_files import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     RECOVERY_POINT_FILE,
     RESERVE_FILE,
-    LogDirectory,
     partition_directories,
 )
+from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.metadata.sqlite import FILE_NAME as METADATA_FILE

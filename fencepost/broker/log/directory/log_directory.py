@@ -10,32 +10,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.sliced_work import SHORT_SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.compaction.cleaner import Cleaner
 from fencepost.broker.log.directory.deferred_logs import DeferredLogs
-from fencepost.broker.log.directory.last_leader_state import ArrivingLog, LeftOff
-from fencepost.broker.log.directory.log_opening import (
-    LOADS_PER_TURN,
-    OWN_LEADER_EPOCH,
-    WRITTEN_BACK_TOGETHER_COUNT,
-    LogOpening,
+from fencepost.broker.log.directory.directory_checkpoints import DirectoryCheckpoints
+from fencepost.broker.log.directory.directory_files import (
+    CLEAN_SHUTDOWN_CONTENT,
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_FILE,
+    LOCK_FILE,
+    deleted_directory,
+    is_deleted_directory,
+    partition_directories,
 )
+from fencepost.broker.log.directory.last_leader_state import ArrivingLog, LeftOff
+from fencepost.broker.log.directory.log_closing import close_to_move, flush_last, sync_all
+from fencepost.broker.log.directory.log_opening import LOADS_PER_TURN, OWN_LEADER_EPOCH, LogOpening
+from fencepost.broker.log.directory.log_sweep import HOUSEKEEPING, LogSweep
 from fencepost.broker.log.durability.flusher import Flusher
 from fencepost.broker.log.durability.shared_log import SharedLog
 from fencepost.broker.log.files.durable_file import replace_durably
 from fencepost.broker.log.files.leader_epochs import LeaderEpochs
-from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE, OffsetCheckpoint
 from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.log.files.remedies import remedy_offline_partition
-from fencepost.broker.log.files.room_reserve import RoomReserve
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producers.producer_state import ProducerState
@@ -48,46 +51,15 @@ from fencepost.protocol.errors import ErrorCode
 
 log = get_logger(__name__)
 
-SWEEP = Place("sweep of a log", Policy.RETRY)
-SWEEP_BATCH = Place("sweep of the logs", Policy.RETRY)
 CHECKPOINT = Place("checkpoint of recovery points", Policy.RETRY)
-HOUSEKEEPING = Place("housekeeping of the log directory", Policy.RETRY)
 
-LOCK_FILE = ".lock"
-CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
-CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
-RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
-RESERVE_FILE = f"{LOG_START_FILE}.reserve"
-CLEANER_FILE = "cleaner-offset-checkpoint"
 CHECKPOINT_INTERVAL_MS = 60_000
-SWEPT_LOGS_PER_TURN = 100
-MARKED_LOGS_PER_TURN = 8
-"""Recovery marks that are written in one turn of the event loop; one takes up to half a millisecond."""
-FLUSHED_LOGS_PER_TURN = 1_000
-COLLECTED_PER_STEP = 1_000
-"""Logs per step when a checkpoint is collected."""
+SIZED_PER_STEP = 1_000
+"""Logs per step whose sizes are added up."""
 MOVED_PER_TURN = 100
 """Logs per step whose start DeleteRecords moves."""
-FEWEST_SWEPT_LOGS = 1_000  # by one sweep, if there are that many
-LONGEST_NAME_BYTES = 255
-LONGEST_SYNC_TO_MOVE_S = 5.0
-"""How long a planned move waits for the disk; after that the next leader recovers what was not synced."""
-LONGEST_LAST_FLUSH_S = 5.0
-"""How long a stop waits for a shared log."""
 LED_ELSEWHERE = "is led by another node now"
 NONE_LEFT_OFF: Mapping[TopicPartition, LeftOff] = MappingProxyType({})
-_PARTITION_NAME = re.compile(r"(.+)-(\d+)")
-_DELETED_NAME = re.compile(r".+\.[0-9a-f]{32}-delete")
-
-
-def partition_directories(names: Iterable[str]) -> list[TopicPartition]:
-    """Return the partitions among the names in a log directory."""
-    found = []
-    for name in names:
-        match = _PARTITION_NAME.fullmatch(name)
-        if match is not None and str(int(match[2])) == match[2] and not _DELETED_NAME.fullmatch(name):
-            found.append(TopicPartition(match[1], int(match[2])))
-    return found
 
 
 def _topic_ids_agree(_: TopicPartition) -> int:
@@ -125,16 +97,15 @@ class LogDirectory:
         self._disk = disk
         self._clock = clock
         self._flusher = flusher or Flusher(disk, shared_log)
-        self._recovery_points = OffsetCheckpoint(disk, self._join(RECOVERY_POINT_FILE))
-        self._reserve = RoomReserve(disk, self._join(RESERVE_FILE))
-        self._log_starts = OffsetCheckpoint(disk, self._join(LOG_START_FILE), reserve=self._reserve)
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self.checkpoints = DirectoryCheckpoints(path, disk, self._logs, DeferredLogs())
+        self._sweep = LogSweep(disk, self._logs)
         self._opening = LogOpening(
             path,
             disk=disk,
             clock=clock,
             flusher=self._flusher,
-            recovery_points=self._recovery_points,
-            log_starts=self._log_starts,
+            checkpoints=self.checkpoints,
             opened=self._add,
             files_move=files_move,
             sealed_store=sealed_store,
@@ -142,14 +113,6 @@ class LogDirectory:
         self._cleaner = Cleaner(self._join(CLEANER_FILE), disk=disk, clock=clock)
         self.cleaner_backoff_ms = cleaner_backoff_ms
         self._cleaner_started_ms = 0
-        self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._doomed: list[str] = []
-        self._unswept: list[PartitionLog] = []  # not yet swept in this round
-        self._share_count = 0  # logs that this sweep still takes
-        self._unflushed: list[PartitionLog] = []  # not yet checked for a flush by this sweep
-        self._unmarked: list[PartitionLog] = []  # due for a recovery mark
-        self._is_marking = False
-        self._is_sweeping = False
         self._checkpointed_ms = 0
         self._checkpointing: asyncio.Task[None] | None = None
         self._is_locked = False
@@ -195,7 +158,7 @@ class LogDirectory:
                 with contextlib.suppress(StorageError):
                     sizes[name] = PartitionFiles(self._disk, self._join(str(name))).segments_bytes()
         for count, (name, partition_log) in enumerate(list(self._logs.items()), 1):
-            if count % COLLECTED_PER_STEP == 0:
+            if count % SIZED_PER_STEP == 0:
                 await asyncio.sleep(0)
             if is_wanted(name) and not partition_log.is_deleted and not is_unreadable(partition_log.segments.first):
                 sizes[name] = partition_log.size_bytes
@@ -231,21 +194,13 @@ class LogDirectory:
         # A crash from here on must count as one, whatever the last stop was: the mark must be gone from the disk, too.
         self._disk.delete(self._join(CLEAN_SHUTDOWN_FILE))
         await self._disk.sync((), (self._path,))
-        is_clean = self._recovery_points.read() and is_clean
-        is_clean = self._log_starts.read() and is_clean
-        for name, (recovery_point, log_start_offset, _) in left_off.items():
-            for checkpoint, offset in (
-                (self._recovery_points, recovery_point),
-                (self._log_starts, log_start_offset),
-            ):
-                if offset > checkpoint.offsets.get(name, 0):
-                    checkpoint.offsets[name] = offset
+        is_clean = self.checkpoints.read(left_off) and is_clean
         self._cleaner.load()
         found = self._partition_directories()
         if found and not is_clean:
             log.warning("unclean_stop_found", path=self._path, partitions=len(found))
         await self._opening.begin(found, config_for_topic, leader_epoch_of, was_clean=is_clean, patience_s=patience_s)
-        self._reserve.take()
+        self.checkpoints.reserve.take()
         self._checkpointed_ms = self._clock.now_ms()
         self._is_open = True
         if found:
@@ -269,7 +224,7 @@ class LogDirectory:
 
     def _partition_directories(self) -> list[TopicPartition]:
         names = self._disk.list(self._path)
-        self._doomed.extend(self._join(name) for name in names if _DELETED_NAME.fullmatch(name))
+        self._sweep.deletions.items.extend(self._join(name) for name in names if is_deleted_directory(name))
         return partition_directories(names)
 
     def _has_owner(self, producer_id: int) -> bool:
@@ -290,14 +245,7 @@ class LogDirectory:
 
         After a crash the old lines would be applied to the new logs. Raises StorageError.
         """
-        for checkpoint, write in (
-            (self._recovery_points, self._write_recovery_points),
-            (self._log_starts, self._write_log_starts),
-        ):
-            async with checkpoint.changing:  # a write that is going on counts, too
-                is_named = any(name in checkpoint.offsets for name in topic_partitions)
-            if is_named:
-                await write(durable=True)
+        await self.checkpoints.remove_leftovers(topic_partitions)
         await self._cleaner.remove_leftovers(topic_partitions)
 
     def create(
@@ -315,8 +263,7 @@ class LogDirectory:
         directory = self._join(str(topic_partition))
         if topic_partition in self._logs or self._disk.exists(directory):
             raise StorageError(f"{directory} exists already")
-        log_start_offset = self._log_starts.offsets.get(topic_partition, 0)
-        recovery_point = max(self._recovery_points.offsets.get(topic_partition, 0), log_start_offset)
+        recovery_point = self.checkpoints.recovery_point(topic_partition)
         offline_reason = None
         if recovery_point:
             offline_reason = f"{directory} was missing, with all records up to offset {recovery_point}"
@@ -344,7 +291,7 @@ class LogDirectory:
             producers=ProducerState(),
             epochs=LeaderEpochs(),
             leader_epoch=leader_epoch,
-            log_start_offset=log_start_offset,
+            log_start_offset=self.checkpoints.log_start(topic_partition),
             recovery_point=recovery_point,
             now_ms=self._clock.now_ms(),
             offline_reason=offline_reason,
@@ -391,11 +338,10 @@ class LogDirectory:
         self._doom(topic_partition, partition_log.topic_id)
 
     def _doom(self, topic_partition: TopicPartition, topic_id: bytes) -> None:
-        ending = f".{topic_id.hex()}-delete"
-        doomed = self._join(str(topic_partition)[: LONGEST_NAME_BYTES - len(ending)] + ending)
+        doomed = self._join(deleted_directory(topic_partition, topic_id))
         self._disk.delete(doomed)
         self._disk.rename(self._join(str(topic_partition)), doomed)
-        self._doomed.append(doomed)
+        self._sweep.deletions.items.append(doomed)
 
     async def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, ErrorCode]:
         """Move the starts of many logs, so that nothing below is read any more; durable when this returns.
@@ -421,7 +367,7 @@ class LogDirectory:
             await self._sealed_store.store_log_starts(
                 {name: log.log_start_offset for name in moved if (log := logs[name]) is not None and not log.is_deleted}
             )
-        await self._write_log_starts(durable=True)
+        await self.checkpoints.write_log_starts(durable=True)
         for count, (name, error) in enumerate(errors.items(), 1):
             if count % MOVED_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -450,23 +396,10 @@ class LogDirectory:
         A log that cannot be closed so is released as it is.
         """
         closing = {name: partition_log for name in names if (partition_log := self._logs.pop(name, None)) is not None}
-        for name, partition_log in closing.items():
+        for name in closing:
             self._cleaner.forget(name)
-            partition_log.begin_closing_to_move()
+        left_off = await close_to_move(closing, self._flusher)
         for partition_log in closing.values():
-            if await run_in_slices(partition_log.prepare_close(), SHORT_SLICE_S):
-                self._flusher.request(partition_log)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_SYNC_TO_MOVE_S):
-                await self._flusher.drain()
-        left_off = {}
-        for name, partition_log in closing.items():
-            durability = partition_log.durability
-            recovery_point = durability.recovery_point
-            is_synced = recovery_point == partition_log.log_end_offset and not durability.has_side_files
-            left_off[name] = LeftOff(
-                recovery_point, partition_log.log_start_offset, is_synced and not partition_log.is_offline
-            )
             partition_log.mark_deleted(LED_ELSEWHERE)
         return left_off
 
@@ -511,15 +444,7 @@ class LogDirectory:
         Raises StorageError.
         Many logs are swept in portions, between which the event loop runs other things.
         """
-        if not self._unswept:
-            self._unswept = list(self._logs.values())
-        if not self._is_sweeping:
-            self._share_count = max(FEWEST_SWEPT_LOGS, -(-len(self._logs) // sweeps_per_round))
-            self._sweep_share(now_ms, retention_interval_ms)
-        is_flushing = bool(self._unflushed)
-        self._unflushed = list(self._logs.values())
-        if not is_flushing:
-            self._flush_share(now_ms)
+        self._sweep.run(now_ms, sweeps_per_round=sweeps_per_round, retention_interval_ms=retention_interval_ms)
         backoff_ms = self.cleaner_backoff_ms
         if backoff_ms is not None and now_ms - self._cleaner_started_ms >= backoff_ms:
             self._cleaner_started_ms = now_ms
@@ -527,72 +452,7 @@ class LogDirectory:
         if abs(now_ms - self._checkpointed_ms) >= CHECKPOINT_INTERVAL_MS:  # the clock may have been set back
             self._checkpointed_ms = now_ms
             if self._checkpointing is None or self._checkpointing.done():
-                self._checkpointing = CHECKPOINT.start(self._checkpoint())
-
-    def _sweep_share(self, now_ms: int, retention_interval_ms: int) -> None:
-        for _ in range(min(SWEPT_LOGS_PER_TURN, self._share_count, len(self._unswept))):
-            self._share_count -= 1
-            partition_log = self._unswept.pop()
-            SWEEP.attempt(
-                partition_log.sweep,
-                now_ms,
-                retention_interval_ms,
-                concerns=partition_log.topic_partition,
-            )
-            if partition_log.is_mark_due(now_ms):
-                self._unmarked.append(partition_log)
-        if self._unmarked and not self._is_marking:
-            self._mark_share(now_ms)
-        if self._doomed:
-            doomed = self._doomed.pop()
-            try:
-                self._disk.delete(doomed)
-            except StorageError as error:
-                log.error("deletion_failed", path=doomed, reason=str(error))  # noqa: TRY400  # the reason says it all
-            except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
-                HOUSEKEEPING.failed(error, concerns=doomed)
-        self._is_sweeping = bool((self._unswept and self._share_count) or self._doomed)
-        if self._is_sweeping:
-            share = SWEEP_BATCH.callback(self._sweep_share, on_failure=lambda _: self._end_sweep())
-            asyncio.get_running_loop().call_soon(share, now_ms, retention_interval_ms)
-
-    def _mark_share(self, now_ms: int) -> None:
-        """Write recovery marks of some logs, and those of the others in later turns of the event loop."""
-        share = self._unmarked[-MARKED_LOGS_PER_TURN:]
-        del self._unmarked[-MARKED_LOGS_PER_TURN:]
-        for partition_log in share:
-            SWEEP.attempt(partition_log.mark, now_ms, concerns=partition_log.topic_partition)
-        self._is_marking = bool(self._unmarked)
-        if self._is_marking:
-            following = SWEEP_BATCH.callback(self._mark_share, on_failure=lambda _: self._end_marking())
-            asyncio.get_running_loop().call_soon(following, now_ms)
-
-    def _end_marking(self) -> None:
-        """Leave the rest of the marks to the next sweep."""
-        self._unmarked.clear()
-        self._is_marking = False
-
-    def _flush_share(self, now_ms: int) -> None:
-        """Flush some of the logs that are due, and the others in later turns of the event loop."""
-        share = self._unflushed[-FLUSHED_LOGS_PER_TURN:]
-        del self._unflushed[-FLUSHED_LOGS_PER_TURN:]
-        for partition_log in share:
-            if partition_log.is_flushed_by_time:
-                SWEEP.attempt(partition_log.flush_by_time, now_ms, concerns=partition_log.topic_partition)
-        if self._unflushed:
-            following = SWEEP_BATCH.callback(self._flush_share, on_failure=lambda _: self._unflushed.clear())
-            asyncio.get_running_loop().call_soon(following, now_ms)
-
-    async def _checkpoint(self) -> None:
-        try:
-            await self._write_recovery_points(durable=False)
-            self._reserve.take()
-        except StorageError as error:
-            log.error("checkpoint_failed", path=self._path, reason=str(error))  # noqa: TRY400  # the reason says it all
-
-    def _end_sweep(self) -> None:
-        """Leave the rest of this sweep's logs to the next one."""
-        self._is_sweeping = False
+                self._checkpointing = CHECKPOINT.start(self.checkpoints.write_now_and_then())
 
     async def close(self) -> None:
         """Sync everything, mark the directory as cleanly closed, and release it. Raises StorageError.
@@ -602,8 +462,7 @@ class LogDirectory:
         """
         if not self._is_locked:
             return
-        self._unflushed.clear()
-        self._unmarked.clear()
+        self._sweep.stop_writing()
         try:
             if not self._is_open:
                 return  # opening failed half-way: the checkpoints stay true
@@ -611,21 +470,11 @@ class LogDirectory:
             if self._checkpointing is not None:
                 await asyncio.wait([self._checkpointing])
             if self.is_scratch:
-                await self._flush_last()
+                await flush_last(self._path, self._logs.values(), self._flusher)
                 return
-            unsynced = []
-            for count, partition_log in enumerate(self._logs.values()):
-                if count % LOADS_PER_TURN == 0:
-                    await asyncio.sleep(0)
-                if await run_in_slices(partition_log.prepare_close(), SHORT_SLICE_S):
-                    unsynced.append(partition_log)
-            if len(unsynced) >= WRITTEN_BACK_TOGETHER_COUNT:
-                await self._disk.write_back(self._path)
-            for partition_log in unsynced:
-                self._flusher.request(partition_log)
-            await self._flusher.drain()
-            await self._write_recovery_points(durable=True)
-            await self._write_log_starts(durable=True)
+            await sync_all(self._path, self._disk, self._logs.values(), self._flusher)
+            await self.checkpoints.write_recovery_points(durable=True)
+            await self.checkpoints.write_log_starts(durable=True)
             is_known = self._opening.was_clean or not self.unopened
             if is_known and not any(partition_log.is_offline for partition_log in self._logs.values()):
                 await replace_durably(self._disk, self._join(CLEAN_SHUTDOWN_FILE), CLEAN_SHUTDOWN_CONTENT)
@@ -633,60 +482,9 @@ class LogDirectory:
             for partition_log in self._logs.values():
                 partition_log.close()
             self._logs.clear()
-            self._unswept.clear()
+            self._sweep.stop()
             self._is_open = self._is_locked = False
             self._disk.unlock(self._join(LOCK_FILE))
 
-    async def _flush_last(self) -> None:
-        """Have the shared log commit what is left. What it has not committed in time was not acknowledged either."""
-        for partition_log in self._logs.values():
-            if partition_log.high_watermark < partition_log.log_end_offset and not partition_log.is_offline:
-                self._flusher.request(partition_log)
-        try:
-            async with asyncio.timeout(LONGEST_LAST_FLUSH_S):
-                await self._flusher.drain()
-        except TimeoutError:
-            log.warning("last_flush_not_committed", path=self._path, waited_s=LONGEST_LAST_FLUSH_S)
-
-    async def _write_recovery_points(self, *, durable: bool) -> None:
-        await self._recovery_points.write(self._collect_recovery_points, durable=durable, only_changes=not durable)
-
-    def _collect_recovery_points(self) -> SlicedWork[dict[TopicPartition, int]]:
-        return (yield from self._collect(self._recovery_points, _recovery_point))
-
-    async def _write_log_starts(self, *, durable: bool) -> None:
-        """Write the log starts now, or deleted records would come back."""
-        await self._log_starts.write(self._collect_log_starts, durable=durable)
-
-    def _collect_log_starts(self) -> SlicedWork[dict[TopicPartition, int]]:
-        """Collect the log starts above the first offset of the files."""
-        return (yield from self._collect(self._log_starts, _log_start_beyond_files))
-
-    def _collect(
-        self, checkpoint: OffsetCheckpoint, offset_of: Callable[[PartitionLog], int | None]
-    ) -> SlicedWork[dict[TopicPartition, int]]:
-        """Collect a checkpoint's content. A log that is not served yet keeps its old line."""
-        known = checkpoint.offsets
-        kept = {name: known.get(name) for name in self.unopened}
-        offsets = {name: offset for name, offset in kept.items() if offset is not None}
-        logs = list(self._logs.items())
-        for start in range(0, len(logs), COLLECTED_PER_STEP):
-            for name, partition_log in logs[start : start + COLLECTED_PER_STEP]:
-                if name not in kept and not partition_log.is_deleted:
-                    offset = offset_of(partition_log)
-                    if offset is not None:
-                        offsets[name] = offset
-            yield
-        return offsets
-
     def _join(self, name: str) -> str:
         return f"{self._path}/{name}"
-
-
-def _log_start_beyond_files(partition_log: PartitionLog) -> int | None:
-    offset = partition_log.log_start_offset
-    return offset if offset > partition_log.durability.first_file_offset(partition_log.segments) else None
-
-
-def _recovery_point(partition_log: PartitionLog) -> int:
-    return partition_log.durability.recovery_point

@@ -14,12 +14,11 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, Slices, run_in_slices, run_to_end
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.log.directory.deferred_logs import DeferredLogs
+from fencepost.broker.log.directory.directory_checkpoints import DirectoryCheckpoints
 from fencepost.broker.log.directory.last_leader_state import ArrivingLog
 from fencepost.broker.log.durability.flusher import Flusher
 from fencepost.broker.log.files.checkpoints import ZERO_TOPIC_ID
 from fencepost.broker.log.files.leader_epochs import LeaderEpochs
-from fencepost.broker.log.files.offset_checkpoint import OffsetCheckpoint
 from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.log.files.remedies import remedy_partition_went_offline
 from fencepost.broker.log.log_config import LogConfig
@@ -72,20 +71,18 @@ class LogOpening:
         disk: Disk,
         clock: Clock,
         flusher: Flusher,
-        recovery_points: OffsetCheckpoint,
-        log_starts: OffsetCheckpoint,
+        checkpoints: DirectoryCheckpoints,
         opened: Callable[[PartitionLog], None],
         files_move: bool,
         sealed_store: SealedStore | None,
     ) -> None:
-        self.unopened = DeferredLogs()
+        self.unopened = checkpoints.unopened
         self.was_clean = False
         self._path = path
         self._disk = disk
         self._clock = clock
         self._flusher = flusher
-        self._recovery_points = recovery_points
-        self._log_starts = log_starts
+        self._checkpoints = checkpoints
         self._opened = opened
         self._files_move = files_move
         self._sealed_store = sealed_store
@@ -188,9 +185,9 @@ class LogOpening:
         slices = Slices(SLICE_S)  # of all logs together: many of them are shorter than a slice
         for name, config, leader_epoch, left_off, sealed, durable_end in arrived:
             await slices.turn()
-            self._recovery_points.offsets[name] = left_off.recovery_point
-            if left_off.log_start_offset > self._log_starts.offsets.get(name, 0):
-                self._log_starts.offsets[name] = left_off.log_start_offset
+            self._checkpoints.recovery_points.offsets[name] = left_off.recovery_point
+            if left_off.log_start_offset > self._checkpoints.log_start(name):
+                self._checkpoints.log_starts.offsets[name] = left_off.log_start_offset
             loading = self._load(
                 name,
                 config,
@@ -234,8 +231,8 @@ class LogOpening:
     ) -> None:
         """Add an offline log in place of one that cannot be opened: clients get an error, and other logs are served."""
         files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
-        log_start_offset = self._log_starts.offsets.get(topic_partition, 0)
-        recovery_point = max(self._recovery_points.offsets.get(topic_partition, 0), log_start_offset)
+        log_start_offset = self._checkpoints.log_start(topic_partition)
+        recovery_point = self._checkpoints.recovery_point(topic_partition)
         try:
             topic_id = files.read_topic_id()
         except StorageError:
@@ -270,8 +267,8 @@ class LogOpening:
             files,
             config,
             is_clean=is_clean,
-            recovery_point=self._recovery_points.offsets.get(topic_partition, 0),
-            log_start_offset=self._log_starts.offsets.get(topic_partition, 0),
+            recovery_point=self._checkpoints.recovery_points.offsets.get(topic_partition, 0),
+            log_start_offset=self._checkpoints.log_start(topic_partition),
             now_ms=now_ms,
             leader_epoch=leader_epoch,
             away=self._away(files, topic_partition, config, sealed),

@@ -25,8 +25,8 @@ from fencepost.broker.hosting import topics
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.directory.directory_files import RECOVERY_POINT_FILE
 from fencepost.broker.log.directory.last_leader_state import LeftOff
-from fencepost.broker.log.directory.log_directory import RECOVERY_POINT_FILE
 from fencepost.broker.log.files.checkpoints import encode_offsets
 from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.files.partition_files import PartitionFiles

@@ -17,7 +17,7 @@ from fencepost.broker.coordination import runtime
 from fencepost.broker.hosting import topics
 from fencepost.broker.hosting.peers import PeerUnreachable
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory import log_directory
+from fencepost.broker.log.directory import log_closing
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.broker.storage.local_disk import LocalFile
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode
@@ -272,7 +272,7 @@ async def test_a_join_that_waits_for_others_is_answered_though_the_engine_stays_
 async def test_a_stop_does_not_wait_for_an_engine_that_stays_away(
     cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(log_directory, "LONGEST_LAST_FLUSH_S", 0.1)
+    monkeypatch.setattr(log_closing, "LONGEST_LAST_FLUSH_S", 0.1)
     cluster.engine.begin_fail_over()
     unanswered = asyncio.ensure_future(cluster.send(DATA, produce(b"lost"), 9))
     await until(lambda: cluster.members[DATA].shared_log.is_waiting)

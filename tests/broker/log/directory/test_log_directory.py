@@ -13,7 +13,6 @@ import pytest
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.storage.descriptors import Descriptors
 from fencepost.broker.storage.disk import LogFile, NoRoomError, StorageError
 from fencepost.broker.storage.local_disk import LocalDisk
@@ -62,7 +61,7 @@ async def test_records_of_many_logs_are_written_in_one_pass_before_each_file_is_
     crash: bool, many: bool, world: LogWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threshold = 2 if many else 3
-    monkeypatch.setattr("fencepost.broker.log.directory.log_directory.WRITTEN_BACK_TOGETHER_COUNT", threshold)
+    monkeypatch.setattr("fencepost.broker.log.directory.log_closing.WRITTEN_BACK_TOGETHER_COUNT", threshold)
     monkeypatch.setattr("fencepost.broker.log.directory.log_opening.WRITTEN_BACK_TOGETHER_COUNT", threshold)
     batch = memoryview(build_batch([Record(0, NOW_MS, None, b"a")]))
     partitions = [TopicPartition("orders", index) for index in range(2)]
@@ -157,104 +156,6 @@ async def test_a_partition_that_the_power_left_without_anything_is_forgotten(wor
     world.create()
 
 
-async def test_a_corrupt_checkpoint_means_reading_the_logs_again(world: LogWorld) -> None:
-    world.create()
-    world.append(b"a")
-    await world.stop()
-    replace(f"{world.path}/recovery-point-offset-checkpoint", b"\0\0\0")
-    with capture_logs() as logs:
-        log = await world.restart()
-    assert [entry["event"] for entry in logs][:2] == ["checkpoint_corrupt", "unclean_stop_found"]
-    assert log.log_end_offset == 1
-
-
-async def test_a_failed_opening_leaves_the_checkpoints_unchanged(
-    world: LogWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.create()
-    world.append(b"a")
-    await world.stop()
-    checkpoint = world.disk.read_file(f"{world.path}/recovery-point-offset-checkpoint")
-
-    def fail(*_: object) -> bytes:
-        raise StorageError("broken")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalDisk, "list", fail)
-        with pytest.raises(StorageError, match="broken"):
-            await world.start()
-        await world.stop()
-    assert world.disk.read_file(f"{world.path}/recovery-point-offset-checkpoint") == checkpoint
-    log = await world.restart()
-    assert log.log_end_offset == 1
-
-
-async def test_recovery_points_are_written_now_and_then(world: LogWorld) -> None:
-    log = world.create()
-    world.append(b"a")
-    await log.flushed()
-    world.logs.sweep(world.clock.now_ms())
-    assert not world.disk.exists(f"{world.path}/recovery-point-offset-checkpoint")
-    world.clock.time_ms += 60_000
-    world.logs.sweep(world.clock.now_ms())
-    await world.checkpointed()
-    assert world.disk.read_file(f"{world.path}/recovery-point-offset-checkpoint") == b"0\n1\norders 0 1\n"
-
-
-async def test_many_logs_are_swept_in_shares_and_each_once_in_a_round(
-    world: LogWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fencepost.broker.log.directory.log_directory.FEWEST_SWEPT_LOGS", 2)
-    monkeypatch.setattr("fencepost.broker.log.directory.log_directory.SWEPT_LOGS_PER_TURN", 2)
-    swept: list[TopicPartition] = []
-    monkeypatch.setattr(PartitionLog, "sweep", lambda log, *_: swept.append(log.topic_partition))
-    partitions = [TopicPartition("many", index) for index in range(11)]
-    for partition in partitions:
-        world.logs.create(partition, TOPIC_ID, world.config)
-    counts = []
-    for _ in range(6):
-        world.logs.sweep(world.clock.now_ms(), sweeps_per_round=3)
-        for _ in range(10):
-            await asyncio.sleep(0)
-        counts.append(len(swept))
-    assert counts == [4, 8, 11, 15, 19, 22]
-    assert sorted(swept[:11]) == sorted(swept[11:]) == partitions
-
-
-async def test_flushes_that_are_due_do_not_wait_for_the_turn_of_their_log(
-    world: LogWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fencepost.broker.log.directory.log_directory.FEWEST_SWEPT_LOGS", 1)
-    log = world.create(LogConfig(flush_interval_messages=1000, flush_ms=5000))
-    for index in range(5):
-        world.logs.create(TopicPartition("many", index), TOPIC_ID, world.config)
-    world.append(b"a")
-    world.logs.sweep(world.clock.now_ms() + 5000, sweeps_per_round=6)
-    await world.logs._flusher.drain()
-    assert log.durability.recovery_point == 1
-
-
-async def test_flushes_of_many_logs_are_looked_for_in_turns(world: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.broker.log.directory.log_directory.FLUSHED_LOGS_PER_TURN", 2)
-    asked: list[int] = []
-    monkeypatch.setattr(PartitionLog, "flush_by_time", lambda log, now_ms: asked.append(log.topic_partition.partition))
-    config = LogConfig(flush_interval_messages=1000, flush_ms=5000)
-    for index in range(5):
-        world.logs.create(TopicPartition("many", index), TOPIC_ID, config)
-    counts = []
-    world.logs.sweep(NOW_MS)
-    for _ in range(3):
-        counts.append(len(asked))
-        await asyncio.sleep(0)
-    assert counts == [2, 4, 5]
-    assert sorted(asked) == list(range(5))
-    world.logs.sweep(NOW_MS)
-    await world.stop()  # the rest goes with the stop
-    await asyncio.sleep(0)
-    assert len(asked) == 7
-    await world.start()
-
-
 async def test_many_partitions_share_few_descriptors_and_all_come_back(world: LogWorld) -> None:
     world.disk = LocalDisk(Descriptors(100))
     await world.stop()
@@ -267,23 +168,6 @@ async def test_many_partitions_share_few_descriptors_and_all_come_back(world: Lo
     await world.stop()
     await world.start()
     assert len(list(world.logs.logs())) == 300
-
-
-async def test_the_next_partition_of_a_deleted_ones_name_is_not_judged_by_its_checkpoints(world: LogWorld) -> None:
-    log = world.create()
-    for _ in range(20):
-        world.append(b"before")
-    await log.flushed()
-    await world.logs.delete_records({ORDERS: 15})
-    await world.restart()
-    world.logs.delete(ORDERS)
-    await world.logs.remove_leftovers([ORDERS])
-    world.create()
-    world.append(b"after")
-    await world.orders.flushed()
-    log = await world.restart(crash=True)
-    assert not log.is_offline
-    assert (log.log_start_offset, log.log_end_offset) == (0, 1)
 
 
 async def test_records_of_the_next_partition_of_a_deleted_ones_name_do_not_count_as_clean(world: LogWorld) -> None:
@@ -354,17 +238,6 @@ async def test_records_are_deleted_on_a_full_disk_and_the_reserve_is_made_again_
     log = await world.restart(crash=True)
     assert log.log_start_offset == 15
     assert world.disk.size_bytes(reserve) > 100_000
-
-
-async def test_a_reserve_that_was_used_is_made_again_with_the_next_checkpoint(world: LogWorld) -> None:
-    world.create()
-    world.append(b"a")
-    await world.orders.flushed()
-    reserve = f"{world.path}/log-start-offset-checkpoint.reserve"
-    world.disk.delete(reserve)
-    world.logs.sweep(NOW_MS + 60_000)
-    await world.checkpointed()
-    assert world.disk.exists(reserve)
 
 
 @pytest.mark.parametrize("content", [b"", b"version: 0\n", bytes(40)])

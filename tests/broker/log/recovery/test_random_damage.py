@@ -125,7 +125,7 @@ async def test_nothing_false_is_served_and_nothing_is_lost_in_silence(
     if stop == "clean":
         await world.stop()
     elif stop != "crash":
-        await world.logs._write_recovery_points(durable=True)
+        await world.logs.checkpoints.write_recovery_points(durable=True)
     kept = str(tmp_path / "kept")
     shutil.copytree(world.path, kept)
     sizes = {entry.name: entry.stat().st_size for entry in os.scandir(f"{kept}/{ORDERS}")}

@@ -169,7 +169,7 @@ async def test_damage_below_the_recovery_point_takes_the_partition_offline(world
         world.append(b"v" * 100)
     await log.flushed()
     path = active_path(world)
-    await world.logs._write_recovery_points(durable=True)
+    await world.logs.checkpoints.write_recovery_points(durable=True)
     before = content_of(path)
     overwrite(path, 200, b"!")
     with capture_logs() as logs:
@@ -192,7 +192,7 @@ async def test_a_shorter_log_than_was_known_to_be_on_the_disk_takes_the_partitio
         world.append(b"v" * 100)
     await log.flushed()
     path = active_path(world)
-    await world.logs._write_recovery_points(durable=True)
+    await world.logs.checkpoints.write_recovery_points(durable=True)
     os.truncate(path, log.size_bytes // 5 * 3)
     assert (await world.restart(crash=True)).is_offline
 
@@ -203,7 +203,7 @@ async def test_damaged_records_can_be_given_up_by_taking_them_out_of_the_checkpo
         world.append(b"v" * 100)
     await log.flushed()
     path = active_path(world)
-    await world.logs._write_recovery_points(durable=True)
+    await world.logs.checkpoints.write_recovery_points(durable=True)
     overwrite(path, 200, b"!")
     assert (await world.restart(crash=True)).is_offline
     await world.stop()
@@ -218,7 +218,7 @@ async def test_segments_before_the_recovery_point_are_not_read_again(world: LogW
         world.append(b"v" * 100)
     await log.flushed()
     first_path = log.segments.first.files.path(".log")
-    await world.logs._write_recovery_points(durable=True)
+    await world.logs.checkpoints.write_recovery_points(durable=True)
     overwrite(first_path, 70, b"!")
     log = await world.restart(crash=True)
     assert not log.is_offline

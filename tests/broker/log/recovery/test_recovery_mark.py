@@ -16,7 +16,6 @@ import pytest
 from crc32c import crc32c
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory import log_directory
 from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE, RECOVERY_MARK_FILE, PartitionFiles
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
@@ -455,7 +454,7 @@ async def test_a_log_recovered_from_its_mark_is_the_one_that_is_read_whole(
 async def test_many_marks_are_written_in_several_turns_of_the_event_loop(
     world: LogWorld, frequent: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_directory, "MARKED_LOGS_PER_TURN", 2)
+    monkeypatch.setattr(world.logs._sweep._unmarked, "per_turn_count", 2)
     logs = [world.logs.create(TopicPartition("many", number), TOPIC_ID, DENSE) for number in range(5)]
     for log in logs:
         log.append(memoryview(build_batch([Record(0, world.clock.now_ms(), None, b"v")])), now_ms=world.clock.now_ms())

@@ -83,7 +83,7 @@ def served(log: PartitionLog) -> dict[int, int | ErrorCode]:
 async def test_a_false_bit_below_the_recovery_point_takes_the_partition_offline(world: LogWorld, which: int) -> None:
     path, content, positions = await with_batches(world)
     other = world.logs.create(OTHERS, TOPIC_ID, world.config)
-    await world.logs._write_recovery_points(durable=True)
+    await world.logs.checkpoints.write_recovery_points(durable=True)
     for bit in PREFIX_BITS:
         if (which, bit) == (BATCHES - 1, LOWEST_EPOCH_BIT):
             continue  # the last batch may be the first of the next epoch
