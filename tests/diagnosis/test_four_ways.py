@@ -24,6 +24,7 @@ from fencepost.console.reading.groups import lags_of, list_groups, read_committe
 from fencepost.console.reading.lags import ReadableCounts
 from fencepost.console.reading.stuck import read_facts
 from fencepost.console.reading.topics import read_partition
+from fencepost.console.reading.transaction_history import read_history
 from fencepost.diagnosis.lag import Lag
 from fencepost.diagnosis.stuck import Explanation, explain
 from tests.broker.metrics.test_broker_families import TIMEOUT_S, Metered, send, until
@@ -106,6 +107,21 @@ def test_lag_is_what_a_consumer_can_still_get_in_all_four(asked: Asked) -> None:
     (row,) = asked.command("groups", "describe", "billing")
     assert (row["lag"], row["read_committed_lag"]) == lag[:2]
     writer.abort_transaction(TIMEOUT_S)
+
+
+def test_a_transaction_went_the_same_way_on_the_console_and_over_http(asked: Asked) -> None:
+    create(asked.admin, "orders")
+    writer = asked.transactional("till")
+    writer.begin_transaction()
+    send(writer, "orders", 2)
+    writer.commit_transaction(TIMEOUT_S)
+    until(lambda: asked.http("/v1/transactions/till/history")["events"][-1]["state"] == "CompleteCommit")
+    found = asked.http("/v1/transactions/till/history")
+    assert found["is_complete"]
+    life = asked.console(partial(read_history, transactional_id="till"))
+    told = [(one["offset"], one["state"], one["note"], one["after_ms"]) for one in found["events"]]
+    assert [(one.offset, one.state, one.note, one.after_ms) for one in life.moments] == told
+    assert "+ orders-0" in {note for _, _, note, _ in told}
 
 
 def without_times(sentence: str) -> str:

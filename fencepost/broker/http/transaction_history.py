@@ -8,39 +8,35 @@ from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.storage.disk import StorageError
-from fencepost.broker.transaction.metadata import from_value
+from fencepost.diagnosis.transaction_history import FORGOTTEN, Moment, TransactionHistory
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import iterate_batches, read_records
-from fencepost.protocol.stored.transaction_state import TransactionLogValue, encode_transaction_log_key
-from fencepost.protocol.stored.versioned import decode_known
 
 CHUNK_BYTES: Final = 64 * 1024
 MOST_BATCHES: Final = 50_000
 """That one request reads; the latest are read."""
 MOST_EVENTS: Final = 10_000
+"""The latest."""
 MOST_PARTITIONS: Final = 100
 
 
 def history_steps(log: PartitionLog, transactional_id: str) -> SlicedWork[dict[str, Any]]:
     """Read the log in steps. is_complete: whether nothing was left out, except what compaction has removed before."""
-    key = encode_transaction_log_key(transactional_id)
-    events: list[dict[str, Any]] = []
+    history = TransactionHistory(transactional_id, MOST_EVENTS)
     # A batch of a coordinator has few records, so about as many batches as offsets.
     start_offset = max(log.log_start_offset, log.log_end_offset - MOST_BATCHES)
     offset, end_offset = start_offset, log.high_watermark
     is_readable = True
-    while offset < end_offset and len(events) < MOST_EVENTS:
+    while offset < end_offset:
         before = offset
         try:
             read = log.read(offset, CHUNK_BYTES, isolation=Isolation.READ_UNCOMMITTED)
             for batch in iterate_batches(read.records):
                 offset = max(offset, batch.header.last_offset + 1)
                 if not batch.header.is_control:
-                    events += [
-                        _event(transactional_id, record.offset, record.timestamp_ms, record.value)
-                        for record in read_records(batch)
-                        if record.key == key and record.offset < end_offset
-                    ]
+                    for record in read_records(batch):
+                        if record.offset < end_offset:
+                            history.add(record)
                 yield
         except (DecodeError, StorageError):
             is_readable = False
@@ -51,23 +47,25 @@ def history_steps(log: PartitionLog, transactional_id: str) -> SlicedWork[dict[s
         "transactional_id": transactional_id,
         "partition": log.topic_partition.partition,
         "from_offset": start_offset,
-        "is_complete": is_readable and start_offset == log.log_start_offset and offset >= end_offset,
-        "events": events,
+        "is_complete": is_readable
+        and history.is_whole
+        and start_offset == log.log_start_offset
+        and offset >= end_offset,
+        "events": [_event(one) for one in history.moments],
     }
 
 
-def _event(transactional_id: str, offset: int, timestamp_ms: int, value: bytes | memoryview | None) -> dict[str, Any]:
-    if value is None:
-        return {"offset": offset, "timestamp_ms": timestamp_ms, "state": "Forgotten"}
-    one = from_value(transactional_id, decode_known(TransactionLogValue, bytes(value)))
+def _event(one: Moment) -> dict[str, Any]:
+    event = {"offset": one.offset, "timestamp_ms": one.timestamp_ms, "state": one.state, "after_ms": one.after_ms}
+    if one.state == FORGOTTEN:
+        return event
     return {
-        "offset": offset,
-        "timestamp_ms": timestamp_ms,
-        "state": one.state.display_name,
+        **event,
+        "note": one.note,
         "producer_id": one.producer_id,
         "producer_epoch": one.producer_epoch,
         "timeout_ms": one.timeout_ms,
         "start_ms": one.start_ms if one.start_ms >= 0 else None,
         "partitions_count": len(one.partitions),
-        "partitions": [f"{topic}-{partition}" for topic, partition in sorted(one.partitions)[:MOST_PARTITIONS]],
+        "partitions": one.partitions[:MOST_PARTITIONS],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fencepost.console.reading.transaction_history import STATES
+from fencepost.diagnosis.transaction_history import state_name
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.schema import schema_of
 from fencepost.protocol.stored.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
@@ -35,8 +35,7 @@ def _transaction(value: bytes) -> str:
     if state is None:
         return value.hex(" ")
     fields = {one.name: getattr(state, one.name) for one in schema_of(type(state)).fields}
-    number = state.transaction_status
-    fields["transaction_status"] = STATES[number] if 0 <= number < len(STATES) else number
+    fields["transaction_status"] = state_name(state.transaction_status)
     fields["transaction_partitions"] = [
         f"{topic.topic}-{index}" for topic in state.transaction_partitions or () for index in topic.partition_ids
     ]
