@@ -337,8 +337,7 @@ def _check_block(content: Buffer, position: int, lowest_bytes: bytes, higher_byt
         if content[cursor] > 0x7F:  # the timestamp takes more than a byte
             cursor += 1
             if content[cursor] > 0x7F:
-                _, cursor = read_varlong(content, cursor - 1)
-                cursor -= 1
+                cursor = read_varlong(content, cursor - 1)[1] - 1
         cursor += 1
         if content[cursor] != lowest_byte or (second_byte is not None and content[cursor + 1] != second_byte):
             raise DecodeError(_WRONG_OFFSET, position=cursor)

@@ -21,7 +21,8 @@ from fencepost.broker.log.files.partition_files import METADATA_FILE, RECOVERY_M
 from fencepost.broker.log.files.segment_checksums import CHECKSUMS_FILE, DIRECTORY_NAME, START_SUFFIX
 from fencepost.broker.log.files.small_file import read_small
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.recovery.recovery import LoadedLog, LogRecovery
+from fencepost.broker.log.recovery.loaded_log import LoadedLog
+from fencepost.broker.log.recovery.recovery import LogRecovery
 from fencepost.broker.log.segment.swap import finish_swaps
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 

@@ -39,7 +39,8 @@ from fencepost.broker.log.files.checkpoints import CorruptCheckpointError, decod
 from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.files.partition_files import METADATA_FILE, PartitionFiles
 from fencepost.broker.log.files.small_file import read_small
-from fencepost.broker.log.recovery.recovery import LogRecovery, RecoveryRefusal
+from fencepost.broker.log.recovery.loaded_log import RecoveryRefusal
+from fencepost.broker.log.recovery.recovery import LogRecovery
 from fencepost.broker.log.segment.swap import finish_swaps
 from fencepost.broker.metadata.sqlite import FILE_NAME
 from fencepost.broker.storage.disk import StorageError

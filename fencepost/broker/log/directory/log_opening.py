@@ -24,7 +24,8 @@ from fencepost.broker.log.files.remedies import remedy_partition_went_offline
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producers.producer_state import ProducerState
-from fencepost.broker.log.recovery.recovery import LoadedLog, LogRecovery
+from fencepost.broker.log.recovery.loaded_log import LoadedLog
+from fencepost.broker.log.recovery.recovery import LogRecovery
 from fencepost.broker.log.segment.log_segments import LogSegments
 from fencepost.broker.log.segment.remote_segment import AwaySegment, SealedSegment, SealedStore
 from fencepost.broker.log.segment.unreadable_log import unreadable_segment

@@ -93,16 +93,19 @@ class ProducerEntry:
         first_offset = self.current_transaction_first_offset
         return first_offset == NO_OFFSET or offset < first_offset
 
-    def wraps_to_used_sequence(self, header: BatchHeader) -> bool:
-        """Whether a transactional batch begins with a sequence that an ended transaction has used."""
-        if header.producer_epoch != self.producer_epoch:
-            return False
-        base_sequence = header.base_sequence
-        return any(
-            (batch.last_sequence - batch.offset_delta) & MAXIMUM_SEQUENCE == base_sequence
-            and self.is_ended(batch.base_offset)
-            for batch in self.recent_batches
-        )
+    def sequence_error(self, header: BatchHeader) -> ErrorCode:
+        """Return the error of a batch that is not next: UNKNOWN_PRODUCER_ID where a transactional one begins with a
+        sequence that an ended transaction has used.
+
+        Its record is a new one: as a duplicate it would be lost, though its transaction commits. Clients answer this
+        error by an abort and a new epoch.
+        """
+        if header.attributes & TRANSACTIONAL_BIT and header.producer_epoch == self.producer_epoch:
+            for batch in self.recent_batches:
+                first_sequence = (batch.last_sequence - batch.offset_delta) & MAXIMUM_SEQUENCE
+                if first_sequence == header.base_sequence and self.is_ended(batch.base_offset):
+                    return ErrorCode.UNKNOWN_PRODUCER_ID
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def move_to_epoch(self, producer_epoch: int) -> None:
         """Enter another epoch: its sequences start anew."""
@@ -281,11 +284,7 @@ class ProducerState:
             if not is_open and verification_is_enabled and guard is not current_guard:
                 return ErrorCode.INVALID_TXN_STATE
         if is_client and not self._is_in_sequence(header, entry, verification):
-            if is_transactional and entry.wraps_to_used_sequence(header):
-                # A new record with a sequence that was used before the marker: as a duplicate it would be lost, though
-                # its transaction commits. Clients answer this error by an abort and a new epoch.
-                return ErrorCode.UNKNOWN_PRODUCER_ID
-            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            return entry.sequence_error(header)
         if not is_transactional and (
             entry.is_transactional or (entry is _UNKNOWN_PRODUCER and self.has_owner(producer_id))
         ):

@@ -18,7 +18,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.sliced_work import SlicedWork
@@ -33,6 +32,7 @@ from fencepost.broker.log.files.segment_checksums import CHECKSUMS_FILE
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.producers.producer_replay import replay, replay_batch, usable_transaction_index
 from fencepost.broker.log.producers.producer_state import ProducerState
+from fencepost.broker.log.recovery.loaded_log import LoadedLog, RecoveryRefusal
 from fencepost.broker.log.recovery.recovery_mark import MarkedPlace, RecoveryMark, find_mark, read_mark
 from fencepost.broker.log.segment.batch_scan import DamagedLogError, damaged
 from fencepost.broker.log.segment.header_plausibility import MAX_RELATIVE_OFFSET, HeaderFault, HeaderPlausibility
@@ -54,63 +54,6 @@ log = get_logger(__name__)
 
 STEP_BYTES = 1024 * 1024
 STEP_BATCHES = 64
-
-
-class RecoveryRefusal(NamedTuple):
-    """Why a partition is offline, and what giving up the records behind the bad place would cost.
-
-    path:            of the damaged or missing file; of the directory where no single file is at fault.
-    what:            what is wrong, in words, with path and position.
-    position:        in that file; None for a whole file.
-    expected_offset: that should be there: giving up loses records from it on.
-    found_offset:    of a batch there; None when no header can be read.
-    end_offset:      of the known loss from `expected_offset` on; there may be more.
-    lost_bytes:      of it, in this file and those behind it.
-    is_missing:      whether the file is missing, so that nothing more than its content is given up.
-    is_of_another:   whether the file is valid, and another log's.
-    """
-
-    path: str
-    what: str
-    position: int | None
-    expected_offset: int
-    found_offset: int | None
-    end_offset: int
-    lost_bytes: int
-    is_missing: bool = False
-    is_of_another: bool = False
-
-    @property
-    def cost(self) -> str:
-        """Return what giving up loses for good, in words."""
-        if self.is_missing:
-            return f"the offsets {self.expected_offset} to {self.end_offset - 1}, which are not there any more"
-        offsets = f"the offsets from {self.expected_offset} on (up to {self.end_offset - 1} they were on the disk)"
-        return f"{offsets}, {self.lost_bytes} bytes, which are kept beside the log"
-
-
-class LoadedLog(NamedTuple):
-    """Result of loading a partition's directory.
-
-    unsynced:   files of segments that were read again: sync them before anything in them counts as durable.
-    side_files: other files that were written; sync and close them, too.
-    epochs:     the last of them is the epoch of the next records, also where none has been written in it yet.
-    recovery_point: the recovery point once these files are synced.
-    refusal:   why the log is refused; None when it may be used.
-    """
-
-    segments: LogSegments
-    producers: ProducerState
-    epochs: LeaderEpochs
-    log_start_offset: int
-    unsynced: Sequence[LogFile]
-    side_files: Sequence[LogFile]
-    recovery_point: int
-    refusal: RecoveryRefusal | None
-
-    @property
-    def offline_reason(self) -> str | None:
-        return None if self.refusal is None else self.refusal.what
 
 
 class LogRecovery:
@@ -497,48 +440,18 @@ class LogRecovery:
         )
         if place is not None and place.mark.base_offset != segments[first].base_offset:
             place = None
-        recovered = list(segments[:first])
-        if not self._are_as_recorded(recovered, segments[first].base_offset):
+        if not self._are_as_recorded(segments[:first], segments[first].base_offset):
             return list(segments)
-        for offset in [offset for offset in self._files.snapshot_offsets if offset > segments[first].base_offset]:
-            self._files.delete_snapshot(offset)
-        if place is None:
-            yield from self._load_producers(segments[:first], segments[first].base_offset)
-            self._epochs.truncate_from_end(segments[first].base_offset)
-        else:
-            yield from self._restore(place.producers)
-            self._epochs.truncate_from_end(place.mark.offset)
-            self._read_epoch = place.mark.leader_epoch
+        yield from self._restore_before(segments, first, place)
+        recovered = list(segments[:first])
         for slot in range(first, len(segments)):
-            segment, later = segments[slot], segments[slot + 1 :]
             place_in_segment = place if slot == first else None
             if slot > first:
-                yield from self._write_snapshot(segment.base_offset)
-            order = self._order_of(segment, later, recovered, place_in_segment)
-            yield from self._read_again(segment, order, place_in_segment)
-            recovered.append(segment)
-            fault = order.fault or self._hole_behind(segment, later)
+                yield from self._write_snapshot(segments[slot].base_offset)
+            is_last = yield from self._recover_segment(segments, slot, recovered, place_in_segment)
             if self._refusal is not None:
                 return list(segments)
-            if fault is not None:
-                behind = yield from batches_after_damage(
-                    segment.batches.log, fault.position, segment.base_offset, self._greatest_epoch
-                )
-                if self._is_known_to_be_lost(fault, behind, later) or _is_whole_with_a_false_header(
-                    segment.batches.log, fault
-                ):
-                    self._refuse_damage(segment, fault, later, behind.end_offset)
-                    return list(segments)
-                yield from self._cut(segment, fault, behind, later)
-            is_last = fault is not None or not later
-            segment.indexes.write_anew()
-            if not is_last:
-                self._side_files += segment.index_files()
-            if place_in_segment is None:
-                segment.accept_headers()
-            self._unsynced.append(segment.batches.log)
-            list_file = segment.files.forget_records() if is_last else segment.record_files(later[0].base_offset)
-            self._side_files.append(list_file)
+            recovered.append(segments[slot])
             if is_last:
                 break
         last = recovered[-1]
@@ -553,6 +466,51 @@ class LogRecovery:
         elif found is not None and not found.is_of_the_log and found.mark.base_offset == last.base_offset:
             self._refuse_another_log(last, found.mark)
         return recovered
+
+    def _restore_before(self, segments: Sequence[Segment], first: int, place: MarkedPlace | None) -> SlicedWork[None]:
+        """Restore the producers and epochs before what is read again: the first segment, or what is behind its mark."""
+        base_offset = segments[first].base_offset
+        for offset in [offset for offset in self._files.snapshot_offsets if offset > base_offset]:
+            self._files.delete_snapshot(offset)
+        if place is None:
+            yield from self._load_producers(segments[:first], base_offset)
+            self._epochs.truncate_from_end(base_offset)
+        else:
+            yield from self._restore(place.producers)
+            self._epochs.truncate_from_end(place.mark.offset)
+            self._read_epoch = place.mark.leader_epoch
+
+    def _recover_segment(
+        self, segments: Sequence[Segment], slot: int, before: Sequence[Segment], place: MarkedPlace | None
+    ) -> SlicedWork[bool]:
+        """Read a segment again, and cut the log in it if it is torn there; or refuse the log.
+
+        before: the segments before it. place: of its mark, from which on it is read.
+        Returns whether it is the log's last segment now.
+        """
+        segment, later = segments[slot], segments[slot + 1 :]
+        order = self._order_of(segment, later, before, place)
+        yield from self._read_again(segment, order, place)
+        fault = order.fault or self._hole_behind(segment, later)
+        if self._refusal is not None:
+            return True
+        file = segment.batches.log
+        if fault is not None:
+            behind = yield from batches_after_damage(file, fault.position, segment.base_offset, self._greatest_epoch)
+            if self._is_known_to_be_lost(fault, behind, later) or _is_whole_with_a_false_header(file, fault):
+                self._refuse_damage(segment, fault, later, behind.end_offset)
+                return True
+            yield from self._cut(segment, fault, behind, later)
+        is_last = fault is not None or not later
+        segment.indexes.write_anew()
+        if not is_last:
+            self._side_files += segment.index_files()
+        if place is None:
+            segment.accept_headers()
+        self._unsynced.append(file)
+        list_file = segment.files.forget_records() if is_last else segment.record_files(later[0].base_offset)
+        self._side_files.append(list_file)
+        return is_last
 
     def _refuse_another_log(self, segment: Segment, mark: RecoveryMark) -> None:
         """Refuse a log that is whole, and not the one that had been on the disk when its mark was written."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from fencepost.broker.log.segment.batch_scan import LARGE_BATCH_BYTES, SCAN_CHUNK_BYTES, header_at
@@ -21,7 +22,7 @@ from fencepost.broker.log.segment.header_plausibility import (
 )
 from fencepost.broker.log.segment.offset_index import OffsetIndex
 from fencepost.broker.storage.disk import LogFile
-from fencepost.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, check_crc, read_header
+from fencepost.protocol.record_batch import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, check_crc, read_header
 
 MOST_HEADERS = 4_096
 """The most headers of one check, so that it takes some milliseconds; the next check does the rest."""
@@ -49,20 +50,61 @@ def check_headers(
 ) -> CheckedHeaders:
     """Go on from the end of what is checked, at least beyond the batch that holds `offset`.
 
-    order:       that of the batches, which follow on what is checked.
-    index:       of the segment that begins at `base_offset`; its entries must lead to batches.
-    wanted_end:  position up to which batches are to be checked, unless there are too many.
+    order:      that of the batches, which follow on what is checked.
+    index:      of the segment that begins at `base_offset`; its entries must lead to batches.
+    wanted_end: position up to which batches are to be checked, unless there are too many.
     """
     size_bytes = file.size_bytes
-    slot = bisect_left(index.positions, checked.end)
-    indexed_position = index.positions[slot] if slot < len(index.positions) else size_bytes
-    chunk = memoryview(b"")
-    chunk_position = position = checked.end
-    next_offset, leader_epoch = checked.next_offset, checked.leader_epoch
+    entries = _index_entries(index, checked.end, base_offset, size_bytes)
+    indexed = next(entries)
+    _, position, next_offset, leader_epoch = checked
     confirmed = position, next_offset, leader_epoch  # the end of `checked`: the length before it is right
-    end_offset = order.end_offset
-    batch_bytes = count = 0
+    count = 0
     fault: HeaderFault | None = None
+    for fields in _headers(file, position):
+        if fields is None:
+            reason = f"the {size_bytes - position} bytes from there on are no batch"
+            fault = HeaderFault(position, next_offset, None, reason)
+            break
+        first_offset, batch_length, epoch, magic, last_offset_delta = fields
+        if (
+            first_offset != next_offset
+            or epoch != leader_epoch
+            or magic != CURRENT_MAGIC
+            or batch_length < SMALLEST_BATCH_LENGTH
+            or last_offset_delta < 0
+            or first_offset + last_offset_delta >= order.end_offset
+            or position + batch_length + LENGTH_OVERHEAD_BYTES > size_bytes
+        ):
+            order.next_offset, order.leader_epoch = next_offset, leader_epoch
+            fault = _fault_at(file, position, order)
+            if fault is not None or (first_offset != next_offset and not _is_whole(file, confirmed[0], position)):
+                break
+            count += (first_offset != next_offset) * (position - confirmed[0]) // BYTES_LIKE_A_HEADER
+        confirmed = position, next_offset, leader_epoch
+        if next_offset > offset and (position >= wanted_end or count >= MOST_HEADERS):
+            break
+        last_offset = first_offset + last_offset_delta
+        if position >= indexed[0]:
+            if (position, last_offset) != indexed:
+                reason = f"its index says that the batch at {indexed[0]} ends at offset {indexed[1]}"
+                fault = HeaderFault(position, next_offset, first_offset, reason)
+                break
+            indexed = next(entries)
+        count += 1
+        next_offset, leader_epoch = last_offset + 1, epoch
+        position += batch_length + LENGTH_OVERHEAD_BYTES
+    ends_the_file = fault is None and position == size_bytes and next_offset == order.end_offset
+    if ends_the_file or _is_whole(file, confirmed[0], position):
+        return CheckedHeaders(CheckedRange(checked.start, position, next_offset, leader_epoch), fault)
+    return CheckedHeaders(CheckedRange(checked.start, *confirmed), _wrong_length(*confirmed))
+
+
+def _headers(file: LogFile, position: int) -> Iterator[tuple[int, int, int, int, int] | None]:
+    """Yield the `_FIELDS` of one header after another; None for a rest of the file that is too short for one."""
+    size_bytes = file.size_bytes
+    chunk, chunk_position = memoryview(b""), position
+    batch_bytes = 0
     while position < size_bytes:
         start = position - chunk_position
         if start + HEADER_BYTES > len(chunk):
@@ -70,51 +112,20 @@ def check_headers(
             chunk_bytes = SCAN_CHUNK_BYTES if batch_bytes < LARGE_BATCH_BYTES else HEADER_BYTES
             chunk, chunk_position, start = file.read(position, min(chunk_bytes, size_bytes - position)), position, 0
             if len(chunk) < HEADER_BYTES:
-                fault = HeaderFault(position, next_offset, None, f"the {len(chunk)} bytes from there on are no batch")
-                break
-        first_offset, batch_length, epoch, magic, last_offset_delta = _FIELDS.unpack_from(chunk, start)
-        if (
-            first_offset != next_offset
-            or epoch != leader_epoch
-            or magic != CURRENT_MAGIC
-            or batch_length < SMALLEST_BATCH_LENGTH
-            or last_offset_delta < 0
-            or first_offset + last_offset_delta >= end_offset
-            or position + batch_length + LENGTH_OVERHEAD_BYTES > size_bytes
-        ):
-            order.next_offset, order.leader_epoch = next_offset, leader_epoch
-            fault = _fault_at(file, position, read_header(chunk, start), order)
-            if fault is not None:
-                break
-            if first_offset != next_offset:
-                if not _is_whole(file, confirmed[0], position):
-                    fault = _wrong_length(*confirmed)
-                    return CheckedHeaders(CheckedRange(checked.start, *confirmed), fault)
-                count += (position - confirmed[0]) // BYTES_LIKE_A_HEADER
-        confirmed = position, next_offset, leader_epoch
-        if next_offset > offset and (position >= wanted_end or count >= MOST_HEADERS):
-            return CheckedHeaders(CheckedRange(checked.start, *confirmed), None)
-        last_offset = first_offset + last_offset_delta
-        if position >= indexed_position:
-            indexed_offset = base_offset + index.last_offsets[slot]
-            if position != indexed_position or last_offset != indexed_offset:
-                reason = f"its index says that the batch at {indexed_position} ends at offset {indexed_offset}"
-                checked = CheckedRange(checked.start, *confirmed)
-                return CheckedHeaders(checked, HeaderFault(position, next_offset, first_offset, reason))
-            slot += 1
-            indexed_position = index.positions[slot] if slot < len(index.positions) else size_bytes
-        count += 1
-        next_offset, leader_epoch = last_offset + 1, epoch
-        batch_bytes = batch_length + LENGTH_OVERHEAD_BYTES
+                yield None
+                return
+        fields = _FIELDS.unpack_from(chunk, start)
+        yield fields
+        batch_bytes = fields[1] + LENGTH_OVERHEAD_BYTES
         position += batch_bytes
-    confirmed_end = confirmed[0]
-    if confirmed_end < position:
-        ends_the_file = fault is None and next_offset == end_offset
-        if ends_the_file or _is_whole(file, confirmed_end, position):
-            confirmed = position, next_offset, leader_epoch
-        else:
-            fault = _wrong_length(*confirmed)
-    return CheckedHeaders(CheckedRange(checked.start, *confirmed), fault)
+
+
+def _index_entries(index: OffsetIndex, position: int, base_offset: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield position and last offset of the batches that the index names from a position on; then the file's end."""
+    slot = bisect_left(index.positions, position)
+    for entry in range(slot, len(index.positions)):
+        yield index.positions[entry], base_offset + index.last_offsets[entry]
+    yield size_bytes, -1
 
 
 def _is_whole(file: LogFile, position: int, end_position: int) -> bool:
@@ -126,8 +137,9 @@ def _wrong_length(position: int, next_offset: int, _: int) -> HeaderFault:
     return HeaderFault(position, next_offset, None, "the batch there has a wrong length, or a wrong checksum")
 
 
-def _fault_at(file: LogFile, position: int, header: BatchHeader, order: HeaderPlausibility) -> HeaderFault | None:
+def _fault_at(file: LogFile, position: int, order: HeaderPlausibility) -> HeaderFault | None:
     """Return what is wrong with a batch that does not simply continue the one before; None when nothing is."""
+    header = read_header(file.read(position, HEADER_BYTES))
     implausible = implausibility(header)
     if implausible is not None:
         order.reject(position, header, implausible)

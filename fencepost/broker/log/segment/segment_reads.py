@@ -63,23 +63,20 @@ class SegmentReads:
             size_bytes = self._check_headers(first_position, offset, max_bytes)
         walk_bytes = self._indexes.interval_bytes + EXTENT.size
         wanted_bytes = max(max_bytes, 0) + walk_bytes
-        # A small read includes the batches before the wanted one; a large read begins at the batch, as otherwise half
-        # of it might be these.
+        # A small read includes the batches before the wanted one; half of a large read might be these.
         is_small = wanted_bytes <= SMALL_READ_BYTES
         step_bytes = wanted_bytes if is_small else walk_bytes
         chunk = log.read(chunk_position, min(step_bytes, size_bytes - chunk_position))
         # Walk to the batch that holds the offset.
-        start = 0
-        least_offset = batches.base_offset
+        start, least_offset = 0, batches.base_offset
         while True:
             if start + EXTENT.size > len(chunk):
-                chunk_position += start
-                start = 0
+                chunk_position, start = chunk_position + start, 0
                 if chunk_position == size_bytes:
                     return None
-                if chunk_position + EXTENT.size > size_bytes:
-                    raise self._damaged(chunk_position, least_offset, "the bytes from there on are no batch")
-                chunk = log.read(chunk_position, min(step_bytes, size_bytes - chunk_position))
+                chunk = self._following_chunk(
+                    chunk_position, min(step_bytes, size_bytes - chunk_position), least_offset
+                )
             base_offset, length, last_offset_delta = EXTENT.unpack_from(chunk, start)
             last_offset = base_offset + last_offset_delta
             if (
@@ -88,37 +85,28 @@ class SegmentReads:
                 or last_offset < base_offset
                 or chunk_position + start + length + LENGTH_OVERHEAD_BYTES > size_bytes
             ):
-                reason = f"the batch there has the offsets {base_offset} to {last_offset} and the length {length}"
-                raise self._damaged(chunk_position + start, least_offset, reason)
+                offsets = f"{base_offset} to {last_offset} and the length {length}"
+                raise self._misplaced(chunk_position + start, least_offset, offsets)
             if last_offset >= offset:
                 break
             start += length + LENGTH_OVERHEAD_BYTES
             least_offset = last_offset + 1
-        if last_offset >= batches.next_offset or (
-            first_position and chunk_position + start == first_position and last_offset > offset
-        ):
-            reason = f"the batch there has the offsets {base_offset} to {last_offset}"
-            raise self._damaged(chunk_position + start, least_offset, reason)
-        if last_offset >= bound_offset:
-            return SegmentRead(chunk[:0], chunk_position + start)
         batch_position = chunk_position + start
+        if last_offset >= batches.next_offset or (0 < first_position == batch_position and last_offset > offset):
+            raise self._misplaced(batch_position, least_offset, f"{base_offset} to {last_offset}")
+        if last_offset >= bound_offset:
+            return SegmentRead(chunk[:0], batch_position)
         first_bytes = length + LENGTH_OVERHEAD_BYTES
         if first_bytes > max_bytes:
             if not minimum_one_batch:
                 return SegmentRead(chunk[:0], batch_position)
-            if start + first_bytes > len(chunk):
-                if is_lazy:
-                    return self._slice(batch_position, batch_position + first_bytes)
-                start = 0
-                chunk = log.read(batch_position, first_bytes)
-            return SegmentRead(chunk[start : start + first_bytes], batch_position + first_bytes)
+            return self._one_batch(batch_position, chunk[start : start + first_bytes], first_bytes, is_lazy=is_lazy)
         limit = min(batch_position + max_bytes, size_bytes)
         is_partial = chunk_position + len(chunk) < limit
         if is_partial and (not is_small or start + first_bytes > len(chunk) or start > len(chunk) // 2):
             if is_lazy and limit - batch_position > SMALL_READ_BYTES:
                 return self._slice(batch_position, self._end_of_batches(batch_position, limit, bound_offset))
-            chunk_position = batch_position
-            start = 0
+            chunk_position, start = batch_position, 0
             chunk = log.read(chunk_position, limit - chunk_position)
         limit = min(limit, chunk_position + len(chunk))
         end = self._end_of_batches(batch_position, limit, bound_offset, chunk, chunk_position)
@@ -151,6 +139,20 @@ class SegmentReads:
         if fault is not None and (checked.end == checked.start or checked.next_offset <= offset):
             raise self._fault_found(fault)
         return checked.end
+
+    def _following_chunk(self, position: int, size_bytes: int, offset: int) -> memoryview:
+        """Read on where the walk to an offset leaves what is read. Raises DamagedLogError."""
+        if size_bytes < EXTENT.size:
+            raise self._damaged(position, offset, "the bytes from there on are no batch")
+        return self._batches.log.read(position, size_bytes)
+
+    def _one_batch(self, position: int, found: memoryview, size_bytes: int, *, is_lazy: bool) -> SegmentRead:
+        """Read one batch. found: what is read of it already."""
+        if len(found) == size_bytes:
+            return SegmentRead(found, position + size_bytes)
+        if is_lazy:
+            return self._slice(position, position + size_bytes)
+        return SegmentRead(self._batches.log.read(position, size_bytes), position + size_bytes)
 
     def _slice(self, position: int, end: int) -> SegmentRead:
         log = self._batches.log
@@ -186,6 +188,9 @@ class SegmentReads:
                 break  # the read that begins with a damaged batch reports it
             end = following
         return end
+
+    def _misplaced(self, position: int, offset: int, found: str) -> DamagedLogError:
+        return self._damaged(position, offset, f"the batch there has the offsets {found}")
 
     def _damaged(self, position: int, offset: int, reason: str) -> DamagedLogError:
         return self._fault_found(HeaderFault(position, offset, None, reason))
