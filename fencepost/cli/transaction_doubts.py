@@ -16,6 +16,7 @@ from fencepost.cli.output import format_time
 
 if TYPE_CHECKING:
     from fencepost.check_back.records import Entry, Journal
+    from fencepost.diagnosis.stuck import CoordinatorView
     from fencepost.two_phase import Token
 
 COLUMNS: Final = ("resolver", "checks", "last_answer", "next_question", "parked")
@@ -66,27 +67,23 @@ def read_journal(bootstrap: str) -> tuple[Journal | None, list[str]]:
     return journal, []
 
 
-def columns_of(journal: Journal | None, token: Token, started_ms: int) -> dict[str, Any]:
-    """The cells of COLUMNS for one transaction; empty if nobody is asked about it."""
-    from fencepost.check_back.case import CaseKey
-    from fencepost.check_back.records import resolver_of
+def columns_of(view: CoordinatorView, journal: Journal | None) -> dict[str, Any] | None:
+    """The cells of COLUMNS for one transaction, none if nobody is asked about it; None if it is not in doubt."""
+    from fencepost.check_back.records import read_journal
+    from fencepost.console.in_doubt import doubts
 
-    if journal is None:
+    found = doubts([view], read_journal({}) if journal is None else journal, int(time.time() * 1000))
+    if not found:
+        return None
+    (doubt,) = found
+    if doubt.resolver is None:
         return {}
-    case = journal.cases.get(CaseKey(token, started_ms))
-    if case is None:
-        resolver = resolver_of(journal, token.transactional_id)
-        if resolver is None:
-            return {}
-        first_ms = started_ms + journal.resolvers[resolver].first_ms
-        return {"resolver": resolver, "checks": 0, "next_question": format_time(first_ms), "parked": "no"}
-    is_asked = not case.is_parked and case.decision is None
     return {
-        "resolver": case.resolver,
-        "checks": case.checks,
-        "last_answer": case.last_answer.value if case.last_answer is not None and not case.failures else None,
-        "next_question": format_time(case.next_ms) if is_asked else None,
-        "parked": "yes" if case.is_parked else "no",
+        "resolver": doubt.resolver,
+        "checks": doubt.checks,
+        "last_answer": doubt.last_answer,
+        "next_question": None if doubt.next_ms is None else format_time(doubt.next_ms),
+        "parked": "yes" if doubt.is_parked else "no",
     }
 
 

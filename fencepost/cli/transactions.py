@@ -16,12 +16,11 @@ from fencepost.cli.incomplete import print_or_fail, unserved
 from fencepost.cli.output import Done, format_time, print_done, print_rows
 from fencepost.cli.times import DurationType
 from fencepost.cli.transaction_ends import PairType, abort_if_open, end_transaction
+from fencepost.diagnosis.stuck import OPEN_STATES, UNLIMITED_TIMEOUT_MS, CoordinatorView
 
 if TYPE_CHECKING:
     from fencepost.check_back.records import Journal
 
-TWO_PHASE_TIMEOUT_MS = 2_147_483_647
-OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 STATES = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
 
 
@@ -104,8 +103,6 @@ def _open_rows(
     """
     from kafka.errors import TransactionalIdNotFoundError
 
-    from fencepost.two_phase import Token
-
     found = []
     now_ms = int(time.time() * 1000)
     for row in rows:
@@ -119,10 +116,18 @@ def _open_rows(
         since_ms = now_ms - described.transaction_start_time_ms
         if described.state.value not in OPEN_STATES or since_ms < age_ms:
             continue
-        started_ms = described.transaction_start_time_ms
-        token = Token(described.producer_id, described.producer_epoch, name)
-        doubts = transaction_doubts.columns_of(journal, token, started_ms)
-        if in_doubt and not doubts and described.transaction_timeout_ms != TWO_PHASE_TIMEOUT_MS:
+        places = sorted((place.topic, place.partition) for place in described.topic_partitions)
+        view = CoordinatorView(
+            name,
+            described.state.value,
+            described.producer_id,
+            described.producer_epoch,
+            described.transaction_timeout_ms,
+            described.transaction_start_time_ms,
+            places,
+        )
+        doubts = transaction_doubts.columns_of(view, journal) if in_doubt else {}
+        if doubts is None:
             continue
         found.append(
             {
@@ -131,7 +136,7 @@ def _open_rows(
                 "producer_epoch": described.producer_epoch,
                 "age_ms": max(0, since_ms),
                 "timeout_ms": described.transaction_timeout_ms,
-                "partitions": [f"{place.topic}-{place.partition}" for place in sorted(described.topic_partitions)],
+                "partitions": [f"{topic}-{partition}" for topic, partition in places],
             }
         )
     return found
@@ -312,7 +317,7 @@ def terminate(bootstrap: str, as_json: bool, transactional_id: str) -> None:
             transactional_id=transactional_id,
             # Only a client of two phases may ask for no time-out.
             transaction_timeout_ms=60_000
-            if found.transaction_timeout_ms == TWO_PHASE_TIMEOUT_MS
+            if found.transaction_timeout_ms == UNLIMITED_TIMEOUT_MS
             else found.transaction_timeout_ms,
         )
         try:
@@ -410,7 +415,7 @@ def abort_hanging(
 
 def _refuse_known(admin: Any, producer_id: int, place: Any) -> None:
     """Raise ClickException if a coordinator knows the open transaction of this producer, with this partition."""
-    listed = admin.list_transactions(producer_id_filters=[producer_id], state_filters=list(OPEN_STATES))
+    listed = admin.list_transactions(producer_id_filters=[producer_id], state_filters=sorted(OPEN_STATES))
     for listing in (listing for listings in listed.values() for listing in listings):
         found = _described(admin, listing.transactional_id)
         if found.producer_id == producer_id and place in found.topic_partitions:

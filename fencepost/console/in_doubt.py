@@ -1,43 +1,17 @@
-"""Transactions in doubt: open, and without a time-out or with a source that is asked about them. Pure.
-
-What the check-back knows of each comes from its journal; without one, a transaction waits for its own client.
-"""
+"""The facts about transactions in doubt, from a check-back's journal, and its audit in words. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fencepost.check_back.case import Case, CaseKey, State
-from fencepost.check_back.records import ASK_AGAIN, Journal, ResolverNote, resolver_of
-from fencepost.diagnosis.stuck import ONGOING, CoordinatorView
+from fencepost.check_back.case import CaseKey, State
+from fencepost.check_back.records import ASK_AGAIN, Journal, resolver_of
+from fencepost.diagnosis.in_doubt import Check, Doubt, doubt_of
+from fencepost.diagnosis.stuck import CoordinatorView
 from fencepost.diagnosis.words import counted, duration
 from fencepost.protocol.checked_json import LATEST_MS, Fields, JsonError, parse_object
 from fencepost.two_phase.tokens import Token
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """A transaction in doubt.
-
-    resolver: its name; None if no source is asked about it. resolver_error: why that does not answer at present.
-    checks: answers `unknown`. checks_max: after which it is parked, or decided. next_words: what happens next.
-    """
-
-    transactional_id: str
-    token: str
-    started_ms: int
-    age_ms: int
-    partitions: tuple[tuple[str, int], ...]
-    is_two_phase: bool
-    resolver: str | None
-    resolver_error: str | None
-    checks: int
-    checks_max: int | None
-    last_answer: str | None
-    next_words: str
-    is_parked: bool
-    can_be_asked: bool
 
 
 @dataclass(frozen=True)
@@ -52,66 +26,40 @@ class HistoryLine:
 
 def doubts(views: Iterable[CoordinatorView], journal: Journal, now_ms: int) -> list[Doubt]:
     """Those of some transactions that are in doubt, oldest first."""
-    found = [_doubt(view, journal, now_ms) for view in views if _is_in_doubt(view, journal)]
-    return sorted(found, key=lambda one: (one.started_ms, one.transactional_id))
+    found = (doubt_of(view, _check(view, journal), now_ms) for view in views)
+    return sorted((one for one in found if one is not None), key=lambda one: (one.started_ms, one.transactional_id))
 
 
 def token_of(view: CoordinatorView) -> Token:
     return Token(view.producer_id, view.producer_epoch, view.transactional_id)
 
 
-def _is_in_doubt(view: CoordinatorView, journal: Journal) -> bool:
-    if view.state != ONGOING or view.started_ms < 0:
-        return False
-    has_no_end = view.is_two_phase
-    return has_no_end or _case(view, journal) is not None or resolver_of(journal, view.transactional_id) is not None
-
-
-def _case(view: CoordinatorView, journal: Journal) -> Case | None:
-    return journal.cases.get(CaseKey(token_of(view), view.started_ms))
-
-
-def _doubt(view: CoordinatorView, journal: Journal, now_ms: int) -> Doubt:
-    case = _case(view, journal)
+def _check(view: CoordinatorView, journal: Journal) -> Check | None:
+    case = journal.cases.get(CaseKey(token_of(view), view.started_ms))
     name = case.resolver if case is not None else resolver_of(journal, view.transactional_id)
-    resolver = journal.resolvers.get(name or "")
-    is_wanted = any(
-        one.command == ASK_AGAIN and one.transactional_id == view.transactional_id for one in journal.commands
-    )
-    return Doubt(
-        view.transactional_id,
-        str(token_of(view)),
-        view.started_ms,
-        max(0, now_ms - view.started_ms),
-        tuple(view.partitions),
-        view.is_two_phase,
+    if name is None:
+        return None
+    note = journal.resolvers.get(name)
+    check = Check(
         name,
-        None if resolver is None or resolver.up else resolver.reason or "no reason given",
-        0 if case is None else case.checks,
-        None if resolver is None else resolver.checks_max,
-        None if case is None or case.last_answer is None else case.last_answer.value,
-        "the source is asked at once" if is_wanted else _next(view, case, resolver, now_ms),
-        case is not None and case.is_parked,
-        name is not None and (case is None or case.decision is None),
+        None if note is None or note.up else note.reason or "no reason given",
+        checks_max=None if note is None else note.checks_max,
+        is_wanted=any(
+            one.command == ASK_AGAIN and one.transactional_id == view.transactional_id for one in journal.commands
+        ),
     )
-
-
-def _next(view: CoordinatorView, case: Case | None, resolver: ResolverNote | None, now_ms: int) -> str:
     if case is None:
-        if resolver is None:
-            return "no source is asked: its client decides, or an administrator"
-        return _due(view.started_ms + resolver.first_ms, now_ms)
-    if case.decision is not None:
-        return f"decided by the {case.decision.by.value}: {case.decision.outcome.value}; it is being ended"
-    if case.is_parked:
-        return "parked: an administrator decides"
-    if case.state is State.WAITING:
-        return _due(case.next_ms, now_ms)
-    return "a question is on its way"
-
-
-def _due(due_ms: int, now_ms: int) -> str:
-    return f"the next question in {duration(due_ms - now_ms)}" if due_ms > now_ms else "the next question is due"
+        return check if note is None else replace(check, next_ms=view.started_ms + note.first_ms)
+    decision = case.decision
+    is_waiting = case.state is State.WAITING and not case.is_parked and decision is None
+    return replace(
+        check,
+        next_ms=case.next_ms if is_waiting else None,
+        checks=case.checks,
+        last_answer=None if case.last_answer is None else case.last_answer.value,
+        decided=None if decision is None else f"{decision.by.value}: {decision.outcome.value}",
+        is_parked=case.is_parked,
+    )
 
 
 def history_line(value: bytes) -> HistoryLine | None:

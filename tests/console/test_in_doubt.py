@@ -29,7 +29,8 @@ from fencepost.check_back.records import (
     resolver_entry,
 )
 from fencepost.check_back.settings import ResolverSettings
-from fencepost.console.in_doubt import Doubt, doubts, history_line
+from fencepost.console.in_doubt import doubts, history_line
+from fencepost.diagnosis.in_doubt import Doubt
 from fencepost.diagnosis.stuck import UNLIMITED_TIMEOUT_MS, CoordinatorView
 from fencepost.two_phase.tokens import Token
 from tests.console.running import RunningConsole, change, csrf_in, get_json, options_for, text_of

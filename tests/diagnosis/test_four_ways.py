@@ -21,6 +21,7 @@ from fencepost.client.cluster import Cluster
 from fencepost.client.connection import Security
 from fencepost.console.broker_http import BrokerHttp
 from fencepost.console.reading.groups import lags_of, list_groups, read_committed
+from fencepost.console.reading.in_doubt import read_in_doubt
 from fencepost.console.reading.lags import ReadableCounts
 from fencepost.console.reading.stuck import read_facts
 from fencepost.console.reading.topics import read_partition
@@ -132,7 +133,7 @@ def test_why_readers_wait_has_one_answer_in_all_four(asked: Asked, monkeypatch: 
     expected = {"live": "ongoing", "doubt": "two_phase", "hung": "hanging", "decided": "prepare_commit"}
     for topic in expected:
         create(asked.admin, topic)
-    open_producers = [asked.transactional(name) for name in ("till", "doubt-1", "slow")]
+    open_producers = [asked.transactional(name) for name in ("till", "doubt-1", "doubt-2")]
     for producer, topic in zip(open_producers, ("live", "doubt", "decided"), strict=True):
         producer.begin_transaction()
         send(producer, topic, 2)
@@ -140,7 +141,7 @@ def test_why_readers_wait_has_one_answer_in_all_four(asked: Asked, monkeypatch: 
     leave_hanging(host, int(port), "hung")
     monkeypatch.setattr(Completion, "_complete", no_marker_is_written)
     open_producers[2].commit_transaction(TIMEOUT_S)
-    until(lambda: asked.http("/v1/transactions/slow")["state"] == "PrepareCommit")
+    until(lambda: asked.http("/v1/transactions/doubt-2")["state"] == "PrepareCommit")
     for one in asked.http("/v1/stuck")["stuck"]:
         topic = one["topic"]
         assert one["cause"] == expected.pop(topic)
@@ -157,6 +158,12 @@ def test_why_readers_wait_has_one_answer_in_all_four(asked: Asked, monkeypatch: 
         age_s = asked.values()[f'fencepost_oldest_open_transaction_age_seconds{{partition="0",topic="{topic}"}}']
         assert abs(age_s * 1000 - one["held_by"]["age_ms"]) < 10_000
     assert expected == {}
+    # The other transaction of two-phase commit is decided.
+    in_doubt = ["doubt-1"]
+    assert [row["transactional_id"] for row in asked.command("transactions", "list", "--in-doubt")] == in_doubt
+    assert [one.transactional_id for one in asked.console(read_in_doubt).doubts] == in_doubt
+    ongoing = asked.http("/v1/transactions?state=Ongoing")["transactions"]
+    assert [one["transactional_id"] for one in ongoing if one["is_two_phase"]] == in_doubt
 
 
 def no_marker_is_written(_: Completion) -> Coroutine[Any, Any, None]:

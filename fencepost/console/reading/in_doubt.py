@@ -11,11 +11,12 @@ from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Entry, Journa
 from fencepost.client.cluster import Cluster
 from fencepost.client.errors import ClusterError, RefusedError
 from fencepost.client.producing import produce
-from fencepost.console.in_doubt import Doubt, HistoryLine, doubts, history_line
+from fencepost.console.in_doubt import HistoryLine, doubts, history_line
 from fencepost.console.reading.records import Range, offset_at_time, read_range
 from fencepost.console.reading.topics import Place, fill_offsets, partition_states, read_partition
 from fencepost.console.reading.transactions import describe_transactions, list_transactions, read_producers
 from fencepost.console.record_marks import UNREADABLE
+from fencepost.diagnosis.in_doubt import Doubt
 from fencepost.diagnosis.stuck import CoordinatorView
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, read_records

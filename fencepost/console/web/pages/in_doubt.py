@@ -11,7 +11,7 @@ from fencepost.check_back.question import Question
 from fencepost.check_back.records import ASK_AGAIN, Command, administrator_entry, command_entry
 from fencepost.client.cluster import Cluster, CoordinatorKind
 from fencepost.client.errors import ClusterError, RefusedError, check
-from fencepost.console.in_doubt import Doubt, doubts, token_of
+from fencepost.console.in_doubt import doubts, token_of
 from fencepost.console.reading.in_doubt import (
     InDoubt,
     read_audit,
@@ -23,6 +23,7 @@ from fencepost.console.reading.transactions import describe_transaction
 from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, Page, Visit, whole_number, with_query
+from fencepost.diagnosis.in_doubt import Doubt
 from fencepost.diagnosis.stuck import ONGOING, CoordinatorView
 from fencepost.diagnosis.words import counted
 from fencepost.protocol.errors import ErrorCode
