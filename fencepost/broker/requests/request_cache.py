@@ -2,6 +2,23 @@
 
 A hit replaces decoding and nothing else: the handler gets the earlier request object with the varying fields of this
 frame in it. The declaration of an API (`repeats` of `@api`) names its varying fields.
+
+Goals. A producer, a consumer and a member of a group send the same request again and again, with another batch, offset
+or epoch in it; decoding it costs more than finding it. A miss must cost next to nothing, as there are clients that
+never repeat a request. A hit must be certain: all constant bytes are compared, so no digest can collide. Memory is
+bounded per connection, and requests that are not repeated leave.
+
+Plan. A decoded request is compiled to a `RequestShape`: constant bytes, and where the varying fields lie between them.
+Requests of one layout differ in constant bytes only, so one `unpack` of a frame splits it for all of them, and a
+dictionary finds the request by its constant bytes. The size of the frame selects the layouts, if no records vary it.
+If they do, the layouts of the API are tried one after the other, up to the first records; `following` bytes decide
+between requests that differ only behind these. An API of which nothing repeats in its first `MAXIMUM_COUNT` requests is
+left alone for the rest of the connection.
+
+Measured, in instructions of Python 3.11 for one request from its frame to its reply, found and decoded: produce 1,720
+and 2,417, fetch 1,475 and 2,293, offset commit 1,785 and 2,593, 16 produces that arrive together 2,928 and 38,727 (a
+run needs the cache). A miss costs 33 (metadata, which is never cached). `tests/costs` holds the first of each pair.
+Not measured: connections with more than a few layouts, which no client that is tested has.
 """
 
 from __future__ import annotations
