@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from fencepost.broker.group.consumer.group import ConsumerGroup, ConsumerGroupState
-from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes
+from fencepost.broker.group.modern import HeartbeatContext
 from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
 from fencepost.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.decision_builder import GroupConfig, StreamsTimes
+from fencepost.broker.group.modern import HeartbeatContext
 from fencepost.broker.group.streams.group import StreamsGroup
 from fencepost.broker.group.streams.membership import StreamsHeartbeat
 from fencepost.broker.metadata.image import TopicMetadata

@@ -26,9 +26,8 @@ from fencepost.broker.coordination.runtime import (
 )
 from fencepost.broker.group.classic.membership import JoinContext
 from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
-from fencepost.broker.group.consumer.membership import HeartbeatContext
-from fencepost.broker.group.consumer.subscriptions import every_name
 from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes, ReplyT, StreamsTimes
+from fencepost.broker.group.modern import HeartbeatContext, every_name
 from fencepost.broker.group.offsets.commits import Committer, FetchedOffset, Fetcher, OffsetToCommit
 from fencepost.broker.group.offsets.decisions import OffsetSearch
 from fencepost.broker.group.refusals import HeartbeatRefusal

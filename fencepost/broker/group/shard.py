@@ -20,8 +20,8 @@ from fencepost.broker.group.classic.rebalance import ClassicRebalance, refuse_jo
 from fencepost.broker.group.classic.records import apply_group, group_tombstone
 from fencepost.broker.group.consumer.classic_members import ClassicMembersOfConsumerGroups
 from fencepost.broker.group.consumer.description import described_consumer_group
-from fencepost.broker.group.consumer.group import JOIN_EPOCH, ConsumerGroup
-from fencepost.broker.group.consumer.membership import ConsumerMembership, HeartbeatContext, refuse
+from fencepost.broker.group.consumer.group import ConsumerGroup
+from fencepost.broker.group.consumer.membership import ConsumerMembership, refuse
 from fencepost.broker.group.consumer.migration import can_become_classic, downgrade, upgraded
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.records import STORED_CONSUMER_GROUPS, UnknownMemberStateError, group_tombstones
@@ -34,6 +34,7 @@ from fencepost.broker.group.decision_builder import (
     GroupDeadlines,
 )
 from fencepost.broker.group.kinds import Group
+from fencepost.broker.group.modern import JOIN_EPOCH, HeartbeatContext
 from fencepost.broker.group.offsets.committed import OffsetStore
 from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES, OffsetDecisions
 from fencepost.broker.group.offsets.expiry import expired_offsets
@@ -99,9 +100,8 @@ class GroupShard:
 
     topics:  the current topics.
     offsets: the decisions about committed offsets.
-    shares:  the decisions about share groups.
-    streams: the decisions about streams groups.
-    The last two are imported at the first request or record of such a group: few brokers have any.
+    shares, streams: the decisions about such groups. Each is imported at the first request or record of one: few
+                     brokers have any.
     """
 
     def __init__(self, config: GroupConfig, topics: TopicCatalogue) -> None:

@@ -9,32 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, RecordOrigin
-from fencepost.broker.group.consumer.group import TARGET_DELETED_EPOCH
 from fencepost.broker.group.decision_builder import DecisionBuilder
+from fencepost.broker.group.modern import TARGET_DELETED_EPOCH, ModernGroup
 from fencepost.protocol.stored.versioned import RecordKinds
 
-
-class EpochGroup(Protocol):
-    """A group whose epoch counts changes, and for which the broker makes a target. target: by member id."""
-
-    group_id: str
-    group_epoch: int
-    assignment_epoch: int
-    assignment_timestamp_ms: int
-    members: dict[str, Any]
-    target: dict[str, Any]
-
-    def __init__(self, group_id: str) -> None: ...
-
-    def copy(self) -> Self:
-        """Return a copy that can change without changing this group."""
-        ...
-
-
-GroupT = TypeVar("GroupT", bound=EpochGroup)
+GroupT = TypeVar("GroupT", bound=ModernGroup[Any, Any])
 KeyT = TypeVar("KeyT")
 
 

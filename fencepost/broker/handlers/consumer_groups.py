@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fencepost.broker.group.consumer.subscriptions import every_name
+from fencepost.broker.group.modern import every_name
 from fencepost.broker.handlers.group_admin import describe_in_turn, describing_failed
 from fencepost.broker.hosting.features import GROUP_VERSION
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api

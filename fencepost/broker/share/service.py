@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fencepost.broker.config import Settings
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
-from fencepost.broker.group.consumer.membership import HeartbeatContext
+from fencepost.broker.group.modern import HeartbeatContext
 from fencepost.broker.group.refusals import HeartbeatRefusal
 from fencepost.broker.group.service import GroupService
 from fencepost.broker.group.share_groups.groups import OffsetDeletion

@@ -9,8 +9,8 @@ import pytest
 
 from fencepost.broker.coordination.runtime import Decision
 from fencepost.broker.group.classic.group import ClassicGroup
-from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.decision_builder import DeadlineKey, DeadlineKind
+from fencepost.broker.group.modern import HeartbeatContext
 from fencepost.broker.group.offsets.commits import Committer
 from fencepost.broker.group.shard import GroupShard
 from fencepost.broker.kernel.deadlines import REFUSED_PAUSE_MS

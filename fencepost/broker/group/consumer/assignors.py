@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fencepost.broker.group.consumer.group import Assignment
 from fencepost.broker.group.java_order import hash_map_order
+from fencepost.broker.group.modern import Assignment
 
 UNIFORM = "uniform"
 RANGE = "range"

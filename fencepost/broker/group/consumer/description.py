@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fencepost.broker.group.consumer.group import NO_PARTITIONS, ConsumerGroup, ConsumerMember
+from fencepost.broker.group.consumer.group import ConsumerGroup, ConsumerMember
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
+from fencepost.broker.group.modern import NO_PARTITIONS
 from fencepost.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribedGroup,

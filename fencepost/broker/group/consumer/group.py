@@ -9,35 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
-from types import MappingProxyType
+from enum import Enum
+from typing import Self
 
 from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protocols
-
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2
-"""Epoch of a static member that has left and will return under its instance id."""
-
-TARGET_DELETED_EPOCH = -1
-FIRST_GROUP_EPOCH = 1
-"""Epoch of a group without a record of its epoch: a target assignment is due for its first member in any case."""
-
-Assignment = Mapping[bytes, frozenset[int]]
-"""Partitions by topic id."""
+from fencepost.broker.group.modern import NO_PARTITIONS, Assignment, MemberState, ModernGroup
 
 OwnedPartitions = Mapping[bytes, Mapping[int, int]]
 """By topic id: partitions with the member epoch since which they are owned."""
-
-NO_PARTITIONS: Assignment = MappingProxyType({})
-
-
-class MemberState(IntEnum):
-    """State of a member's reconciliation, with the numbers of its record."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
 
 
 class ConsumerGroupState(Enum):
@@ -102,10 +81,9 @@ class ResolvedRegex:
     timestamp_ms: int
 
 
-class ConsumerGroup:
-    """One group. Members and assignments are immutable and get replaced, so a copy of the group is shallow.
+class ConsumerGroup(ModernGroup[ConsumerMember, Assignment]):
+    """One group.
 
-    target:                  target assignment by member id.
     has_partition_metadata:  the log still holds the record in which Kafka 4.0 kept the topics.
     checked_topics_version:  version of the metadata at which the topics last hashed to `metadata_hash`.
     checked_regexes_version: version of the metadata at which the regular expressions were last resolved.
@@ -116,14 +94,8 @@ class ConsumerGroup:
     protocol_type = CONSUMER_PROTOCOL_TYPE
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.group_epoch = FIRST_GROUP_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = 0
-        self.assignment_timestamp_ms = 0
-        self.members: dict[str, ConsumerMember] = {}
+        super().__init__(group_id)
         self.static_members: dict[str, str] = {}  # group instance id -> member id
-        self.target: dict[str, Assignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.has_partition_metadata = False
         self.checked_topics_version: int | None = None
@@ -144,10 +116,6 @@ class ConsumerGroup:
         if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
-
-    @property
-    def state_name(self) -> str:
-        return self.state.value
 
     def subscribed_topics(self) -> frozenset[str]:
         """Topics that members subscribe to by name or by a regular expression, whether they exist or not."""
@@ -203,17 +171,11 @@ class ConsumerGroup:
 
     # Changes
 
-    def copy(self) -> ConsumerGroup:
-        """Return a shallow copy that can change without changing this group."""
-        other = ConsumerGroup.__new__(ConsumerGroup)
-        other.__dict__.update(
-            self.__dict__,
-            members=dict(self.members),
-            static_members=dict(self.static_members),
-            target=dict(self.target),
-            regexes=dict(self.regexes),
-            _owners={topic_id: dict(owners) for topic_id, owners in self._owners.items()},
-        )
+    def copy(self) -> Self:
+        other = super().copy()
+        other.static_members = dict(self.static_members)
+        other.regexes = dict(self.regexes)
+        other._owners = {topic_id: dict(owners) for topic_id, owners in self._owners.items()}  # noqa: SLF001
         return other
 
     def put_member(self, member: ConsumerMember) -> None:

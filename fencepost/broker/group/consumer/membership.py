@@ -8,29 +8,27 @@ Source: KIP-848, KIP-1082 (member ids made by clients); Kafka's GroupCoordinator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
-from fencepost.broker.group.consumer.group import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_FOR_A_WHILE_EPOCH,
-    ConsumerGroup,
-    ConsumerMember,
-    MemberState,
-    OwnedPartitions,
-)
+from fencepost.broker.group.consumer.group import ConsumerGroup, ConsumerMember, OwnedPartitions
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.reconciliation import ReportedPartitions
 from fencepost.broker.group.consumer.records import STORED_CONSUMER_GROUPS, current_value
-from fencepost.broker.group.consumer.subscriptions import compile_regex, every_name
+from fencepost.broker.group.consumer.subscriptions import compile_regex
 from fencepost.broker.group.decision_builder import (
     DeadlineKey,
     DeadlineKind,
     DecisionBuilder,
     GroupConfig,
     GroupDeadlines,
+)
+from fencepost.broker.group.modern import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    HeartbeatContext,
+    MemberState,
 )
 from fencepost.broker.group.refusals import HeartbeatRefusal, fenced_member, full_group, unknown_member
 from fencepost.broker.kernel.events import get_logger
@@ -46,24 +44,6 @@ from fencepost.protocol.stored.consumer_groups import ConsumerGroupCurrentMember
 log = get_logger(__name__)
 
 FIRST_VERSION_WITH_CLIENT_MEMBER_ID = 1  # KIP-1082
-
-# Short heartbeat intervals during a rebalance: with Kafka's interval a member would learn of every step up to five
-# seconds late.
-SETTLING_HEARTBEAT_INTERVAL_MS = 500
-SETTLING_PERIOD_MS = 3_000
-
-
-class HeartbeatContext(NamedTuple):
-    """Client of a heartbeat.
-
-    new_member_id: for a member of version 0 that has none.
-    may_describe:  whether the client may see a topic of this name: of those that a regular expression matches.
-    """
-
-    client_id: str
-    client_host: str
-    new_member_id: str
-    may_describe: Callable[[str], bool] = every_name
 
 
 class ConsumerMembership:
@@ -157,19 +137,15 @@ class ConsumerMembership:
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=updated.member_epoch,
-            heartbeat_interval_ms=self._heartbeat_interval_ms(draft.group, updated, effects.now_ms),
+            heartbeat_interval_ms=draft.group.next_heartbeat_ms(
+                self._config.consumer_times(group.group_id).heartbeat_interval_ms,
+                effects.now_ms,
+                is_settled=updated.is_reconciled_to(draft.group.group_epoch),
+            ),
         )
         if request.member_epoch == JOIN_EPOCH or is_full or updated.assigned != member.assigned:
             response.assignment = _assignment(updated.assigned)
         return response
-
-    def _heartbeat_interval_ms(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> int:
-        """Return the time to the next heartbeat: short while the member reconciles, and soon after an assignment."""
-        interval_ms = self._config.consumer_times(group.group_id).heartbeat_interval_ms
-        is_settled = member.is_reconciled_to(group.group_epoch)
-        if is_settled and now_ms >= group.assignment_timestamp_ms + SETTLING_PERIOD_MS:
-            return interval_ms
-        return min(interval_ms, SETTLING_HEARTBEAT_INTERVAL_MS)
 
     def _find(
         self,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicMember
 from fencepost.broker.group.classic.records import group_record, group_tombstone
-from fencepost.broker.group.consumer.group import NO_PARTITIONS, ClassicSpeaker, ConsumerGroup, ConsumerMember
+from fencepost.broker.group.consumer.group import ClassicSpeaker, ConsumerGroup, ConsumerMember
 from fencepost.broker.group.consumer.records import (
     STORED_CONSUMER_GROUPS,
     current_value,
@@ -23,6 +23,7 @@ from fencepost.broker.group.consumer.records import (
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash
 from fencepost.broker.group.decision_builder import DecisionBuilder, GroupConfig
 from fencepost.broker.group.java_order import timeline_hash_map_order
+from fencepost.broker.group.modern import NO_PARTITIONS
 from fencepost.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolTopicPartitions,

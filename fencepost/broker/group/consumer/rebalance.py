@@ -12,14 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from fencepost.broker.group.consumer.assignors import ASSIGNORS, AssignorMember
-from fencepost.broker.group.consumer.group import (
-    JOIN_EPOCH,
-    NO_PARTITIONS,
-    Assignment,
-    ConsumerMember,
-    MemberState,
-    ResolvedRegex,
-)
+from fencepost.broker.group.consumer.group import ConsumerMember, ResolvedRegex
 from fencepost.broker.group.consumer.migration import can_become_classic
 from fencepost.broker.group.consumer.reconciliation import ReportedPartitions, reconcile
 from fencepost.broker.group.consumer.records import (
@@ -29,14 +22,9 @@ from fencepost.broker.group.consumer.records import (
     regex_value,
     target_value,
 )
-from fencepost.broker.group.consumer.subscriptions import (
-    TopicCatalogue,
-    every_name,
-    matching_topics,
-    metadata_hash,
-    topic_ids,
-)
+from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, matching_topics, metadata_hash, topic_ids
 from fencepost.broker.group.decision_builder import DeadlineKey, DeadlineKind, GroupConfig
+from fencepost.broker.group.modern import JOIN_EPOCH, NO_PARTITIONS, Assignment, MemberState, every_name
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.stored.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -216,7 +204,7 @@ class ConsumerRebalance:
         if group.assignment_epoch >= group.group_epoch:
             return
         interval_ms = self._config.consumer_times(group.group_id).assignment_interval_ms
-        if group.assignment_timestamp_ms and interval_ms and now_ms < group.assignment_timestamp_ms + interval_ms:
+        if group.is_target_too_recent(interval_ms, now_ms):
             return
         assignor = group.preferred_assignor(self._config.consumer_assignors[0])
         draft.write_target(self._assign(draft, assignor))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import Enum
 
-from fencepost.broker.group.consumer.group import Assignment, ConsumerMember, MemberState, OwnedPartitions
+from fencepost.broker.group.consumer.group import ConsumerMember, OwnedPartitions
+from fencepost.broker.group.modern import Assignment, MemberState
 
 ReportedPartitions = Mapping[bytes, Collection[int]]
 """Partitions that a member reports as owned."""

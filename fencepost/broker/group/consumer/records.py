@@ -11,15 +11,13 @@ from typing import Any, TypeAlias
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
 from fencepost.broker.group.consumer.group import (
-    LEAVE_EPOCH,
-    Assignment,
     ClassicSpeaker,
     ConsumerGroup,
     ConsumerMember,
-    MemberState,
     OwnedPartitions,
     ResolvedRegex,
 )
+from fencepost.broker.group.modern import LEAVE_EPOCH, Assignment, MemberState
 from fencepost.broker.group.stored_groups import GroupDraft, StoredGroups
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.stored.consumer_groups import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from fencepost.broker.group.consumer.group import Assignment
+from fencepost.broker.group.modern import Assignment
 
 SIMPLE_ASSIGNOR = "simple"
 

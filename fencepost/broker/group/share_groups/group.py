@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from fencepost.broker.group.consumer.group import FIRST_GROUP_EPOCH, JOIN_EPOCH, Assignment
+from fencepost.broker.group.modern import JOIN_EPOCH, Assignment, ModernGroup
 
 SHARE_PROTOCOL_TYPE = "share"
 
@@ -82,10 +82,9 @@ def difference_of_topics(topics: StateTopics, removed: Mapping[bytes, Iterable[i
     return result
 
 
-class ShareGroup:
-    """One group. Members and assignments are immutable and get replaced, so a copy of the group is shallow.
+class ShareGroup(ModernGroup[ShareMember, Assignment]):
+    """One group.
 
-    target:                  target assignment by member id.
     state_partitions:        None until a member has subscribed.
     checked_topics_version:  version of the metadata at which the topics last hashed to `metadata_hash`; in memory only.
     """
@@ -94,23 +93,13 @@ class ShareGroup:
     protocol_type = SHARE_PROTOCOL_TYPE
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.group_epoch = FIRST_GROUP_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = 0
-        self.assignment_timestamp_ms = 0
-        self.members: dict[str, ShareMember] = {}
-        self.target: dict[str, Assignment] = {}
+        super().__init__(group_id)
         self.state_partitions: ShareStatePartitions | None = None
         self.checked_topics_version: int | None = None
 
     @property
     def state(self) -> ShareGroupState:
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
-
-    @property
-    def state_name(self) -> str:
-        return self.state.value
 
     def subscribed_topics(self) -> frozenset[str]:
         """Topics that members subscribe to, whether they exist or not."""
@@ -136,9 +125,3 @@ class ShareGroup:
             topic.name in wanted and assigned.get(topic_id) != topic.partitions
             for topic_id, topic in known.initialized.items()
         )
-
-    def copy(self) -> ShareGroup:
-        """Return a shallow copy that can change without changing this group."""
-        other = ShareGroup.__new__(ShareGroup)
-        other.__dict__.update(self.__dict__, members=dict(self.members), target=dict(self.target))
-        return other

@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import NamedTuple
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
-from fencepost.broker.group.consumer.group import JOIN_EPOCH, Assignment
-from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import DeadlineKey, DecisionBuilder, GroupConfig, GroupDeadlines
 from fencepost.broker.group.kinds import Group
+from fencepost.broker.group.modern import JOIN_EPOCH, Assignment, HeartbeatContext
 from fencepost.broker.group.offsets.decisions import DECISION_RECORDS_BYTES
 from fencepost.broker.group.refusals import HeartbeatRefusal, no_such_group
 from fencepost.broker.group.share_groups.group import ShareGroup, StatePartitions

@@ -13,8 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_EPOCH, NO_PARTITIONS, Assignment
-from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue, metadata_hash, topic_ids
 from fencepost.broker.group.decision_builder import (
     DeadlineKey,
@@ -23,6 +21,7 @@ from fencepost.broker.group.decision_builder import (
     GroupConfig,
     GroupDeadlines,
 )
+from fencepost.broker.group.modern import JOIN_EPOCH, LEAVE_EPOCH, NO_PARTITIONS, Assignment, HeartbeatContext
 from fencepost.broker.group.refusals import HeartbeatRefusal, fenced_member, full_group, unknown_member
 from fencepost.broker.group.share_groups.assignor import SIMPLE_ASSIGNOR, assign
 from fencepost.broker.group.share_groups.group import ShareGroup, ShareMember
@@ -192,9 +191,7 @@ class ShareMembership:
         """Make the target for the group's epoch, unless there is one or the last one is too recent."""
         group, now_ms = draft.group, draft.effects.now_ms
         interval_ms = self._config.share_times(group.group_id).assignment_interval_ms
-        if group.assignment_epoch >= group.group_epoch or (
-            group.assignment_timestamp_ms and now_ms < group.assignment_timestamp_ms + interval_ms
-        ):
+        if group.assignment_epoch >= group.group_epoch or group.is_target_too_recent(interval_ms, now_ms):
             return
         subscriptions = {
             member_id: topic_ids(member.subscribed_topic_names, self._topics)

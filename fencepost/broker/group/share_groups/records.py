@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from fencepost.broker.coordination.shard import CoordinatorRecord
-from fencepost.broker.group.consumer.group import LEAVE_EPOCH, Assignment
 from fencepost.broker.group.consumer.records import check_epoch, check_partitions
+from fencepost.broker.group.modern import LEAVE_EPOCH, Assignment
 from fencepost.broker.group.share_groups.group import (
     ShareGroup,
     ShareMember,

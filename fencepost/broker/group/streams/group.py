@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from fencepost.broker.group.consumer.group import FIRST_GROUP_EPOCH, JOIN_EPOCH, MemberState
+from fencepost.broker.group.modern import JOIN_EPOCH, MemberState, ModernGroup
 from fencepost.broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
 
 if TYPE_CHECKING:
@@ -91,13 +91,12 @@ class GroupMemory:
     endpoint_epoch: int = 0
 
 
-class StreamsGroup:
-    """One group. Members and assignments are immutable and get replaced, so a copy of the group is shallow.
+class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
+    """One group.
 
     topology:                  as the first member sent it; None before.
     validated_topology_epoch:  epoch of the topology whose topics were all valid; -1 for none.
     assignment_configs:        settings of the last target.
-    target:                    target assignment by member id.
     shutdown_member_id:        the member that requested the shutdown of the application; in memory only.
     memory:                    other state in memory only, shared by all copies of a group.
     """
@@ -106,16 +105,10 @@ class StreamsGroup:
     protocol_type = STREAMS_PROTOCOL_TYPE
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.group_epoch = FIRST_GROUP_EPOCH
-        self.metadata_hash = 0
+        super().__init__(group_id, assignment_epoch=FIRST_ASSIGNMENT_EPOCH)
         self.validated_topology_epoch = 0
         self.assignment_configs: Mapping[str, str] = {}
-        self.assignment_epoch = FIRST_ASSIGNMENT_EPOCH
-        self.assignment_timestamp_ms = 0
         self.topology: Topology | None = None
-        self.members: dict[str, StreamsMember] = {}
-        self.target: dict[str, TaskAssignment] = {}
         self.shutdown_member_id: str | None = None
         self.memory = GroupMemory()
         self._processes: dict[tuple[TaskRole, TaskId], tuple[str, ...]] = {}
@@ -134,10 +127,6 @@ class StreamsGroup:
             return StreamsGroupState.STABLE
         return StreamsGroupState.RECONCILING
 
-    @property
-    def state_name(self) -> str:
-        return self.state.value
-
     def subscribed_topics(self) -> frozenset[str]:
         """Topics that members read; none in a group without members, so that its offsets may expire."""
         if not self.members or self.topology is None:
@@ -150,12 +139,9 @@ class StreamsGroup:
 
     # Changes
 
-    def copy(self) -> StreamsGroup:
-        """Return a shallow copy that can change without changing this group."""
-        other = StreamsGroup.__new__(StreamsGroup)
-        other.__dict__.update(
-            self.__dict__, members=dict(self.members), target=dict(self.target), _processes=dict(self._processes)
-        )
+    def copy(self) -> Self:
+        other = super().copy()
+        other._processes = dict(self._processes)  # noqa: SLF001
         return other
 
     def put_member(self, member: StreamsMember) -> None:

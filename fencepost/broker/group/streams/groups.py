@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection, MutableMapping
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.group.classic.group import ClassicGroup, ClassicState
 from fencepost.broker.group.classic.records import group_tombstone
-from fencepost.broker.group.consumer.group import JOIN_EPOCH
-from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import DeadlineKey, DecisionBuilder, GroupConfig, GroupDeadlines
 from fencepost.broker.group.kinds import Group
+from fencepost.broker.group.modern import JOIN_EPOCH, HeartbeatContext
 from fencepost.broker.group.refusals import no_such_group
 from fencepost.broker.group.streams.description import described_streams_group
 from fencepost.broker.group.streams.group import StreamsGroup

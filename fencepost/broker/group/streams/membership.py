@@ -12,12 +12,6 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from fencepost.broker.group.consumer.group import JOIN_EPOCH, MemberState
-from fencepost.broker.group.consumer.membership import (
-    SETTLING_HEARTBEAT_INTERVAL_MS,
-    SETTLING_PERIOD_MS,
-    HeartbeatContext,
-)
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import (
     DeadlineKey,
@@ -25,6 +19,11 @@ from fencepost.broker.group.decision_builder import (
     DecisionBuilder,
     GroupConfig,
     GroupDeadlines,
+)
+from fencepost.broker.group.modern import (
+    JOIN_EPOCH,
+    HeartbeatContext,
+    MemberState,
 )
 from fencepost.broker.group.refusals import HeartbeatRefusal, full_group, unknown_member
 from fencepost.broker.group.streams.assignor import STICKY_ASSIGNOR, Assignee, SubtopologySize, assign
@@ -144,7 +143,9 @@ class StreamsMembership:
         response = StreamsGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=settled.member_epoch,
-            heartbeat_interval_ms=self._heartbeat_interval_ms(draft.group, effects.now_ms, is_settled=not is_waiting),
+            heartbeat_interval_ms=draft.group.next_heartbeat_ms(
+                times.heartbeat_interval_ms, effects.now_ms, is_settled=not is_waiting
+            ),
             status=[StreamsGroupHeartbeatStatus(status, detail) for status, detail in problems],
         )
         has_new_tasks = request.member_epoch == JOIN_EPOCH or settled.assigned != member.assigned
@@ -175,13 +176,6 @@ class StreamsMembership:
             response.partitions_by_user_endpoint = partitions_by_endpoint(draft.group, configured, self._topics)
         # A new group begins to count once its records are written.
         response.endpoint_information_epoch = 0 if draft.original.topology is None else epoch
-
-    def _heartbeat_interval_ms(self, group: StreamsGroup, now_ms: int, *, is_settled: bool) -> int:
-        """Return the time to the next heartbeat: short while the member reconciles, and soon after an assignment."""
-        interval_ms = self._config.streams_times(group.group_id).heartbeat_interval_ms
-        if is_settled and now_ms >= group.assignment_timestamp_ms + SETTLING_PERIOD_MS:
-            return interval_ms
-        return min(interval_ms, SETTLING_HEARTBEAT_INTERVAL_MS)
 
     def leave(
         self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest, effects: DecisionBuilder
@@ -294,7 +288,7 @@ class StreamsMembership:
         if group.assignment_epoch >= group.group_epoch:
             return None
         interval_ms = self._config.streams_times(group.group_id).assignment_interval_ms
-        if group.assignment_timestamp_ms and interval_ms and now_ms < group.assignment_timestamp_ms + interval_ms:
+        if group.is_target_too_recent(interval_ms, now_ms):
             return TopologyProblem(
                 TopologyStatus.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval."
             )

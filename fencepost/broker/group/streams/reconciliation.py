@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from fencepost.broker.group.consumer.group import MemberState
 from fencepost.broker.group.consumer.reconciliation import RECONCILIATION_TABLE, MemberSituation, ReconciliationStep
+from fencepost.broker.group.modern import MemberState
 from fencepost.broker.group.streams.group import StreamsMember
 from fencepost.broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fencepost.broker.group.consumer.group import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH
-from fencepost.broker.group.consumer.membership import HeartbeatContext
+from fencepost.broker.group.modern import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, HeartbeatContext
 from fencepost.broker.group.refusals import HeartbeatRefusal, fenced_member
 from fencepost.broker.group.streams.group import MemberEndpoint, StreamsMember
 from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment, TaskRole, tasks_from

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal, Decision
-from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.decision_builder import ReplyT
+from fencepost.broker.group.modern import HeartbeatContext
 from fencepost.broker.group.streams.groups import StreamsGroups
 from fencepost.broker.group.streams.topology import StreamsInternalTopic, TopologyStatus
 from fencepost.broker.hosting.topics import Topics

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.broker.group.consumer.assignors import ASSIGNORS, AssignorMember, assign_ranges, assign_uniformly
-from fencepost.broker.group.consumer.group import Assignment
+from fencepost.broker.group.modern import Assignment
 
 TOPICS = [bytes([number]) * 16 for number in range(4)]
 

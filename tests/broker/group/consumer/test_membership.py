@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.group.consumer.group import ConsumerGroupState, MemberState
+from fencepost.broker.group.consumer.group import ConsumerGroupState
 from fencepost.broker.group.consumer.reconciliation import RECONCILIATION_TABLE, MemberSituation
 from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes
+from fencepost.broker.group.modern import MemberState
 from fencepost.protocol.consumer_protocol import ConsumerProtocolSubscription
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupHeartbeatTopicPartitions

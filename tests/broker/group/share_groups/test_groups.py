@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.group.consumer.membership import HeartbeatContext
 from fencepost.broker.group.decision_builder import GroupConfig, GroupTimes
+from fencepost.broker.group.modern import HeartbeatContext
 from fencepost.broker.group.refusals import HeartbeatRefusal
 from fencepost.broker.group.share_groups.assignor import assign
 from fencepost.broker.group.share_groups.group import ShareGroup

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fencepost.broker.group.consumer.group import MemberState
 from fencepost.broker.group.decision_builder import StreamsTimes
+from fencepost.broker.group.modern import MemberState
 from fencepost.broker.group.streams.group import StreamsGroup
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.streams_groups import StreamsGroupHeartbeatRequest

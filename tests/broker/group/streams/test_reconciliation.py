@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fencepost.broker.group.consumer.group import MemberState
+from fencepost.broker.group.modern import MemberState
 from fencepost.broker.group.streams.group import StreamsMember
 from fencepost.broker.group.streams.reconciliation import reconcile
 from fencepost.broker.group.streams.tasks import NO_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
