@@ -1,0 +1,16 @@
+"""`fencepost version` says what the installed package says."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version as version_of
+
+from click.testing import CliRunner
+
+from fencepost.cli.version import version
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    found = version_of("fencepost")
+    assert CliRunner().invoke(version).output == f"fencepost, version {found}\n"
+    assert json.loads(CliRunner().invoke(version, ["--json"]).output)["version"] == found
