@@ -17,7 +17,7 @@ from fencepost.broker.cluster.objects.s3 import S3Objects
 from fencepost.broker.cluster.postgres.connections import connect, parse_address
 from fencepost.broker.cluster.postgres.schema import FORMAT, prepare
 from fencepost.cli.cluster import cluster as cluster_command
-from tests.broker.cluster.remote.remote_world import SealedCluster, SealedWorld
+from tests.broker.cluster.remote.remote_world import RemoteCluster, RemoteWorld
 from tests.broker.conftest import cluster_url, durable_postgres  # noqa: F401
 from tests.compat.harness import NotHereError
 from tests.compat.jvm import class_path
@@ -42,8 +42,8 @@ def location(objects: ObjectServer) -> ObjectLocation:
 
 
 @pytest.fixture
-async def node(cluster_url: str, location: ObjectLocation, tmp_path: Path) -> AsyncIterator[SealedWorld]:  # noqa: F811
-    made = await SealedCluster.found(parse_address(cluster_url), S3Objects(location), str(tmp_path / "scratch"))
+async def node(cluster_url: str, location: ObjectLocation, tmp_path: Path) -> AsyncIterator[RemoteWorld]:  # noqa: F811
+    made = await RemoteCluster.found(parse_address(cluster_url), S3Objects(location), str(tmp_path / "scratch"))
     made.inline_max_bytes = 300
     world = await made.start()
     await world.take_over()
@@ -73,7 +73,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 async def test_the_check_passes_and_names_an_object_that_is_gone(
-    node: SealedWorld, stores: list[str], objects: ObjectServer, location: ObjectLocation
+    node: RemoteWorld, stores: list[str], objects: ObjectServer, location: ObjectLocation
 ) -> None:
     code, output = run("check", "--json", *stores)
     assert code == 0, output
@@ -127,7 +127,7 @@ def dump(logs: Sequence[Path]) -> str:
     return dumped.stdout
 
 
-def unsealed(node: SealedWorld) -> int:
+def unsealed(node: RemoteWorld) -> int:
     """Segments that were rolled after the last one was sealed."""
     kept = node.sealed.fetches._kept.get(node.orders.topic_partition)
     assert kept is not None
@@ -135,7 +135,7 @@ def unsealed(node: SealedWorld) -> int:
 
 
 async def test_an_export_is_served_by_a_broker_of_one_machine_and_read_by_kafkas_own_tool(
-    node: SealedWorld, stores: list[str], tmp_path: Path
+    node: RemoteWorld, stores: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     code, output = run("export", "--json", *stores, "orders", str(out))

@@ -203,7 +203,7 @@ def move_some(cluster: Cluster, _: str) -> None:
         cluster.command("move", "orders", str(partition), "--to", str(target), "-b", cluster.bootstrap)
 
 
-def read_what_is_away(cluster: Cluster, topic: str) -> None:
+def read_remote_segments(cluster: Cluster, topic: str) -> None:
     """Others lead the partitions of a lost broker, and have none of their sealed segments here."""
     threading.Thread(target=lambda: ignoring(lambda: numbers(cluster.alive(), topic))).start()
 
@@ -219,8 +219,8 @@ TRIGGERS: dict[str, Callable[[Cluster, str], None]] = {
     "take-over": lose_one,
     "restored": lose_one,
     "move": move_some,
-    "brought": read_what_is_away,
-    "put in its place": read_what_is_away,
+    "brought": read_remote_segments,
+    "put in its place": read_remote_segments,
 }
 PASSED = {"between two files of a segment": 1}
 OF_DELETIONS = [point for point in POINTS if "deletion" in point]
@@ -243,7 +243,7 @@ def check_point(cluster: Cluster, point: str) -> None:
     try:
         with noted(lambda: cluster.machines.output[-60_000:]):
             commit_some(transactions)
-            if trigger is read_what_is_away:
+            if trigger is read_remote_segments:
                 sealed = output_count(cluster, "segment_sealed")
                 until(lambda: output_count(cluster, "segment_sealed") > sealed + 3, timeout_s=IN_TIME_S)
                 lose_one(cluster, topic)

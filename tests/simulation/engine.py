@@ -39,7 +39,7 @@ from fencepost.broker.cluster.postgres.segment_rows import REPEAT_FOR_S as SEALE
 from fencepost.broker.cluster.postgres.segment_rows import answering
 from fencepost.broker.cluster.postgres.session import REPEAT_FOR_S, Session
 from fencepost.broker.cluster.postgres.tail import FLUSH_TIMEOUT_S
-from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, SealedRows
+from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, RemoteLogRows
 from fencepost.broker.cluster.tail.tail_store import (
     NO_OBJECTS,
     FlushId,
@@ -48,8 +48,8 @@ from fencepost.broker.cluster.tail.tail_store import (
     TailRow,
 )
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.metadata.image import TopicMetadata
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.engine_requests import EngineRequests, Trouble, kind_of
@@ -439,9 +439,9 @@ class EngineLeaseStore(PostgresLeaseStore):
     async def node_event(self, node_id: NodeId, event: NodeEvent) -> bool:
         return await self.session.transaction(lambda rows: rows.node_event(node_id, event, now_s=self.engine.now_s()))
 
-    async def move(self, moves: Mapping[Move, LeftOff], *, fence: int) -> list[Placed]:
+    async def move(self, moves: Mapping[Move, LastLeaderState], *, fence: int) -> list[Placed]:
         done: list[Placed] = []
-        closed = [move for move, left_off in moves.items() if left_off.was_closed]
+        closed = [move for move, last_state in moves.items() if last_state.was_closed]
         if not closed:
             return []
         return await self.session.transaction(lambda rows: rows.move(closed, done, fence=fence))
@@ -554,8 +554,8 @@ class EngineTail:
             yield row
 
 
-class EngineSealed:
-    """The rows of sealed segments as one node reaches them, for `SealedTable`."""
+class EngineRemoteLogMetadata:
+    """The rows of sealed segments as one node reaches them, for `RemoteLogMetadata`."""
 
     def __init__(self, engine: SimulatedEngine, host: str, disk: SimulatedDisk) -> None:
         self._engine = engine
@@ -564,13 +564,19 @@ class EngineSealed:
     async def close(self) -> None:
         await self._session.close()
 
-    async def read(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, SealedRows]:
+    async def read(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, RemoteLogRows]:
         with answering():
             return await self._session.run(lambda rows: rows.sealed(keys), repeat_for_s=SEALED_REPEAT_FOR_S)
 
     async def replace(
-        self, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, *, names: Sequence[str], epochs: bytes
-    ) -> SealedSegment | None:
+        self,
+        key: PartitionKey,
+        leadership: Leadership,
+        sealed: RemoteSegmentMetadata,
+        *,
+        names: Sequence[str],
+        epochs: bytes,
+    ) -> RemoteSegmentMetadata | None:
         with answering():
             return await self._session.transaction(
                 lambda rows: rows.replace(

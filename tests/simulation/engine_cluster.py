@@ -38,7 +38,7 @@ from tests.simulation.engine import (
     EngineGarbage,
     EngineLeaseStore,
     EngineObjects,
-    EngineSealed,
+    EngineRemoteLogMetadata,
     EngineTail,
     SimulatedEngine,
 )
@@ -118,7 +118,7 @@ class EngineCluster:
             return self._world.loop.time() * speed
 
         tail = EngineTail(engine, host, disk)
-        sealed = EngineSealed(engine, host, disk)
+        sealed = EngineRemoteLogMetadata(engine, host, disk)
         garbage = EngineGarbage(engine, host, disk)
 
         async def connect() -> None:

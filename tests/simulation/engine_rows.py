@@ -31,12 +31,12 @@ from fencepost.broker.cluster.objects.names import SegmentName, flush_name, flus
 from fencepost.broker.cluster.postgres.connections import LeaseLostError
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, Renewal
 from fencepost.broker.cluster.postgres.schema import DOCUMENTS, PLACEMENT, TOPICS
-from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, SealedRows
+from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, RemoteLogRows
 from fencepost.broker.cluster.tail.tail_store import ConflictError, FlushId, NotLedError, PartitionKey, TailRow
 from fencepost.broker.config.cluster_settings import LONGEST_LEASE_MS
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import StorageError
 
@@ -91,7 +91,7 @@ class EngineRows:
     deletions: dict[bytes, TopicMetadata] = field(default_factory=dict)
     partitions: dict[PartitionKey, PartitionRow] = field(default_factory=dict)
     tails: dict[PartitionKey, dict[int, FlushedRow]] = field(default_factory=dict)
-    segments: dict[PartitionKey, dict[int, SealedSegment]] = field(default_factory=dict)
+    segments: dict[PartitionKey, dict[int, RemoteSegmentMetadata]] = field(default_factory=dict)
     objects: dict[UUID, int] = field(default_factory=dict)
     garbage: dict[str, float] = field(default_factory=dict)
     documents: dict[str, DocumentRow] = field(default_factory=dict)
@@ -104,16 +104,16 @@ class EngineRows:
         """All rows of nodes and partitions. epoch_ms: the wall time at which seconds count from."""
         names = {topic.topic_id: topic.name for topic in self.topics.values()}
         table = LeaseTable({node_id: row.state for node_id, row in self.nodes.items()})
-        left_off = {}
+        last_state = {}
         for (topic_id, partition), row in self.partitions.items():
             name = TopicPartition(names[topic_id], partition)
             table.partitions[name] = PartitionLease(topic_id, row.leader, row.leader_epoch, True, row.wanted)
-            left_off[name] = LeftOff(row.sealed_end, row.log_start_offset)
+            last_state[name] = LastLeaderState(row.sealed_end, row.log_start_offset)
         return StoredLeases(
             table,
             {node_id: row.endpoints for node_id, row in self.nodes.items()},
             {node_id: epoch_ms + int(row.since_s * 1000) for node_id, row in self.nodes.items()},
-            left_off,
+            last_state,
             epoch_ms + int(now_s * 1000),
         )
 
@@ -392,25 +392,25 @@ class EngineRows:
 
     # Sealed segments
 
-    def sealed(self, keys: Sequence[PartitionKey]) -> dict[PartitionKey, SealedRows]:
+    def sealed(self, keys: Sequence[PartitionKey]) -> dict[PartitionKey, RemoteLogRows]:
         found = {}
         for key in keys:
             row = self.partitions.get(key)
             if row is not None:
                 segments = tuple(one for _, one in sorted(self.segments.get(key, {}).items()))
-                found[key] = SealedRows(row.sealed_end, row.log_start_offset, row.epochs, segments, row.cleaned_to)
+                found[key] = RemoteLogRows(row.sealed_end, row.log_start_offset, row.epochs, segments, row.cleaned_to)
         return found
 
     def replace(
         self,
         key: PartitionKey,
         leadership: Leadership,
-        sealed: SealedSegment,
+        sealed: RemoteSegmentMetadata,
         *,
         names: Sequence[str],
         epochs: bytes,
         now_s: float,
-    ) -> SealedSegment | None:
+    ) -> RemoteSegmentMetadata | None:
         """Raises StorageError."""
         row = self._led(key, leadership)
         if row is None:
@@ -475,7 +475,7 @@ class EngineRows:
             return None
         return row if (row.leader, row.leader_epoch) == (leadership.node_id, leadership.leader_epoch) else None
 
-    def _names(self, key: PartitionKey, segments: Iterable[SealedSegment]) -> list[str]:
+    def _names(self, key: PartitionKey, segments: Iterable[RemoteSegmentMetadata]) -> list[str]:
         return [
             name
             for one in segments

@@ -42,13 +42,13 @@ POINTS: Final = {
     "before a segment is uploaded": Point("before", f"{CLUSTER}.remote.segment_objects", "SegmentObjects.upload"),
     "between two files of a segment": Point("after", f"{CLUSTER}.objects.s3", "S3Objects.put_file"),
     "before the rows of a sealed segment are swapped": Point(
-        "before", f"{CLUSTER}.postgres.segment_rows", "PostgresSealed.replace"
+        "before", f"{CLUSTER}.postgres.segment_rows", "PostgresRemoteLogMetadata.replace"
     ),
     "when the rows of a sealed segment are swapped": Point(
-        "sent", f"{CLUSTER}.postgres.segment_rows", "PostgresSealed.replace"
+        "sent", f"{CLUSTER}.postgres.segment_rows", "PostgresRemoteLogMetadata.replace"
     ),
     "after the rows of a sealed segment are swapped": Point(
-        "after", f"{CLUSTER}.postgres.segment_rows", "PostgresSealed.replace"
+        "after", f"{CLUSTER}.postgres.segment_rows", "PostgresRemoteLogMetadata.replace"
     ),
     "before a segment is brought": Point("before", f"{CLUSTER}.remote.segment_objects", "SegmentObjects.download"),
     "after a segment is brought": Point("after", f"{CLUSTER}.remote.segment_objects", "SegmentObjects.download"),
@@ -61,9 +61,9 @@ POINTS: Final = {
     "before a take-over": Point("before", f"{CLUSTER}.postgres.lease_store", "PostgresLeaseStore.take_over"),
     "within a take-over, once the fence is raised": Point("after", f"{CLUSTER}.postgres.lease_store", "_raise_fence"),
     "after a take-over": Point("after", f"{CLUSTER}.postgres.lease_store", "PostgresLeaseStore.take_over"),
-    "before logs are restored": Point("before", f"{CLUSTER}.tail.restore", "TailRestore.bring"),
+    "before logs are restored": Point("before", f"{CLUSTER}.tail.restore", "TailRestore.prepare"),
     "while logs are restored": Point("before", f"{CLUSTER}.tail.restore", "TailRestore._write_rows"),
-    "after logs are restored": Point("after", f"{CLUSTER}.tail.restore", "TailRestore.bring"),
+    "after logs are restored": Point("after", f"{CLUSTER}.tail.restore", "TailRestore.prepare"),
     "before garbage is found": Point("before", f"{CLUSTER}.postgres.segment_rows", "PostgresGarbage.find"),
     "after garbage is found": Point("after", f"{CLUSTER}.postgres.segment_rows", "PostgresGarbage.find"),
     "after objects are removed, while they are still garbage": Point(

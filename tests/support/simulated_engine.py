@@ -29,8 +29,8 @@ from fencepost.broker.cluster.tail.tail_store import (
     FlushId,
     NotLedError,
     PartitionKey,
-    SealedPart,
-    SealedPartition,
+    PartitionToRestore,
+    RestoredRemoteLog,
     StoreUnavailableError,
     TailRow,
 )
@@ -118,7 +118,7 @@ class SimulatedEngine:
 
 
 class EngineSession:
-    """The engine as one node reaches it, for `TailStore` and `SealedParts`. is_cut_off: it cannot ask any more."""
+    """The engine as one node reaches it, for `TailStore` and `RemoteLogSource`. is_cut_off: it cannot ask any more."""
 
     def __init__(self, engine: SimulatedEngine) -> None:
         self._engine = engine
@@ -164,9 +164,9 @@ class EngineSession:
             yield row
 
     async def restore(
-        self, wanted: Mapping[TopicPartition, SealedPartition]
-    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
-        return {name: SealedPart() for name in wanted}
+        self, wanted: Mapping[TopicPartition, PartitionToRestore]
+    ) -> Mapping[TopicPartition, RestoredRemoteLog | StorageError]:
+        return {name: RestoredRemoteLog() for name in wanted}
 
     async def _ask(self, arrive: object, effect: object) -> object:
         assert callable(arrive)

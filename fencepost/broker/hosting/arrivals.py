@@ -7,8 +7,8 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import StorageError
 
 
@@ -24,23 +24,24 @@ class Found(Enum):
 class Arrival(NamedTuple):
     """How a partition's directory was found.
 
-    error:  why it could not be brought here, though it was found.
+    error:  why it could not be prepared, though it was found.
     sealed: the segments below those in the directory, which are in a store that all nodes share; in rising order.
     durable_end: see `ArrivingLog`.
     """
 
     found: Found
-    left_off: LeftOff = LeftOff()
+    last_state: LastLeaderState = LastLeaderState()
     error: StorageError | None = None
-    sealed: Sequence[SealedSegment] = ()
+    sealed: Sequence[RemoteSegmentMetadata] = ()
     durable_end: int = 0
 
 
 class Arrivals(Protocol):
-    """Brings directories from other nodes. A node that is alone has none."""
+    """Prepares the directories of logs that other nodes led. A node that is alone has none."""
 
-    async def bring(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
-        """Bring the directories of partitions that this node leads; one arrival for each. Raises nothing expected."""
+    async def prepare(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
+        """Have the directories of partitions that this node leads in its own; one arrival for each. Raises nothing
+        expected."""
         ...
 
     async def created(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
@@ -50,6 +51,6 @@ class Arrivals(Protocol):
         """
         ...
 
-    def all_left_off(self) -> Mapping[TopicPartition, LeftOff]:
+    def all_last_states(self) -> Mapping[TopicPartition, LastLeaderState]:
         """How the node that led a partition before this one has left its log. No entry: nothing is stored about it."""
         ...

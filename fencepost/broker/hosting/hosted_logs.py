@@ -12,7 +12,7 @@ from fencepost.broker.hosting.placement import Placement
 from fencepost.broker.hosting.topic_rules import log_config
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import ArrivingLog, LeftOff
+from fencepost.broker.log.directory.last_leader_state import ArrivingLog, LastLeaderState
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.directory.log_opening import OWN_LEADER_EPOCH
 from fencepost.broker.log.files.checkpoints import ZERO_TOPIC_ID
@@ -151,7 +151,7 @@ class HostedLogs:
         new ones. Returns the errors of those that cannot be served.
 
         Not served either are logs of another topic, and those that have moved to another node meanwhile, or whose topic
-        was deleted and created again. Directories are brought and logs are synced together, so that many do not wait
+        was deleted and created again. Directories are prepared and logs are synced together, so that many do not wait
         for each other.
         """
         wanted = [(name, topic) for name, topic in wanted if self.is_of(topic, name)]
@@ -168,7 +168,7 @@ class HostedLogs:
                 name,
                 self.config(topic.name, topic.configs),
                 epochs[name],
-                arrival.left_off,
+                arrival.last_state,
                 arrival.sealed,
                 arrival.durable_end,
             )
@@ -202,7 +202,7 @@ class HostedLogs:
 
     async def _arrive(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
         if self._arrivals is not None:
-            return await self._arrivals.bring(names)
+            return await self._arrivals.prepare(names)
         return {name: Arrival(Found.HERE if self._logs.has_directory(name) else Found.NOWHERE) for name in names}
 
     def _lead_one(self, name: TopicPartition, topic: TopicMetadata, arrival: Arrival | None) -> bool:
@@ -293,7 +293,7 @@ class HostedLogs:
             if partition_log is not None and partition_log.topic_id == topic.topic_id:
                 del self.by_partition[topic_partition]
 
-    async def close_to_move(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeftOff]:
+    async def close_to_move(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LastLeaderState]:
         """Stop serving partitions, and close their logs so that another node need not recover them."""
         for name in names:
             self.by_partition.pop(name, None)
@@ -346,7 +346,7 @@ class HostedLogs:
     def report_missing(self, topic: TopicMetadata) -> None:
         """Log the partitions that this start creates; they are normal after a crash during a topic's creation."""
         if self._arrivals is not None:
-            return  # those of other nodes are brought when they are led
+            return  # those of other nodes are prepared when they are led
         missing = [
             name.partition
             for name in topic.partitions()

@@ -36,8 +36,8 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.random_ids import random_uuid
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
-from fencepost.broker.log.directory.log_directory import NONE_LEFT_OFF, LogDirectory
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
+from fencepost.broker.log.directory.log_directory import NO_LAST_STATES, LogDirectory
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.reads.time_search import Searches
@@ -71,7 +71,7 @@ class Topics:
     has recorded. The store reports the changes of other nodes, the placement the moves of partitions. Changes run one
     at a time; reading is a look-up in memory.
     placement:              this node leads all partitions, unless given.
-    arrivals:               with a placement, brings the directories of partitions from other nodes.
+    arrivals:               with a placement, prepares the directories of partitions that other nodes led.
     on_created, on_deleted: called in the step that makes the topic visible, or just before its logs are deleted.
     on_led:                 called when a partition of a known topic moved to this node, or is led in a new epoch.
     moves_under_way:             of partitions that move to other nodes.
@@ -134,7 +134,7 @@ class Topics:
                 self.log_config,
                 self._hosted.leader_epoch,
                 patience_s=self._opening_time_s(),
-                left_off=NONE_LEFT_OFF if self._arrivals is None else self._arrivals.all_left_off(),
+                last_state=NO_LAST_STATES if self._arrivals is None else self._arrivals.all_last_states(),
             )
             for topic in await self._store.load_deletions():
                 # The record of a deletion is removed only when startup finds no files of the topic. What the other
@@ -712,7 +712,7 @@ class Topics:
             elif self.metadata.get(name.topic) is not topic or not self.placement.is_local(name):
                 self._arriving.discard(name)
 
-    async def hand_over(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeftOff]:
+    async def hand_over(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LastLeaderState]:
         """Stop serving partitions that are about to move, and close their logs; returns how each was left.
 
         The placement says by now that this node does not lead them.

@@ -116,14 +116,14 @@ ENGINE_FAMILIES: Final = (
         COUNTER,
         "Sealed segments that were brought to this broker's disk, as clients asked for their records.",
         (),
-        _value(lambda figures: figures.brought_segments),
+        _value(lambda figures: figures.fetched_segments),
     ),
     Family(
         "fencepost_engine_brought_bytes_total",
         COUNTER,
         "Bytes of their record batches.",
         (),
-        _value(lambda figures: figures.brought_bytes),
+        _value(lambda figures: figures.fetched_bytes),
     ),
     Family(
         "fencepost_engine_merged_segments_total",

@@ -9,7 +9,7 @@ from typing import Final
 from fencepost.broker.cluster.objects.names import segment_of
 from fencepost.broker.cluster.tail.tail_store import TailRow
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from tests.scenarios.runner.arguments import ArgumentError, parse_partition
 from tests.scenarios.runner.engine_point import Order
 from tests.scenarios.runner.stage import Stage
@@ -158,7 +158,7 @@ async def rows(stage: Stage, partition: str) -> list[str]:
         return ["none"]
     tables = cluster.engine.rows
     tail = tables.tail(key)
-    places: dict[str, Sequence[SealedSegment | TailRow]] = {
+    places: dict[str, Sequence[RemoteSegmentMetadata | TailRow]] = {
         "sealed": list(tables.segments.get(key, {}).values()),
         "in rows": [one for one in tail if one.object_id is None],
         "in objects of flushes": [one for one in tail if one.object_id is not None],

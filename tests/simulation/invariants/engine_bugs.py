@@ -24,7 +24,7 @@ from fencepost.broker.cluster.tail.tail_log import TailLog
 from fencepost.broker.cluster.tail.tail_store import NO_OBJECTS, FlushId, PartitionKey, StoreUnavailableError, TailRow
 from fencepost.broker.kernel.supervision import Place, Policy
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from tests.simulation import engine, engine_rows
 from tests.simulation.engine_rows import EngineRows
 
@@ -77,7 +77,9 @@ def flushes_count_as_committed_when_they_are_sent() -> AbstractContextManager[An
 
 
 def a_seal_removes_one_row_too_many() -> AbstractContextManager[Any]:
-    def remove_one_more(rows: EngineRows, key: PartitionKey, _: Leadership, stored: SealedSegment) -> SealedSegment:
+    def remove_one_more(
+        rows: EngineRows, key: PartitionKey, _: Leadership, stored: RemoteSegmentMetadata
+    ) -> RemoteSegmentMetadata:
         rows.tails[key].pop(stored.end_offset, None)
         return stored
 
@@ -86,8 +88,8 @@ def a_seal_removes_one_row_too_many() -> AbstractContextManager[Any]:
 
 def a_sealed_segment_has_the_epoch_of_who_seals_it() -> AbstractContextManager[Any]:
     def change_epoch(
-        rows: EngineRows, key: PartitionKey, leadership: Leadership, stored: SealedSegment
-    ) -> SealedSegment:
+        rows: EngineRows, key: PartitionKey, leadership: Leadership, stored: RemoteSegmentMetadata
+    ) -> RemoteSegmentMetadata:
         changed = stored._replace(leader_epoch=leadership.leader_epoch)
         rows.segments[key][stored.base_offset] = changed
         return changed
@@ -96,14 +98,14 @@ def a_sealed_segment_has_the_epoch_of_who_seals_it() -> AbstractContextManager[A
 
 
 def _after_a_seal(
-    change: Callable[[EngineRows, PartitionKey, Leadership, SealedSegment], SealedSegment],
+    change: Callable[[EngineRows, PartitionKey, Leadership, RemoteSegmentMetadata], RemoteSegmentMetadata],
 ) -> AbstractContextManager[Any]:
     """Change the rows in the transaction in which a sealed segment is stored. change: returns the segment as it is."""
     original = EngineRows.replace
 
     def replace(
-        self: EngineRows, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, **about: Any
-    ) -> SealedSegment | None:
+        self: EngineRows, key: PartitionKey, leadership: Leadership, sealed: RemoteSegmentMetadata, **about: Any
+    ) -> RemoteSegmentMetadata | None:
         stored = original(self, key, leadership, sealed, **about)
         return None if stored is None else change(self, key, leadership, stored)
 

@@ -27,7 +27,7 @@ from fencepost.broker.cluster.processes.process_member import ProcessMember
 from fencepost.broker.hosting.arrivals import Arrival, Found
 from fencepost.broker.hosting.confirmations import Confirmations
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.metadata.followed_documents import FollowedDocuments
 
@@ -113,7 +113,7 @@ def a_move_is_stored_before_the_log_is_closed() -> AbstractContextManager[Any]:
         names = [move.topic_partition for move in moves]
         placement.begin_handing_over(names)
         try:
-            await store_moves(dict.fromkeys(moves, LeftOff()))
+            await store_moves(dict.fromkeys(moves, LastLeaderState()))
             await topics.hand_over(names)
         finally:
             await handover.know_leaders(placement)
@@ -157,14 +157,14 @@ def partitions_are_dealt_out_anew_each_time() -> AbstractContextManager[Any]:
 
 
 def a_directory_that_is_not_here_is_created() -> AbstractContextManager[Any]:
-    original = NodeDirectories._bring
+    original = NodeDirectories._prepare
 
-    def bring(self: NodeDirectories, name: TopicPartition, sources: set[str]) -> Arrival:
+    def prepare(self: NodeDirectories, name: TopicPartition, sources: set[str]) -> Arrival:
         if self._disk.exists(f"{self._own}/{name}"):
             return original(self, name, sources)
         return Arrival(Found.NOWHERE)
 
-    return patch.object(NodeDirectories, "_bring", bring)
+    return patch.object(NodeDirectories, "_prepare", prepare)
 
 
 def a_directory_is_recorded_before_it_says_whose_it_is() -> AbstractContextManager[Any]:
@@ -177,22 +177,24 @@ def a_directory_is_recorded_before_it_says_whose_it_is() -> AbstractContextManag
 
 def a_lost_log_counts_as_closed() -> AbstractContextManager[Any]:
     """As its leader before the one that is lost has left it."""
-    original = lease_store._write_left_off
+    original = lease_store._write_last_states
 
-    def write(database: Any, table: LeaseTable, left_off: Mapping[TopicPartition, LeftOff]) -> None:
-        original(database, table, {name: one for name, one in left_off.items() if one.was_closed})
+    def write(database: Any, table: LeaseTable, last_state: Mapping[TopicPartition, LastLeaderState]) -> None:
+        original(database, table, {name: one for name, one in last_state.items() if one.was_closed})
 
-    return patch.object(lease_store, "_write_left_off", write)
+    return patch.object(lease_store, "_write_last_states", write)
 
 
 def the_end_of_a_moved_log_counts_as_durable() -> AbstractContextManager[Any]:
     original = LogDirectory.close_to_move
 
-    async def close_to_move(self: LogDirectory, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeftOff]:
+    async def close_to_move(
+        self: LogDirectory, names: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, LastLeaderState]:
         ends = {name: log.log_end_offset for name in names if (log := self.get(name)) is not None}
         with patch.object(self._flusher, "request", lambda _: None):
-            left_off = await original(self, names)
-        return {name: one._replace(recovery_point=ends[name], was_closed=True) for name, one in left_off.items()}
+            last_state = await original(self, names)
+        return {name: one._replace(recovery_point=ends[name], was_closed=True) for name, one in last_state.items()}
 
     return patch.object(LogDirectory, "close_to_move", close_to_move)
 

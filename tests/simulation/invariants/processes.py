@@ -328,7 +328,7 @@ class NothingMovesWithoutCause(OfMembers):
             yield self.violation(f"{share} of {count} partitions of {name.topic} go to one node of {sorted(alive)}")
 
 
-class LeftOffIsTrue(OfProcesses):
+class LastLeaderStateIsTrue(OfProcesses):
     """38. What is recorded about a log for its next leader is so: all below its recovery point is durable, it does not
     begin after its end, and one that counts as closed has nothing left to be synced.
     """
@@ -336,22 +336,22 @@ class LeftOffIsTrue(OfProcesses):
     number = 38
 
     def leased(self, before: StoredLeases, after: StoredLeases) -> Iterable[Violation]:
-        for name, left_off in after.left_off.items() if self.brokers else ():
+        for name, last_state in after.last_state.items() if self.brokers else ():
             lease, was = after.table.partitions[name], before.table.partitions.get(name)
-            if left_off == before.left_off.get(name) and was is not None and lease.leader == was.leader:
+            if last_state == before.last_state.get(name) and was is not None and lease.leader == was.leader:
                 continue
             found = self._directory(name)
             if found is None:
-                if left_off.recovery_point or left_off.log_start_offset:
-                    yield self.violation(f"{name} has no directory, but it is recorded: {left_off}")
+                if last_state.recovery_point or last_state.log_start_offset:
+                    yield self.violation(f"{name} has no directory, but it is recorded: {last_state}")
                 continue
             broker, directory = found
             durable_end, end = self._ends(broker, directory)
-            if left_off.recovery_point > durable_end:
-                yield self.violation(f"{name} is durable up to {durable_end}, and it is recorded: {left_off}")
-            if left_off.log_start_offset > end:
-                yield self.violation(f"{name} ends at {end}, and it is recorded: {left_off}")
-            if left_off.was_closed and durable_end < end:
+            if last_state.recovery_point > durable_end:
+                yield self.violation(f"{name} is durable up to {durable_end}, and it is recorded: {last_state}")
+            if last_state.log_start_offset > end:
+                yield self.violation(f"{name} ends at {end}, and it is recorded: {last_state}")
+            if last_state.was_closed and durable_end < end:
                 yield self.violation(f"{name} ends at {end}, is durable up to {durable_end}, and counts as closed")
 
     def _directory(self, name: TopicPartition) -> tuple[SimulatedBroker, str] | None:

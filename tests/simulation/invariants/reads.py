@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.segment.remote_segment import AwaySegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegment
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchRequest
 from tests.simulation.broker import SimulatedBroker
@@ -144,7 +144,7 @@ class CommittedReads(Invariant):
 
 def has_away(partition_log: PartitionLog) -> bool:
     """Whether some segments are in a store alone, and come when they are read."""
-    return any(isinstance(segment, AwaySegment) for segment in partition_log.segments)
+    return any(isinstance(segment, RemoteSegment) for segment in partition_log.segments)
 
 
 class AbortedLists(Invariant):

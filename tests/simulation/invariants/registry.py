@@ -30,8 +30,8 @@ from tests.simulation.invariants.outcomes import AtomicVisibility, CompleteOnlyW
 from tests.simulation.invariants.processes import (
     ClosedWhereItIsNotLed,
     DocumentsAreHeardOf,
+    LastLeaderStateIsTrue,
     LedAgain,
-    LeftOffIsTrue,
     NeverBegunAnew,
     NothingMovesWithoutCause,
     OneWriterPerEpoch,
@@ -92,7 +92,7 @@ INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     LedAgain,
     DocumentsAreHeardOf,
     NothingMovesWithoutCause,
-    LeftOffIsTrue,
+    LastLeaderStateIsTrue,
     FencedFlushes,
     CoveredLogs,
     AcknowledgedIsCommitted,

@@ -10,14 +10,14 @@ from fencepost.broker.cluster.leases.lease_placement import LeasePlacement
 from fencepost.broker.cluster.leases.lease_table import Move, Placed
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
 
 RETRY_PAUSE_S: Final = 0.5
 
-StoreMoves = Callable[[Mapping[Move, LeftOff]], Awaitable[list[Placed]]]
+StoreMoves = Callable[[Mapping[Move, LastLeaderState]], Awaitable[list[Placed]]]
 """Stores moves of partitions whose logs are closed; returns those that were not out of date. Raises StorageError."""
 
 
@@ -26,8 +26,8 @@ async def hand_over(placement: LeasePlacement, topics: Topics, moves: Sequence[M
     names = [move.topic_partition for move in moves]
     placement.begin_handing_over(names)
     try:
-        left_off = await topics.hand_over(names)
-        placed = await store_moves({move: left_off.get(move.topic_partition, LeftOff()) for move in moves})
+        last_state = await topics.hand_over(names)
+        placed = await store_moves({move: last_state.get(move.topic_partition, LastLeaderState()) for move in moves})
         log.info("partitions_handed_over", partitions=[str(one.topic_partition) for one in placed])
     finally:
         await know_leaders(placement)

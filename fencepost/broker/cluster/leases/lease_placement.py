@@ -19,7 +19,7 @@ from fencepost.broker.cluster.leases.lease_table import (
 from fencepost.broker.hosting.leader_choices import LeaderChoice, NodeDescription
 from fencepost.broker.hosting.placement import NO_PORT, NodeAddress
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 
 REMEMBERED_S = 60.0
 """How long Metadata names a node that is gone: longer than a process that dies again and again waits for the next."""
@@ -136,9 +136,9 @@ class LeasePlacement:
         lease = self._lease(topic_partition)
         return lease is not None and lease.is_created
 
-    def left_off(self, topic_partition: TopicPartition) -> LeftOff:
+    def last_state(self, topic_partition: TopicPartition) -> LastLeaderState:
         """How the last leader left the log."""
-        return self._known.left_off.get(topic_partition, LeftOff())
+        return self._known.last_state.get(topic_partition, LastLeaderState())
 
     def due_moves(self, is_movable: Callable[[TopicPartition], bool] | None = None) -> Sequence[Move]:
         """The next moves of partitions that this node leads and is not handing over already.

@@ -28,7 +28,7 @@ from fencepost.broker.cluster.leases.lease_table import (
 from fencepost.broker.hosting.placement import NO_PORT
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.shared_sqlite import NO_VERSION, SharedSqliteMetadataStore
 from fencepost.broker.storage.disk import StorageError
@@ -46,13 +46,13 @@ Endpoints = Mapping[str, tuple[str, int]]
 @dataclass(frozen=True)
 class StoredLeases:
     """The rows, read at one moment, read_ms. endpoints: of each node; since_ms: when the state of each node began, by
-    the same clock as read_ms; left_off: of each partition, by its last leader; held: the ids of deleted topics that a
+    the same clock as read_ms; last_state: of each partition, by its last leader; held: the ids of deleted topics that a
     node may not have heard of yet."""
 
     table: LeaseTable = field(default_factory=LeaseTable)
     endpoints: Mapping[NodeId, Endpoints] = field(default_factory=dict)
     since_ms: Mapping[NodeId, int] = field(default_factory=dict)
-    left_off: Mapping[TopicPartition, LeftOff] = field(default_factory=dict)
+    last_state: Mapping[TopicPartition, LastLeaderState] = field(default_factory=dict)
     read_ms: int = 0
     held: Mapping[NodeId, Collection[bytes]] = field(default_factory=dict)
 
@@ -123,20 +123,20 @@ class LeaseStore(SharedSqliteMetadataStore):
         event: NodeEvent,
         *,
         endpoints: Endpoints | None = None,
-        left_off: Mapping[TopicPartition, LeftOff] | None = None,
+        last_state: Mapping[TopicPartition, LastLeaderState] | None = None,
     ) -> bool:
         """Store what an event of a node changes; return False if it is refused. Raises StorageError.
 
-        endpoints: of a node that starts. left_off: of the partitions that a lost node led, from its checkpoints.
+        endpoints: of a node that starts. last_state: of the partitions that a lost node led, from its checkpoints.
         """
         now_ms = self._clock.now_ms()
         return await self.transaction(
             lambda database: store_event(
-                database, node_id, event, now_ms=now_ms, endpoints=endpoints, left_off=left_off or {}
+                database, node_id, event, now_ms=now_ms, endpoints=endpoints, last_state=last_state or {}
             )
         )
 
-    async def move(self, moves: Mapping[Move, LeftOff]) -> list[Placed]:
+    async def move(self, moves: Mapping[Move, LastLeaderState]) -> list[Placed]:
         """Store planned moves of partitions whose logs this node has closed; return those that were not out of date.
 
         Raises StorageError.
@@ -145,10 +145,10 @@ class LeaseStore(SharedSqliteMetadataStore):
         def store(database: sqlite3.Connection) -> list[Placed]:
             table = read_leases(database).table
             carried_out = []
-            for move, left_off in moves.items():
+            for move, last_state in moves.items():
                 placed = decide_move(table, move)
                 if placed is not None:
-                    _write_left_off(database, table, {move.topic_partition: left_off})
+                    _write_last_states(database, table, {move.topic_partition: last_state})
                     _write_placed(database, table, [placed])
                     carried_out.append(placed)
             return carried_out
@@ -206,7 +206,7 @@ def read_leases(database: sqlite3.Connection, read_ms: int = 0) -> StoredLeases:
         except (ValueError, TypeError) as error:
             raise sqlite3.DatabaseError(f"the row of the node {shown(node_id)} cannot be read: {error}") from None
         since_ms[node_id] = since
-    left_off = {}
+    last_state = {}
     for (
         name,
         topic_id,
@@ -224,13 +224,13 @@ def read_leases(database: sqlite3.Connection, read_ms: int = 0) -> StoredLeases:
     ):
         topic_partition = TopicPartition(name, partition)
         table.partitions[topic_partition] = PartitionLease(bytes(topic_id), leader, epoch, bool(is_created), wanted)
-        left_off[topic_partition] = LeftOff(recovery_point, log_start, bool(was_closed))
+        last_state[topic_partition] = LastLeaderState(recovery_point, log_start, bool(was_closed))
     held: dict[NodeId, set[bytes]] = {}
     for node_id, topic_id in database.execute(
         "SELECT DISTINCT leader, topic_id FROM partitions WHERE topic_id NOT IN (SELECT topic_id FROM topics)"
     ):
         held.setdefault(node_id, set()).add(bytes(topic_id))
-    return StoredLeases(table, endpoints, since_ms, left_off, read_ms, held)
+    return StoredLeases(table, endpoints, since_ms, last_state, read_ms, held)
 
 
 def store_event(
@@ -240,7 +240,7 @@ def store_event(
     *,
     now_ms: int,
     endpoints: Endpoints | None = None,
-    left_off: Mapping[TopicPartition, LeftOff],
+    last_state: Mapping[TopicPartition, LastLeaderState],
 ) -> bool:
     """See `LeaseStore.node_event`. now_ms: wall time; the state of a node that starts begins anew."""
     table = read_leases(database).table
@@ -263,8 +263,10 @@ def store_event(
     )
     if event is NodeEvent.LOST:
         # What was closed for this node may have been opened by it.
-        _write_left_off(
-            database, table, {name: left_off.get(name, LeftOff())._replace(was_closed=False) for name in led}
+        _write_last_states(
+            database,
+            table,
+            {name: last_state.get(name, LastLeaderState())._replace(was_closed=False) for name in led},
         )
     _write_placed(database, table, change.placed)
     if event in (NodeEvent.STARTED, NodeEvent.STOPPED, NodeEvent.LOST):
@@ -289,14 +291,14 @@ def _write_placed(database: sqlite3.Connection, table: LeaseTable, placed: Itera
     )
 
 
-def _write_left_off(
-    database: sqlite3.Connection, table: LeaseTable, left_off: Mapping[TopicPartition, LeftOff]
+def _write_last_states(
+    database: sqlite3.Connection, table: LeaseTable, last_state: Mapping[TopicPartition, LastLeaderState]
 ) -> None:
     """Offsets only rise: what was durable or deleted under an earlier leader still is."""
     database.executemany(
         "UPDATE partitions SET recovery_point = max(recovery_point, ?), log_start_offset = max(log_start_offset, ?), "
         "was_closed = ? WHERE topic_id = ? AND partition = ?",
-        [(*offsets, table.partitions[name].topic_id, name.partition) for name, offsets in left_off.items()],
+        [(*offsets, table.partitions[name].topic_id, name.partition) for name, offsets in last_state.items()],
     )
 
 

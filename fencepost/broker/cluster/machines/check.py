@@ -24,7 +24,7 @@ from fencepost.broker.cluster.postgres.connections import Connection
 from fencepost.broker.cluster.postgres.history import find_difference
 from fencepost.broker.cluster.remote.segment_objects import check_object
 from fencepost.broker.kernel.sliced_work import SLICE_S, run_in_slices
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.local_disk import LocalDisk
 
 _COVER: Final = """
@@ -185,7 +185,7 @@ class _DeepCheck:
 
     def _of_segments(self, segments: Sequence[Any]) -> Iterator[tuple[str, _Check]]:
         for topic_id, partition, base, end, object_id, size_bytes, has_aborted, leader_epoch, checksums in segments:
-            sealed = SealedSegment(base, end, size_bytes, 0, has_aborted, leader_epoch, object_id, checksums)
+            sealed = RemoteSegmentMetadata(base, end, size_bytes, 0, has_aborted, leader_epoch, object_id, checksums)
             names = SegmentName(self._cluster_id, topic_id.bytes, partition, base, object_id)
             what = _offsets(_shown(self._topics, topic_id, partition), base, end)
             for suffix in suffixes(has_aborted=has_aborted):
@@ -214,7 +214,7 @@ class _DeepCheck:
         finally:
             self._disk.delete(path)
 
-    async def _check_file(self, sealed: SealedSegment, suffix: str, what: str, name: str, path: str) -> None:
+    async def _check_file(self, sealed: RemoteSegmentMetadata, suffix: str, what: str, name: str, path: str) -> None:
         file = self._disk.open(path)
         try:
             await run_in_slices(check_object(name, file, sealed, suffix), SLICE_S)

@@ -18,7 +18,7 @@ class EngineFigures(NamedTuple):
     lease_left_s:       for how long the broker may still answer as a leader without another renewal.
     tail_bytes:         of its logs, in PostgreSQL or in objects of flushes alone; as of the last pass of sealing.
     tail_budget_bytes:  beyond it, segments are sealed.
-    sealed_segments, sealed_bytes:   stored as objects. brought_segments, brought_bytes: brought back for readers.
+    sealed_segments, sealed_bytes:   stored as objects. fetched_segments, fetched_bytes: fetched for readers.
     merged_segments:    sealed segments that were merged into larger ones.
     removed_leftovers:  partitions that other brokers lead, and whose files were removed from this one's disk.
     removed_objects:    that no row named any more.
@@ -36,8 +36,8 @@ class EngineFigures(NamedTuple):
     tail_budget_bytes: int
     sealed_segments: int
     sealed_bytes: int
-    brought_segments: int
-    brought_bytes: int
+    fetched_segments: int
+    fetched_bytes: int
     merged_segments: int
     removed_leftovers: int
     removed_objects: int

@@ -18,7 +18,7 @@ from fencepost.broker.cluster.objects.store import ObjectStore
 from fencepost.broker.cluster.postgres.connections import Connection
 from fencepost.broker.cluster.postgres.segment_rows import read_rows
 from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
-from fencepost.broker.cluster.remote.segment_rows import SealedRows
+from fencepost.broker.cluster.remote.segment_rows import RemoteLogRows
 from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.files.checkpoints import encode_offsets, encode_partition_metadata
@@ -114,7 +114,7 @@ class _Exporter:
         self._turns = asyncio.Semaphore(SEGMENTS_AT_ONCE)
 
     async def export(
-        self, name: TopicPartition, key: PartitionKey, rows: SealedRows, tail: Sequence[_TailRow]
+        self, name: TopicPartition, key: PartitionKey, rows: RemoteLogRows, tail: Sequence[_TailRow]
     ) -> ExportedPartition:
         directory = f"{self._directory}/{name}"
         os.mkdir(directory)

@@ -28,11 +28,11 @@ from fencepost.broker.cluster.postgres.connections import (
 )
 from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore
 from fencepost.broker.cluster.postgres.member import PostgresMember
-from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresSealed
+from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresRemoteLogMetadata
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.remote.object_sweep import ObjectSweep
 from fencepost.broker.cluster.remote.remote_logs import RemoteLogs
-from fencepost.broker.cluster.remote.segment_rows import GarbageTable, SealedTable
+from fencepost.broker.cluster.remote.segment_rows import GarbageTable, RemoteLogMetadata
 from fencepost.broker.cluster.remote.upload_plan import UploadLimits
 from fencepost.broker.cluster.tail.restore import TailRestore
 from fencepost.broker.cluster.tail.scratch import ScratchDisk, empty_scratch
@@ -76,7 +76,7 @@ class LogRows(NamedTuple):
     """
 
     tail: TailStore
-    sealed: SealedTable
+    sealed: RemoteLogMetadata
     garbage: GarbageTable
     connect: Callable[[], Awaitable[None]]
     close: Callable[[], Awaitable[None]]
@@ -171,7 +171,7 @@ def _known_endpoints(settings: Settings) -> Endpoints:
 def _rows(store: PostgresLeaseStore, cluster_id: str) -> LogRows:
     """Those in PostgreSQL, each kind over a connection of its own, named as the store's incarnation is."""
     tail = PostgresTail(store.address, lambda: store.session_name("commit"))
-    sealed = PostgresSealed(store.address, cluster_id, lambda: store.session_name("sealed"))
+    sealed = PostgresRemoteLogMetadata(store.address, cluster_id, lambda: store.session_name("sealed"))
     garbage = PostgresGarbage(store.address, cluster_id, lambda: store.session_name("sweep"))
 
     async def connect() -> None:
@@ -219,7 +219,7 @@ class MachineLogs:
         engine = MachineEngine(self, path, disk, clock)
         sealed = engine.sealed
         directory = LogDirectory(
-            path, disk=disk, clock=clock, files_move=True, shared_log=engine.shared_log, sealed_store=sealed
+            path, disk=disk, clock=clock, files_move=True, shared_log=engine.shared_log, remote_store=sealed
         )
         sealed.attach(directory)
         restoring = TailRestore(
@@ -304,8 +304,8 @@ class MachineEngine:
             tail_budget_bytes=uploads.limits.tail_budget_bytes,
             sealed_segments=uploads.sealed_count,
             sealed_bytes=uploads.sealed_bytes,
-            brought_segments=fetches.brought_count,
-            brought_bytes=fetches.brought_bytes,
+            fetched_segments=fetches.fetched_count,
+            fetched_bytes=fetches.fetched_bytes,
             merged_segments=sealed.merges.merged_count,
             removed_leftovers=sealed.leftovers.removed_count,
             removed_objects=self._sweep.removed_count,

@@ -13,7 +13,7 @@ from typing import Final
 from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.log.segment.batch_scan import damaged
 from fencepost.broker.log.segment.header_plausibility import HeaderPlausibility, implausibility
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.log.segment.tail_scan import checked_batches
 from fencepost.broker.storage.disk import LogFile, StorageError
 from fencepost.protocol.record_batch import HEADER_BYTES, check_crc, read_header
@@ -47,7 +47,7 @@ def checksum_of_file(file: LogFile) -> SlicedWork[bytes]:
     return digest.digest()
 
 
-def check_batches(file: LogFile, sealed: SealedSegment) -> SlicedWork[None]:
+def check_batches(file: LogFile, sealed: RemoteSegmentMetadata) -> SlicedWork[None]:
     """Check that a log file holds batches of a segment with right CRCs, and nothing else. Raises DamagedLogError."""
     order = HeaderPlausibility(
         sealed.base_offset, sealed.end_offset, may_skip=True, greatest_epoch=max(sealed.leader_epoch, 0)

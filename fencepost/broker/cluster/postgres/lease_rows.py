@@ -23,7 +23,7 @@ from fencepost.broker.cluster.leases.lease_table import (
 )
 from fencepost.broker.cluster.postgres.connections import Connection
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 
 READ_TOGETHER: Final = 2_000
 """Rows that are read in one step of the event loop: about 5 ms."""
@@ -39,7 +39,7 @@ async def read_leases(connection: Connection) -> StoredLeases:
     """Read all rows, as of one moment if the transaction is REPEATABLE READ."""
     table = LeaseTable()
     endpoints: dict[NodeId, Endpoints] = {}
-    left_off = {}
+    last_state = {}
     since_ms = {}
     read_ms = 0
     for row in await connection.fetch("SELECT node_id, state, since, listeners, clock_timestamp() AS read FROM nodes"):
@@ -56,9 +56,9 @@ async def read_leases(connection: Connection) -> StoredLeases:
             topic_partition = TopicPartition(name, partition)
             # Where the rows of a partition say that it is empty, it is: nothing can be missing.
             table.partitions[topic_partition] = PartitionLease(topic_id.bytes, leader, epoch, True, wanted)
-            left_off[topic_partition] = LeftOff(sealed_end, log_start)
+            last_state[topic_partition] = LastLeaderState(sealed_end, log_start)
         await asyncio.sleep(0)
-    return StoredLeases(table, endpoints, since_ms, left_off, read_ms)
+    return StoredLeases(table, endpoints, since_ms, last_state, read_ms)
 
 
 async def write_node(connection: Connection, change: NodeChange) -> None:

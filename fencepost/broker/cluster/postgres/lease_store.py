@@ -43,7 +43,7 @@ from fencepost.broker.kernel.addresses import canonical_host
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.kernel.version import build_version
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
@@ -341,14 +341,14 @@ class PostgresLeaseStore(PostgresMetadataStore):
 
         return await self.session.transaction(store)
 
-    async def move(self, moves: Mapping[Move, LeftOff], *, fence: int) -> list[Placed]:
+    async def move(self, moves: Mapping[Move, LastLeaderState], *, fence: int) -> list[Placed]:
         """Store planned moves of partitions whose logs this node has flushed and closed, under its fence.
 
         Returns those that were carried out; a log that was not flushed whole does not move, as a flush of it may be on
         its way. Raises LeaseLostError, StorageError.
         """
         done: list[Placed] = []
-        closed = [move for move, left_off in moves.items() if left_off.was_closed]
+        closed = [move for move, last_state in moves.items() if last_state.was_closed]
 
         async def store(connection: Connection) -> list[Placed]:
             await lock(connection, PLACING)

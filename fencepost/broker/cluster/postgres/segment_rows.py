@@ -14,9 +14,9 @@ from fencepost.broker.cluster.objects.names import SegmentName, flush_name, flus
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, UnavailableError
 from fencepost.broker.cluster.postgres.schema import SWEEPING
 from fencepost.broker.cluster.postgres.session import Session
-from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, SealedRows
+from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, RemoteLogRows
 from fencepost.broker.cluster.tail.tail_store import PartitionKey, StoreUnavailableError
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import StorageError
 
 SEGMENT_COLUMNS: Final = (
@@ -51,8 +51,8 @@ DELETE FROM tail_objects USING unnamed WHERE tail_objects.object = unnamed.objec
 """
 
 
-class PostgresSealed:
-    """The rows of sealed segments, for `SealedTable`.
+class PostgresRemoteLogMetadata:
+    """The rows of sealed segments, for `RemoteLogMetadata`.
 
     cluster_id:       is part of the names of objects.
     application_name: names the sessions of the node's present incarnation.
@@ -71,8 +71,8 @@ class PostgresSealed:
         """Close the connection."""
         await self._session.close()
 
-    async def read(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, SealedRows]:
-        async def work(connection: Connection) -> dict[PartitionKey, SealedRows]:
+    async def read(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, RemoteLogRows]:
+        async def work(connection: Connection) -> dict[PartitionKey, RemoteLogRows]:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 return await read_rows(connection, keys)
 
@@ -80,9 +80,15 @@ class PostgresSealed:
             return await self._session.run(work, repeat_for_s=REPEAT_FOR_S)
 
     async def replace(
-        self, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, *, names: Sequence[str], epochs: bytes
-    ) -> SealedSegment | None:
-        async def work(connection: Connection) -> SealedSegment | None:
+        self,
+        key: PartitionKey,
+        leadership: Leadership,
+        sealed: RemoteSegmentMetadata,
+        *,
+        names: Sequence[str],
+        epochs: bytes,
+    ) -> RemoteSegmentMetadata | None:
+        async def work(connection: Connection) -> RemoteSegmentMetadata | None:
             topic_id, partition = UUID(bytes=key.topic_id), key.partition
             if not await _holds_fence(connection, leadership):
                 return None
@@ -95,7 +101,9 @@ class PostgresSealed:
                 f"SELECT {SEGMENT_COLUMNS} FROM segments WHERE object = $1", sealed.object_id
             )
             if committed is not None:
-                return SealedSegment(*committed)  # this transaction was committed before, and its answer was lost
+                return RemoteSegmentMetadata(
+                    *committed
+                )  # this transaction was committed before, and its answer was lost
             if await connection.fetchval("SELECT true FROM garbage WHERE name = ANY($1) LIMIT 1", list(names)):
                 raise StorageError("its objects were taken for orphans, as they are too old")
             span = (topic_id, partition, sealed.base_offset, sealed.end_offset)
@@ -121,7 +129,7 @@ class PostgresSealed:
                 sealed.end_offset,
                 epochs,
             )
-            await _discard(connection, self._names(key, [SealedSegment(*row) for row in compacted]))
+            await _discard(connection, self._names(key, [RemoteSegmentMetadata(*row) for row in compacted]))
             return stored
 
         with answering():
@@ -164,10 +172,10 @@ class PostgresSealed:
             min(start.first_base, start.log_start_offset),
             sealed_end,
         )
-        await _discard(connection, self._names(key, [SealedSegment(*row) for row in gone]))
+        await _discard(connection, self._names(key, [RemoteSegmentMetadata(*row) for row in gone]))
         return True
 
-    def _names(self, key: PartitionKey, segments: Sequence[SealedSegment]) -> list[str]:
+    def _names(self, key: PartitionKey, segments: Sequence[RemoteSegmentMetadata]) -> list[str]:
         return [name for one in segments for name in _names(self._cluster_id, key, one)]
 
 
@@ -228,7 +236,9 @@ class PostgresGarbage:
         names = [
             name
             for partition, *columns in rows
-            for name in _names(self._cluster_id, PartitionKey(topic_id.bytes, partition), SealedSegment(*columns))
+            for name in _names(
+                self._cluster_id, PartitionKey(topic_id.bytes, partition), RemoteSegmentMetadata(*columns)
+            )
         ]
         return not rows and flushed == "DELETE 0", names
 
@@ -279,14 +289,14 @@ class PostgresGarbage:
             return await self._session.run(work, repeat_for_s=REPEAT_FOR_S)
 
 
-async def read_rows(connection: Connection, keys: Sequence[PartitionKey]) -> dict[PartitionKey, SealedRows]:
+async def read_rows(connection: Connection, keys: Sequence[PartitionKey]) -> dict[PartitionKey, RemoteLogRows]:
     """Read the rows of partitions, in a transaction that sees one moment."""
     arrays = [UUID(bytes=key.topic_id) for key in keys], [key.partition for key in keys]
-    segments: dict[PartitionKey, list[SealedSegment]] = {}
+    segments: dict[PartitionKey, list[RemoteSegmentMetadata]] = {}
     for topic_id, partition, *columns in await connection.fetch(_SEGMENTS, *arrays):
-        segments.setdefault(PartitionKey(topic_id.bytes, partition), []).append(SealedSegment(*columns))
+        segments.setdefault(PartitionKey(topic_id.bytes, partition), []).append(RemoteSegmentMetadata(*columns))
     return {
-        (key := PartitionKey(topic_id.bytes, partition)): SealedRows(
+        (key := PartitionKey(topic_id.bytes, partition)): RemoteLogRows(
             sealed_end, log_start_offset, epochs, tuple(segments.get(key, ())), cleaned_to
         )
         for topic_id, partition, sealed_end, log_start_offset, epochs, cleaned_to in await connection.fetch(
@@ -312,7 +322,7 @@ async def _discard(connection: Connection, names: Sequence[str]) -> None:
     await connection.execute("INSERT INTO garbage (name) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING", list(names))
 
 
-def _require_cover(removed: Sequence[tuple[int, int]], sealed: SealedSegment) -> None:
+def _require_cover(removed: Sequence[tuple[int, int]], sealed: RemoteSegmentMetadata) -> None:
     """Require rows to follow each other from the base of a segment to its end. Raises StorageError."""
     offset = sealed.base_offset
     for base_offset, end_offset in removed:
@@ -330,6 +340,6 @@ def _object_of(name: str) -> UUID | None:
     return flush_of(name) if segment is None else segment.object_id
 
 
-def _names(cluster_id: str, key: PartitionKey, sealed: SealedSegment) -> list[str]:
+def _names(cluster_id: str, key: PartitionKey, sealed: RemoteSegmentMetadata) -> list[str]:
     name = SegmentName(cluster_id, key.topic_id, key.partition, sealed.base_offset, sealed.object_id)
     return name.files(sealed.end_offset, has_aborted=sealed.has_aborted)

@@ -19,7 +19,7 @@ from fencepost.broker.hosting.arrivals import Arrival, Found
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.directory_files import RECOVERY_POINT_FILE
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.log.files.checkpoints import ZERO_TOPIC_ID, CorruptCheckpointError, decode_offsets
 from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.files.partition_files import METADATA_FILE, PartitionFiles
@@ -69,7 +69,7 @@ def lease_lock(disk: Disk, data_directory: str, node_id: NodeId) -> Iterator[boo
 
 def checkpointed(
     disk: Disk, directory: str, leases: Mapping[TopicPartition, PartitionLease]
-) -> dict[TopicPartition, LeftOff]:
+) -> dict[TopicPartition, LastLeaderState]:
     """How a node that has ended left its logs, by its checkpoints. What cannot be read is left out, and reported.
 
     leases: of all partitions. A checkpoint counts only for a directory of that topic that is there: it may be older
@@ -79,7 +79,7 @@ def checkpointed(
         _read_checkpoint(disk, f"{directory}/{name}") for name in (RECOVERY_POINT_FILE, LOG_START_FILE)
     )
     return {
-        name: LeftOff(recovery_points.get(name, 0), log_starts.get(name, 0))
+        name: LastLeaderState(recovery_points.get(name, 0), log_starts.get(name, 0))
         for name in recovery_points.keys() | log_starts.keys()
         if name in leases and _is_of(disk, f"{directory}/{name}", leases[name].topic_id)
     }
@@ -112,12 +112,12 @@ class NodeDirectories:
         self._store = store
         self._disk = disk
 
-    async def bring(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
+    async def prepare(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
         arrivals: dict[TopicPartition, Arrival] = {}
         sources: set[str] = set()
         for name in names:
             try:
-                arrivals[name] = self._bring(name, sources)
+                arrivals[name] = self._prepare(name, sources)
             except StorageError as error:
                 arrivals[name] = Arrival(Found.MISSING, error=error)
         if sources:
@@ -128,12 +128,12 @@ class NodeDirectories:
                 log.warning("moved_directories_not_synced", path=self._own, reason=str(error))
         return arrivals
 
-    def _bring(self, name: TopicPartition, sources: set[str]) -> Arrival:
+    def _prepare(self, name: TopicPartition, sources: set[str]) -> Arrival:
         """Raises StorageError."""
         own = f"{self._own}/{name}"
-        left_off = self._placement.left_off(name)
+        last_state = self._placement.last_state(name)
         if self._disk.exists(own):
-            return Arrival(Found.HERE, left_off._replace(was_closed=False))
+            return Arrival(Found.HERE, last_state._replace(was_closed=False))
         for node_id in node_ids(self._disk, self._data_directory):
             source = node_directory(self._data_directory, node_id)
             if not self._disk.exists(f"{source}/{name}") or not self._is_of_topic(f"{source}/{name}", name):
@@ -146,7 +146,7 @@ class NodeDirectories:
                 raise
             sources.add(source)
             log.info("partition_directory_brought", topic=name.topic, partition=name.partition, source=source)
-            return Arrival(Found.HERE, left_off)
+            return Arrival(Found.HERE, last_state)
         return Arrival(Found.MISSING if self._placement.is_created(name) else Found.NOWHERE)
 
     def _is_of_topic(self, directory: str, name: TopicPartition) -> bool:
@@ -177,7 +177,8 @@ class NodeDirectories:
             for file in files:
                 file.close()
 
-    def all_left_off(self) -> Mapping[TopicPartition, LeftOff]:
+    def all_last_states(self) -> Mapping[TopicPartition, LastLeaderState]:
         return {
-            name: self._placement.left_off(name) for name in self._placement.known.table.led_by(self._placement.node_id)
+            name: self._placement.last_state(name)
+            for name in self._placement.known.table.led_by(self._placement.node_id)
         }

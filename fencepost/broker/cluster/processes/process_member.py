@@ -168,7 +168,7 @@ class ProcessMember:
                 return  # another node was faster
             # Also when this task is cancelled, the lock is held until the store has
             # made or refused the change: the lost node could start meanwhile, and lose what it leads again.
-            left_off = checkpointed(self._disk, directory, table.partitions)
-            await self._store.node_event(node_id, NodeEvent.LOST, left_off=left_off)
+            last_state = checkpointed(self._disk, directory, table.partitions)
+            await self._store.node_event(node_id, NodeEvent.LOST, last_state=last_state)
         log.warning("node_taken_over", node=node_id)
         await self.placement.refresh()

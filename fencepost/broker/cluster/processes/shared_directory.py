@@ -90,8 +90,8 @@ def _place(database: sqlite3.Connection, disk: Disk, path: str, nodes: Sequence[
     leases = read_leases(database).table
     for node_id in leases.nodes:
         if node_id not in nodes:
-            left_off = checkpointed(disk, node_directory(path, node_id), leases.partitions)
-            store_event(database, node_id, NodeEvent.LOST, now_ms=now_ms, left_off=left_off)
+            last_state = checkpointed(disk, node_directory(path, node_id), leases.partitions)
+            store_event(database, node_id, NodeEvent.LOST, now_ms=now_ms, last_state=last_state)
     there = {str(os.path.basename(each)) for each in _partitions(disk, path)}
     for topic_id, name, count in database.execute("SELECT topic_id, name, partition_count FROM deletions").fetchall():
         if not any(f"{name}-{partition}" in there for partition in range(count)):

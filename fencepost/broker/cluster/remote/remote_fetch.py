@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 from fencepost.broker.cluster.objects.names import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from fencepost.broker.cluster.remote.remote_log_state import RemoteLogState, RemoteLogStates
 from fencepost.broker.cluster.remote.segment_objects import READ_SUFFIXES, SegmentObjects
-from fencepost.broker.cluster.remote.segment_rows import SealedRows, SealedTable
+from fencepost.broker.cluster.remote.segment_rows import RemoteLogMetadata, RemoteLogRows
 from fencepost.broker.cluster.tail.tail_store import (
     PartitionKey,
-    SealedPart,
-    SealedPartition,
+    PartitionToRestore,
+    RestoredRemoteLog,
     StoreUnavailableError,
 )
 from fencepost.broker.kernel.events import get_logger
@@ -21,13 +21,13 @@ from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE
-from fencepost.broker.log.segment.remote_segment import AwaySegment, SealedSegment, open_brought
+from fencepost.broker.log.segment.remote_segment import RemoteSegment, RemoteSegmentMetadata, open_fetched
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.storage.disk import Disk, StorageError
 
 log = get_logger(__name__)
 
-FETCHING = Place("bringing of a segment", Policy.REPORT)
+FETCHING = Place("fetch of a remote segment", Policy.REPORT)
 
 SCRATCH_BYTES: Final = 10 * 1024**3
 """Of sealed segments that are kept here for readers; tails are always here."""
@@ -35,21 +35,21 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 REPORT_INTERVAL_S: Final = 10.0
 FAILED_REST_S: Final = 5.0
-"""How long a segment that cannot be brought is not tried again: readers come many times a second."""
+"""How long a fetch that failed is not retried: readers come many times a second."""
 
 
 class _Failure(NamedTuple):
-    """Why a segment could not be brought, and until when it is not tried again."""
+    """Why a segment could not be fetched, and until when that is not retried."""
 
     error: StorageError
     until_s: float
 
 
 class RemoteFetch:
-    """The sealed segments of the logs that this node leads, for `SealedStore`.
+    """The sealed segments of the logs that this node leads, for `RemoteLogStore`.
 
-    scratch_bytes: of those that are here, at most; more are sent away, those that were not read for the longest first.
-    brought_count: segments that were brought since the start. brought_bytes: of their log files.
+    scratch_bytes: of those that are here, at most; more are evicted, those that were not read for the longest first.
+    fetched_count: segments fetched since the start. fetched_bytes: of their log files.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class RemoteFetch:
         logs: LogDirectory,
         kept: RemoteLogStates,
         objects: SegmentObjects,
-        table: SealedTable,
+        table: RemoteLogMetadata,
         *,
         scratch_bytes: int = SCRATCH_BYTES,
     ) -> None:
         self.scratch_bytes = scratch_bytes
-        self.brought_count = 0
-        self.brought_bytes = 0
+        self.fetched_count = 0
+        self.fetched_bytes = 0
         self._logs = logs
         self._kept = kept
         self._objects = objects
         self._table = table
-        self._coming: dict[SealedSegment, asyncio.Task[None]] = {}
+        self._coming: dict[RemoteSegmentMetadata, asyncio.Task[None]] = {}
         self._unread_passes: dict[Segment, int] = {}
-        self._failures: dict[SealedSegment, _Failure] = {}
+        self._failures: dict[RemoteSegmentMetadata, _Failure] = {}
 
     async def close(self) -> None:
         """Give up what is on its way."""
@@ -79,7 +79,7 @@ class RemoteFetch:
 
     # Fetches
 
-    def bring(self, topic_partition: TopicPartition, sealed: SealedSegment) -> Awaitable[None]:
+    def fetch(self, topic_partition: TopicPartition, sealed: RemoteSegmentMetadata) -> Awaitable[None]:
         failure = self._failures.get(sealed)
         if failure is not None:
             if asyncio.get_running_loop().time() < failure.until_s:
@@ -88,13 +88,13 @@ class RemoteFetch:
         task = self._coming.get(sealed)
         if task is None:
             task = FETCHING.start(
-                self._bring(topic_partition, sealed), concerns=topic_partition, expected=(StorageError,)
+                self._fetch(topic_partition, sealed), concerns=topic_partition, expected=(StorageError,)
             )
             self._coming[sealed] = task
             task.add_done_callback(lambda _: self._coming.pop(sealed, None))
         return _End(task)
 
-    async def _bring(self, name: TopicPartition, sealed: SealedSegment) -> None:
+    async def _fetch(self, name: TopicPartition, sealed: RemoteSegmentMetadata) -> None:
         partition_log = self._logs.get(name)
         if partition_log is None:
             raise StorageError(f"{name} is not open")
@@ -105,7 +105,7 @@ class RemoteFetch:
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                brought = await self._objects.download(key, sealed, files.directory)
+                fetched = await self._objects.download(key, sealed, files.directory)
             except StoreUnavailableError as error:
                 if loop.time() >= report_at_s:
                     report_at_s = loop.time() + REPORT_INTERVAL_S
@@ -123,20 +123,20 @@ class RemoteFetch:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             if partition_log.is_deleted:
                 raise StorageError(f"{name} is not open any more")
-        stand_in = next(
-            (one for one in partition_log.segments if isinstance(one, AwaySegment) and one.sealed == sealed), None
+        remote_segment = next(
+            (one for one in partition_log.segments if isinstance(one, RemoteSegment) and one.sealed == sealed), None
         )
-        if partition_log.is_deleted or stand_in is None:  # retention has deleted it, or the log has moved
-            brought.discard()
+        if partition_log.is_deleted or remote_segment is None:  # retention has deleted it, or the log has moved
+            fetched.discard()
             return
-        brought.put_in_place()
-        segment = open_brought(files, sealed, partition_log.config.index_interval_bytes)
-        partition_log.exchange(stand_in, segment)
+        fetched.put_in_place()
+        segment = open_fetched(files, sealed, partition_log.config.index_interval_bytes)
+        partition_log.exchange(remote_segment, segment)
         kept = self._kept.get(name)
         if kept is not None:
             kept.stored[segment] = sealed
-        self.brought_count += 1
-        self.brought_bytes += sealed.size_bytes
+        self.fetched_count += 1
+        self.fetched_bytes += sealed.size_bytes
 
     async def store_log_starts(self, log_starts: dict[TopicPartition, int]) -> None:
         try:
@@ -157,13 +157,13 @@ class RemoteFetch:
                 raise StorageError(f"{kept.log.topic_partition} is not led here any more")
             kept.started(start)
 
-    # Sending away
+    # Eviction
 
     async def make_room(self) -> None:
-        """Send segments away until the others fit into the scratch. Called regularly: what was not read since the last
+        """Evict segments until the others fit into the scratch. Called regularly: what was not read since the last
         call counts as unread."""
         here = [
-            (kept, one) async for kept in self._kept.each() for one in kept.stored if not isinstance(one, AwaySegment)
+            (kept, one) async for kept in self._kept.each() for one in kept.stored if not isinstance(one, RemoteSegment)
         ]
         unread = self._unread_passes
         self._unread_passes = {
@@ -182,21 +182,21 @@ class RemoteFetch:
             await asyncio.sleep(0)  # deleting large files takes its time
             kept.forget_departed()  # retention and the cleaner do not wait
             if kept.is_led and segment in kept.stored:
-                self._send_away(kept, segment)
+                self._evict(kept, segment)
 
-    def _send_away(self, kept: RemoteLogState, segment: Segment) -> None:
+    def _evict(self, kept: RemoteLogState, segment: Segment) -> None:
         partition_log = kept.log
         sealed = kept.stored.pop(segment)
         try:
-            stand_in = AwaySegment(
+            remote_segment = RemoteSegment(
                 partition_log.files,
                 partition_log.topic_partition,
                 sealed,
                 self,
                 partition_log.config.index_interval_bytes,
             )
-            partition_log.exchange(segment, stand_in)
-            kept.stored[stand_in] = sealed
+            partition_log.exchange(segment, remote_segment)
+            kept.stored[remote_segment] = sealed
             segment.close()
             for suffix in READ_SUFFIXES:
                 if suffix != TRANSACTION_INDEX_SUFFIX:
@@ -205,27 +205,27 @@ class RemoteFetch:
             partition_log.give_up(error)
 
 
-class SealedRestore:
-    """Restores what opening logs takes of their sealed segments, for `SealedParts`."""
+class RemoteLogRestore:
+    """Restores what opening logs takes of their sealed segments, for `RemoteLogSource`."""
 
-    def __init__(self, objects: SegmentObjects, table: SealedTable, disk: Disk) -> None:
+    def __init__(self, objects: SegmentObjects, table: RemoteLogMetadata, disk: Disk) -> None:
         self._objects = objects
         self._table = table
         self._disk = disk
 
     async def restore(
-        self, wanted: Mapping[TopicPartition, SealedPartition]
-    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
+        self, wanted: Mapping[TopicPartition, PartitionToRestore]
+    ) -> Mapping[TopicPartition, RestoredRemoteLog | StorageError]:
         """Write the state of producers at the sealed end, the transaction indexes and the leader epochs; for a
-        coordinator's log, which is read as a whole, all of its segments. See `SealedParts`."""
+        coordinator's log, which is read as a whole, all of its segments. See `RemoteLogSource`."""
         found = await self._table.read([one.key for one in wanted.values()])
         names = [name for name, one in wanted.items() if one.key in found]
         parts = await asyncio.gather(*(self._try_to_restore(name, wanted[name], found) for name in names))
         return dict(zip(names, parts, strict=True))
 
     async def _try_to_restore(
-        self, name: TopicPartition, wanted: SealedPartition, found: Mapping[PartitionKey, SealedRows]
-    ) -> SealedPart | StorageError:
+        self, name: TopicPartition, wanted: PartitionToRestore, found: Mapping[PartitionKey, RemoteLogRows]
+    ) -> RestoredRemoteLog | StorageError:
         try:
             return await self._restore(name, wanted, found[wanted.key])
         except StoreUnavailableError as error:
@@ -233,7 +233,9 @@ class SealedRestore:
         except StorageError as error:
             return error
 
-    async def _restore(self, name: TopicPartition, wanted: SealedPartition, rows: SealedRows) -> SealedPart:
+    async def _restore(
+        self, name: TopicPartition, wanted: PartitionToRestore, rows: RemoteLogRows
+    ) -> RestoredRemoteLog:
         key, directory = wanted
         if rows.epochs:
             self._disk.write_file(f"{directory}/{LEADER_EPOCH_FILE}", rows.epochs, durable=False)
@@ -250,14 +252,14 @@ class SealedRestore:
         if name.topic in INTERNAL_TOPICS:
             for one in needed:
                 await self._download(key, one, directory, READ_SUFFIXES)
-            return SealedPart(rows.sealed_end, rows.log_start_offset)
+            return RestoredRemoteLog(rows.sealed_end, rows.log_start_offset)
         await asyncio.gather(
             *(self._download(key, one, directory, (TRANSACTION_INDEX_SUFFIX,)) for one in needed if one.has_aborted)
         )
-        return SealedPart(rows.sealed_end, rows.log_start_offset, needed)
+        return RestoredRemoteLog(rows.sealed_end, rows.log_start_offset, needed)
 
     async def _download(
-        self, key: PartitionKey, sealed: SealedSegment, directory: str, suffixes: tuple[str, ...]
+        self, key: PartitionKey, sealed: RemoteSegmentMetadata, directory: str, suffixes: tuple[str, ...]
     ) -> None:
         (await self._objects.download(key, sealed, directory, suffixes)).put_in_place()
 

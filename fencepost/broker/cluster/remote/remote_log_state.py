@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, SealedRows, SealedTable
+from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, RemoteLogMetadata, RemoteLogRows
 from fencepost.broker.cluster.remote.upload_plan import RolledSegment, TailOfLog
 from fencepost.broker.cluster.tail.tail_store import PartitionKey, Tenure
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.files.checkpoints import encode_epochs
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.segment.remote_segment import AwaySegment, SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegment, RemoteSegmentMetadata
 from fencepost.broker.log.segment.segment import Segment
 
 LOGS_PER_SLICE: Final = 200
@@ -33,7 +33,7 @@ class RemoteLogState:
     stored:     its segments that are in the store as they are now, with their rows.
     """
 
-    def __init__(self, log: PartitionLog, leadership: Leadership, rows: SealedRows) -> None:
+    def __init__(self, log: PartitionLog, leadership: Leadership, rows: RemoteLogRows) -> None:
         self.log = log
         self.key = PartitionKey(log.topic_id, log.topic_partition.partition)
         self.leadership = leadership
@@ -41,7 +41,7 @@ class RemoteLogState:
         self.sealed_end = rows.sealed_end
         self.log_start_offset = rows.log_start_offset
         self.cleaned_to = rows.cleaned_to
-        self.stored: dict[Segment, SealedSegment] = {}
+        self.stored: dict[Segment, RemoteSegmentMetadata] = {}
         for segment in log.segments.sealed:
             row = self.rows.get(segment.base_offset)
             if row is not None and _is_of(segment, row, self.end_of(segment)):
@@ -72,7 +72,7 @@ class RemoteLogState:
         active = log.segments.active
         return TailOfLog(log.topic_partition, active.size_bytes, now_ms - log.segment_opened_ms, rolled)
 
-    def row_up_to(self, end_offset: int) -> SealedSegment | None:
+    def row_up_to(self, end_offset: int) -> RemoteSegmentMetadata | None:
         """The stored segment that ends at an offset: it has the producers' state there."""
         return next((one for one in self.rows.values() if one.end_offset == end_offset), None)
 
@@ -80,7 +80,7 @@ class RemoteLogState:
         """The leader epochs up to an offset, or up to the sealed end where that is above it, as stored."""
         return encode_epochs(self.log.epoch_starts(max(end_offset, self.sealed_end)))
 
-    def replaced(self, segment: Segment, sealed: SealedSegment) -> None:
+    def replaced(self, segment: Segment, sealed: RemoteSegmentMetadata) -> None:
         """Note that a segment has been stored, in place of all rows between its offsets."""
         for base_offset in [one for one in self.rows if sealed.base_offset <= one < sealed.end_offset]:
             del self.rows[base_offset]
@@ -133,7 +133,7 @@ class RemoteLogStates:
     def __init__(
         self,
         logs: LogDirectory,
-        table: SealedTable,
+        table: RemoteLogMetadata,
         tenure: Tenure,
         leader_epoch_of: Callable[[TopicPartition], int | None],
     ) -> None:
@@ -203,7 +203,7 @@ class RemoteLogStates:
         )
 
 
-def _is_of(segment: Segment, row: SealedSegment, end_offset: int) -> bool:
-    if isinstance(segment, AwaySegment):
+def _is_of(segment: Segment, row: RemoteSegmentMetadata, end_offset: int) -> bool:
+    if isinstance(segment, RemoteSegment):
         return segment.sealed.object_id == row.object_id
     return (segment.size_bytes, end_offset) == (row.size_bytes, row.end_offset)

@@ -1,4 +1,7 @@
-"""The sealed part of all logs of a node, put together for its log directory and for restoring."""
+"""The remote part of all logs of a node, for its log directory and for its restore.
+
+Source: KIP-405's RemoteLogManager.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,25 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from fencepost.broker.cluster.objects.store import ObjectStore
-from fencepost.broker.cluster.remote.remote_fetch import SCRATCH_BYTES, RemoteFetch, SealedRestore
+from fencepost.broker.cluster.remote.remote_fetch import SCRATCH_BYTES, RemoteFetch, RemoteLogRestore
 from fencepost.broker.cluster.remote.remote_log_state import RemoteLogStates
 from fencepost.broker.cluster.remote.remote_merge import RemoteMerge
 from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
-from fencepost.broker.cluster.remote.segment_rows import SealedTable
+from fencepost.broker.cluster.remote.segment_rows import RemoteLogMetadata
 from fencepost.broker.cluster.remote.upload import SegmentUpload
 from fencepost.broker.cluster.remote.upload_plan import UploadLimits
 from fencepost.broker.cluster.tail.scratch import Leftovers
-from fencepost.broker.cluster.tail.tail_store import SealedPart, SealedPartition, Tenure
+from fencepost.broker.cluster.tail.tail_store import PartitionToRestore, RestoredRemoteLog, Tenure
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import Disk, StorageError
 
 
 class RemoteLogs:
-    """What a node does with sealed segments: it is the `SealedStore` of its log directory, and the `SealedParts` of its
-    restoring.
+    """Uploads, fetches and merges of a node's remote segments: the `RemoteLogStore` of its log directory, and the
+    `RemoteLogSource` of its restore.
 
     leader_epoch_of: the epoch in which this node leads a partition, by the placement; None if it does not.
     limits:          when segments are rolled and sealed. scratch_bytes: see `RemoteFetch`.
@@ -34,7 +37,7 @@ class RemoteLogs:
     def __init__(
         self,
         store: ObjectStore,
-        table: SealedTable,
+        table: RemoteLogMetadata,
         *,
         cluster_id: str,
         disk: Disk,
@@ -53,7 +56,7 @@ class RemoteLogs:
         self._limits = limits
         self._scratch_bytes = scratch_bytes
         self._monotonic_s = monotonic_s
-        self._restore = SealedRestore(self._objects, table, disk)
+        self._restore = RemoteLogRestore(self._objects, table, disk)
         self.fetches: RemoteFetch
         self.uploads: SegmentUpload
         self.merges: RemoteMerge
@@ -77,7 +80,7 @@ class RemoteLogs:
         self.leftovers = Leftovers(logs.path, self._disk, logs, lambda name: self._leader_epoch_of(name) is not None)
 
     def start(self) -> None:
-        """Begin to seal, to merge, and to remove what is left over."""
+        """Begin to upload, to merge, and to remove leftovers."""
         self.uploads.start()
         self.merges.start()
         self.leftovers.start()
@@ -89,13 +92,13 @@ class RemoteLogs:
         await self.uploads.close()
         await self.fetches.close()
 
-    def bring(self, topic_partition: TopicPartition, sealed: SealedSegment) -> Awaitable[None]:
-        return self.fetches.bring(topic_partition, sealed)
+    def fetch(self, topic_partition: TopicPartition, sealed: RemoteSegmentMetadata) -> Awaitable[None]:
+        return self.fetches.fetch(topic_partition, sealed)
 
     async def store_log_starts(self, log_starts: dict[TopicPartition, int]) -> None:
         await self.fetches.store_log_starts(log_starts)
 
     async def restore(
-        self, wanted: Mapping[TopicPartition, SealedPartition]
-    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
+        self, wanted: Mapping[TopicPartition, PartitionToRestore]
+    ) -> Mapping[TopicPartition, RestoredRemoteLog | StorageError]:
         return await self._restore.restore(wanted)

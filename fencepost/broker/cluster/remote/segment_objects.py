@@ -32,7 +32,7 @@ from fencepost.broker.cluster.tail.tail_store import PartitionKey, StoreUnavaila
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.log.files.file_names import file_name
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, storage_error
 
 READ_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
@@ -47,15 +47,15 @@ class SegmentObjects:
         self._cluster_id = cluster_id
         self._disk = disk
 
-    def name(self, key: PartitionKey, sealed: SealedSegment) -> SegmentName:
+    def name(self, key: PartitionKey, sealed: RemoteSegmentMetadata) -> SegmentName:
         """The names of a segment's objects."""
         return SegmentName(self._cluster_id, key.topic_id, key.partition, sealed.base_offset, sealed.object_id)
 
-    def names(self, key: PartitionKey, sealed: SealedSegment) -> list[str]:
+    def names(self, key: PartitionKey, sealed: RemoteSegmentMetadata) -> list[str]:
         """The names of all objects of a segment."""
         return self.name(key, sealed).files(sealed.end_offset, has_aborted=sealed.has_aborted)
 
-    async def upload(self, key: PartitionKey, sealed: SealedSegment, directory: str) -> SealedSegment:
+    async def upload(self, key: PartitionKey, sealed: RemoteSegmentMetadata, directory: str) -> RemoteSegmentMetadata:
         """Store the files of a segment; return it with their checksums.
 
         Raises ObjectStoreError; StorageError where a file cannot be read, or the log file is damaged: then the store
@@ -83,7 +83,7 @@ class SegmentObjects:
                 await self._store.put(object_name, content)
         return sealed._replace(checksums=b"".join(found[one] for one in suffixes_of(has_aborted=sealed.has_aborted)))
 
-    async def _check(self, path: str, sealed: SealedSegment) -> bytes:
+    async def _check(self, path: str, sealed: RemoteSegmentMetadata) -> bytes:
         """Check a log file by the CRCs of its batches; return its checksum. Raises StorageError."""
         file = self._disk.open(path)
         try:
@@ -93,7 +93,7 @@ class SegmentObjects:
             file.close()
 
     async def download(
-        self, key: PartitionKey, sealed: SealedSegment, directory: str, suffixes: Sequence[str] = READ_SUFFIXES
+        self, key: PartitionKey, sealed: RemoteSegmentMetadata, directory: str, suffixes: Sequence[str] = READ_SUFFIXES
     ) -> Downloaded:
         """Write files of a segment into a directory, under other names.
 
@@ -118,7 +118,7 @@ class SegmentObjects:
             raise next((one for one in failures if not isinstance(one, StoreUnavailableError)), failures[0])
         return downloaded
 
-    async def _download(self, object_name: str, sealed: SealedSegment, suffix: str, path: str) -> None:
+    async def _download(self, object_name: str, sealed: RemoteSegmentMetadata, suffix: str, path: str) -> None:
         try:
             found_bytes = await self._store.get_file(object_name, path)
         except ObjectMissingError as error:
@@ -136,7 +136,7 @@ class SegmentObjects:
             file.close()
 
 
-def check_object(object_name: str, file: LogFile, sealed: SealedSegment, suffix: str) -> SlicedWork[None]:
+def check_object(object_name: str, file: LogFile, sealed: RemoteSegmentMetadata, suffix: str) -> SlicedWork[None]:
     """Check a file of a segment that came from the store. Raises WrongContentError."""
     expected = expected_checksum(sealed, suffix)
     if expected is not None:
@@ -153,7 +153,7 @@ def check_object(object_name: str, file: LogFile, sealed: SealedSegment, suffix:
             raise WrongContentError(f"{reason}. Restore it from a copy of the bucket") from error
 
 
-def expected_checksum(sealed: SealedSegment, suffix: str) -> bytes | None:
+def expected_checksum(sealed: RemoteSegmentMetadata, suffix: str) -> bytes | None:
     """The checksum of a file of a segment, by its row; None where the row has none."""
     if sealed.checksums is None:
         return None
@@ -186,5 +186,5 @@ class Downloaded:
                 self._disk.delete(coming)
 
 
-def _file(sealed: SealedSegment, suffix: str) -> str:
+def _file(sealed: RemoteSegmentMetadata, suffix: str) -> str:
     return file_name(sealed.end_offset if suffix == SNAPSHOT_SUFFIX else sealed.base_offset, suffix)

@@ -1,4 +1,4 @@
-"""The seam to the rows of sealed segments: which objects hold a log below its tail, and which are garbage.
+"""The seam to the metadata of remote segments: which objects hold a log below its tail, and which are garbage.
 
 Every change is one transaction, guarded by the node's fence and by the partition's leader epoch, so a node that no
 longer leads changes nothing. A name becomes garbage in the transaction that removes the last row which names it.
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.cluster.tail.tail_store import PartitionKey
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 
 
-class SealedRows(NamedTuple):
+class RemoteLogRows(NamedTuple):
     """What is stored of the part of a log below its tail.
 
     sealed_end: where the tail begins.
@@ -25,7 +25,7 @@ class SealedRows(NamedTuple):
     sealed_end: int
     log_start_offset: int
     epochs: bytes
-    segments: tuple[SealedSegment, ...]
+    segments: tuple[RemoteSegmentMetadata, ...]
     cleaned_to: int = 0
 
 
@@ -50,16 +50,25 @@ class LogStart(NamedTuple):
     cleaned_to: int = 0
 
 
-class SealedTable(Protocol):
-    """The rows of all sealed segments. Every call may raise StoreUnavailableError, also after it had its effect."""
+class RemoteLogMetadata(Protocol):
+    """The metadata of all remote segments, as rows.
 
-    async def read(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, SealedRows]:
+    Every call may raise StoreUnavailableError, also after it had its effect.
+    """
+
+    async def read(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, RemoteLogRows]:
         """Read the rows of partitions, all as of one moment. Deleted ones are left out."""
         ...
 
     async def replace(
-        self, key: PartitionKey, leadership: Leadership, sealed: SealedSegment, *, names: Sequence[str], epochs: bytes
-    ) -> SealedSegment | None:
+        self,
+        key: PartitionKey,
+        leadership: Leadership,
+        sealed: RemoteSegmentMetadata,
+        *,
+        names: Sequence[str],
+        epochs: bytes,
+    ) -> RemoteSegmentMetadata | None:
         """Put a segment, whose objects are stored, in place of all rows from its base to its end: of the tail, and of
         segments that were compacted into it.
 

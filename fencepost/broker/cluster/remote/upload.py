@@ -16,14 +16,14 @@ from fencepost.broker.cluster.objects.names import SNAPSHOT_SUFFIX
 from fencepost.broker.cluster.objects.store import ObjectStoreError
 from fencepost.broker.cluster.remote.remote_log_state import RemoteLogState, RemoteLogStates
 from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
-from fencepost.broker.cluster.remote.segment_rows import SealedTable
+from fencepost.broker.cluster.remote.segment_rows import RemoteLogMetadata
 from fencepost.broker.cluster.remote.upload_plan import UploadLimits, plan_uploads
 from fencepost.broker.cluster.tail.tail_store import StoreUnavailableError
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.storage.disk import StorageError
 
@@ -53,7 +53,7 @@ class SegmentUpload:
         self,
         kept: RemoteLogStates,
         objects: SegmentObjects,
-        table: SealedTable,
+        table: RemoteLogMetadata,
         clock: Clock,
         *,
         limits: UploadLimits = UploadLimits(),  # noqa: B008  # it is immutable
@@ -155,7 +155,7 @@ class SegmentUpload:
         partition_log = kept.log
         began_s = self._monotonic_s()
         end_offset = kept.end_of(segment)
-        sealed = SealedSegment(
+        sealed = RemoteSegmentMetadata(
             segment.base_offset,
             end_offset,
             segment.size_bytes,
@@ -164,7 +164,7 @@ class SegmentUpload:
             kept.leadership.leader_epoch,
             uuid.uuid4(),
         )
-        await self._bring_snapshot(kept, end_offset)
+        await self._fetch_snapshot(kept, end_offset)
         sealed = await self._objects.upload(kept.key, sealed, partition_log.files.directory)
         # The cleaner renames files while others are read by their names: what was sent may be of two segments.
         is_as_before = segment in set(partition_log.segments) and kept.is_led
@@ -195,17 +195,17 @@ class SegmentUpload:
         )
         return True
 
-    async def _bring_snapshot(self, kept: RemoteLogState, end_offset: int) -> None:
+    async def _fetch_snapshot(self, kept: RemoteLogState, end_offset: int) -> None:
         """Bring the producers' state at the end of a rewritten segment, where only the store has it: segments that were
         brought came without. Raises StorageError, StoreUnavailableError."""
         files = kept.log.files
         row = kept.row_up_to(end_offset)
         if end_offset not in files.snapshot_offsets and row is not None:
-            brought = await self._objects.download(kept.key, row, files.directory, (SNAPSHOT_SUFFIX,))
+            fetched = await self._objects.download(kept.key, row, files.directory, (SNAPSHOT_SUFFIX,))
             if kept.log.is_deleted:
-                brought.discard()
+                fetched.discard()
                 raise StorageError(f"{kept.log.topic_partition} is not led here any more")
-            brought.put_in_place()
+            fetched.put_in_place()
             files.note_snapshot(end_offset)
 
     def _is_resting(self, name: TopicPartition) -> bool:

@@ -13,9 +13,9 @@ from typing import Final
 from fencepost.broker.cluster.tail.tail_store import (
     FlushObjects,
     PartitionKey,
-    SealedPart,
-    SealedPartition,
-    SealedParts,
+    PartitionToRestore,
+    RemoteLogSource,
+    RestoredRemoteLog,
     StoreUnavailableError,
     TailRow,
     TailStore,
@@ -25,8 +25,8 @@ from fencepost.broker.hosting.arrivals import Arrival, Found
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.sliced_work import SLICE_S, Slices
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
-from fencepost.broker.log.directory.log_directory import NONE_LEFT_OFF
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
+from fencepost.broker.log.directory.log_directory import NO_LAST_STATES
 from fencepost.broker.log.files.file_names import file_name
 from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError
@@ -54,7 +54,7 @@ class TailRestore:
         disk: Disk,
         *,
         store: TailStore,
-        sealed: SealedParts,
+        sealed: RemoteLogSource,
         tenure: Tenure,
         topic_id_of: Callable[[TopicPartition], bytes | None],
         objects: FlushObjects | None = None,
@@ -67,7 +67,7 @@ class TailRestore:
         self._topic_id_of = topic_id_of
         self._objects = objects
 
-    async def bring(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
+    async def prepare(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
         """Restore logs. Goes on trying until the database answers, or until the node has resigned.
 
         A log whose objects cannot be had now has not arrived; the caller comes again, and others do not wait for it.
@@ -78,7 +78,7 @@ class TailRestore:
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                arrivals = await self._bring(names)
+                arrivals = await self._prepare(names)
             except StoreUnavailableError as error:
                 if self._tenure.fence != fence:
                     reason = StorageError("this node has resigned while the log was restored")
@@ -95,14 +95,14 @@ class TailRestore:
     async def created(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
         """Do nothing: the rows of partitions are created with their topic."""
 
-    def all_left_off(self) -> Mapping[TopicPartition, LeftOff]:
+    def all_last_states(self) -> Mapping[TopicPartition, LastLeaderState]:
         """Nothing: the scratch is empty when the node starts."""
-        return NONE_LEFT_OFF
+        return NO_LAST_STATES
 
-    async def _bring(self, names: Sequence[TopicPartition]) -> dict[TopicPartition, Arrival]:
+    async def _prepare(self, names: Sequence[TopicPartition]) -> dict[TopicPartition, Arrival]:
         """Raises StoreUnavailableError."""
         arrivals: dict[TopicPartition, Arrival] = {}
-        wanted: dict[TopicPartition, SealedPartition] = {}
+        wanted: dict[TopicPartition, PartitionToRestore] = {}
         slices = Slices(SLICE_S)
         for name in names:
             await slices.turn()
@@ -116,10 +116,10 @@ class TailRestore:
             except StorageError as error:
                 arrivals[name] = Arrival(Found.MISSING, error=error)
             else:
-                wanted[name] = SealedPartition(PartitionKey(topic_id, name.partition), directory)
+                wanted[name] = PartitionToRestore(PartitionKey(topic_id, name.partition), directory)
         if not wanted:
             return arrivals
-        parts = await self._sealed_parts(wanted, arrivals)
+        parts = await self._remote_logs(wanted, arrivals)
         tails = {wanted[name].key: _TailFiles(self._disk, wanted[name].directory, part) for name, part in parts.items()}
         try:
             await self._write_tails(tails)
@@ -141,15 +141,15 @@ class TailRestore:
         files.write_topic_id(topic_id).close()
         files.checksums.add({}).close()  # records whose directory it is
 
-    async def _sealed_parts(
-        self, wanted: Mapping[TopicPartition, SealedPartition], arrivals: dict[TopicPartition, Arrival]
-    ) -> dict[TopicPartition, SealedPart]:
+    async def _remote_logs(
+        self, wanted: Mapping[TopicPartition, PartitionToRestore], arrivals: dict[TopicPartition, Arrival]
+    ) -> dict[TopicPartition, RestoredRemoteLog]:
         """Restore sealed parts; adds to `arrivals` what cannot be restored. Raises StoreUnavailableError."""
         found = await self._sealed.restore(wanted)
         parts = {}
         for name in wanted:
             part = found.get(name)
-            if isinstance(part, SealedPart):
+            if isinstance(part, RestoredRemoteLog):
                 parts[name] = part
             else:
                 arrivals[name] = _unknown(name) if part is None else Arrival(Found.MISSING, error=part)
@@ -190,15 +190,15 @@ class TailRestore:
             tail.fail(error)
             return None
 
-    def _arrival(self, tail: _TailFiles, part: SealedPart) -> Arrival:
+    def _arrival(self, tail: _TailFiles, part: RestoredRemoteLog) -> Arrival:
         try:
             tail.finish()
         except StorageError as error:
             tail.fail(error)
         if tail.error is not None:
             return Arrival(Found.MISSING, error=tail.error)
-        left_off = LeftOff(tail.start_offset, part.log_start_offset)
-        return Arrival(Found.HERE, left_off, sealed=part.segments, durable_end=tail.end_offset)
+        last_state = LastLeaderState(tail.start_offset, part.log_start_offset)
+        return Arrival(Found.HERE, last_state, sealed=part.segments, durable_end=tail.end_offset)
 
 
 class _TailFiles:
@@ -208,7 +208,7 @@ class _TailFiles:
     error:        why the log cannot be restored.
     """
 
-    def __init__(self, disk: Disk, directory: str, part: SealedPart) -> None:
+    def __init__(self, disk: Disk, directory: str, part: RestoredRemoteLog) -> None:
         self.start_offset = part.sealed_end
         self.error: StorageError | None = None
         self._disk = disk

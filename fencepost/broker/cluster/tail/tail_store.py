@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import StorageError
 
 NO_OBJECTS: Final[Mapping[UUID, int]] = MappingProxyType({})
@@ -64,7 +64,7 @@ class FlushId(NamedTuple):
     sequence: int
 
 
-class SealedPartition(NamedTuple):
+class PartitionToRestore(NamedTuple):
     """A partition whose sealed part is restored. directory: an absolute path."""
 
     key: PartitionKey
@@ -122,7 +122,7 @@ class FlushObjects(Protocol):
         ...
 
 
-class SealedPart(NamedTuple):
+class RestoredRemoteLog(NamedTuple):
     """The sealed part of a log.
 
     sealed_end:       where the tail begins.
@@ -132,15 +132,15 @@ class SealedPart(NamedTuple):
 
     sealed_end: int = 0
     log_start_offset: int = 0
-    segments: Sequence[SealedSegment] = ()
+    segments: Sequence[RemoteSegmentMetadata] = ()
 
 
-class SealedParts(Protocol):
+class RemoteLogSource(Protocol):
     """The sealed segments of logs, which a new leader needs beside the tails."""
 
     async def restore(
-        self, wanted: Mapping[TopicPartition, SealedPartition]
-    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
+        self, wanted: Mapping[TopicPartition, PartitionToRestore]
+    ) -> Mapping[TopicPartition, RestoredRemoteLog | StorageError]:
         """Write what opening the logs takes of their sealed segments into the directories, which exist.
 
         Partitions that the store does not have are left out. Returns a StorageError for one of which an object cannot

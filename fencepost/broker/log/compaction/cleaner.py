@@ -122,7 +122,7 @@ class LogCleaning:
 
         Raises RewritingAbandonedError, and StorageError when writing fails; the log is then still usable, or offline.
         """
-        candidates = await self._rewriting.brought(0, self._dirty.end_offset)
+        candidates = await self._rewriting.local_segments(0, self._dirty.end_offset)
         await self._build_map(candidates)
         segments = [segment for segment in candidates if segment.base_offset < self._map.end_offset]
         last_records = await run_in_slices(self._log.producer_work.last_records_in_steps(), SHORT_SLICE_S)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from fencepost.broker.log.files.file_names import file_name
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.segment.remote_segment import AwaySegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegment
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.log.segment.segment_files import forget_segments
 from fencepost.broker.log.segment.swap import CLEANED_SUFFIX, SWAP_SUFFIX, TRANSACTIONS_CLEANED_SUFFIX, finish_swap
@@ -38,16 +38,16 @@ class Rewriting:
         self._slice_records = 0
         self._swapped: Segment | None = None  # the last one whose swap has begun
 
-    async def brought(self, start_offset: int, end_offset: int) -> list[Segment]:
-        """Return the sealed segments that begin in a range; they are all on this node by then. Raises StorageError,
+    async def local_segments(self, start_offset: int, end_offset: int) -> list[Segment]:
+        """Return the sealed segments that begin in a range; fetch those that are remote. Raises StorageError,
         RewritingAbandonedError."""
         while True:
             found = [one for one in self._log.segments.sealed if start_offset <= one.base_offset < end_offset]
-            away = [segment for segment in found if isinstance(segment, AwaySegment)]
-            if not away:
+            remote = [segment for segment in found if isinstance(segment, RemoteSegment)]
+            if not remote:
                 return found
-            for segment in away:
-                await segment.bring()
+            for segment in remote:
+                await segment.fetch()
                 self.require_segments([])
 
     async def batches(self, segment: Segment) -> AsyncIterator[tuple[int, RecordBatch]]:

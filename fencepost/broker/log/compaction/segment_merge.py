@@ -16,12 +16,12 @@ from fencepost.broker.log.segment.transaction_index import TransactionIndexEntry
 async def merge_segments(partition_log: PartitionLog, start_offset: int, end_offset: int) -> Segment | None:
     """Merge the sealed segments that begin in a range of offsets; return the one that has taken their place.
 
-    They are brought first, where they are not on this node. Returns None where there are not two of them any more.
+    They are fetched first, if they are not on this node. Returns None where there are not two of them any more.
     Raises RewritingAbandonedError, and StorageError when reading or writing fails; the log is then still usable, or
     offline.
     """
     rewriting = Rewriting(partition_log)
-    group = await rewriting.brought(start_offset, end_offset)
+    group = await rewriting.local_segments(start_offset, end_offset)
     if len(group) < 2:
         return None
     aborted: list[TransactionIndexEntry] = []

@@ -9,7 +9,7 @@ from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.deferred_logs import DeferredLogs
 from fencepost.broker.log.directory.directory_files import RECOVERY_POINT_FILE, RESERVE_FILE
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE, OffsetCheckpoint
 from fencepost.broker.log.files.room_reserve import RoomReserve
 from fencepost.broker.log.partition_log import PartitionLog
@@ -38,14 +38,14 @@ class DirectoryCheckpoints:
         self.reserve = RoomReserve(disk, f"{path}/{RESERVE_FILE}")
         self.log_starts = OffsetCheckpoint(disk, f"{path}/{LOG_START_FILE}", reserve=self.reserve)
 
-    def read(self, left_off: Mapping[TopicPartition, LeftOff]) -> bool:
+    def read(self, last_state: Mapping[TopicPartition, LastLeaderState]) -> bool:
         """Read the files; return False if one cannot be read. Raises StorageError.
 
-        left_off: how logs were left by other nodes, which the files may not have yet.
+        last_state: how logs were left by other nodes, which the files may not have yet.
         """
         is_read = self.recovery_points.read()
         is_read = self.log_starts.read() and is_read
-        for name, (recovery_point, log_start_offset, _) in left_off.items():
+        for name, (recovery_point, log_start_offset, _) in last_state.items():
             for checkpoint, offset in (
                 (self.recovery_points, recovery_point),
                 (self.log_starts, log_start_offset),

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.log_config import LogConfig
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 
 
-class LeftOff(NamedTuple):
-    """How a log was left.
+class LastLeaderState(NamedTuple):
+    """The state in which the last leader left a log.
 
     recovery_point:   below it, all is durable and undamaged.
     log_start_offset: below it, all is deleted.
@@ -33,6 +33,6 @@ class ArrivingLog(NamedTuple):
     topic_partition: TopicPartition
     config: LogConfig
     leader_epoch: int
-    left_off: LeftOff
-    sealed: Sequence[SealedSegment] = ()
+    last_state: LastLeaderState
+    sealed: Sequence[RemoteSegmentMetadata] = ()
     durable_end: int = 0

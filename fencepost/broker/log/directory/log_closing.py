@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.sliced_work import SHORT_SLICE_S, run_in_slices
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.log.directory.log_opening import LOADS_PER_TURN, WRITTEN_BACK_TOGETHER_COUNT
 from fencepost.broker.log.durability.flusher import Flusher
 from fencepost.broker.log.partition_log import PartitionLog
@@ -38,7 +38,9 @@ async def sync_all(path: str, disk: Disk, logs: Iterable[PartitionLog], flusher:
     await flusher.drain()
 
 
-async def close_to_move(logs: Mapping[TopicPartition, PartitionLog], flusher: Flusher) -> dict[TopicPartition, LeftOff]:
+async def close_to_move(
+    logs: Mapping[TopicPartition, PartitionLog], flusher: Flusher
+) -> dict[TopicPartition, LastLeaderState]:
     """Sync logs that another node is to lead, if that takes at most five seconds; return how each of them is left."""
     for partition_log in logs.values():
         partition_log.begin_closing_to_move()
@@ -51,11 +53,11 @@ async def close_to_move(logs: Mapping[TopicPartition, PartitionLog], flusher: Fl
     return {name: _left_off(partition_log) for name, partition_log in logs.items()}
 
 
-def _left_off(partition_log: PartitionLog) -> LeftOff:
+def _left_off(partition_log: PartitionLog) -> LastLeaderState:
     durability = partition_log.durability
     recovery_point = durability.recovery_point
     is_synced = recovery_point == partition_log.log_end_offset and not durability.has_side_files
-    return LeftOff(recovery_point, partition_log.log_start_offset, is_synced and not partition_log.is_offline)
+    return LastLeaderState(recovery_point, partition_log.log_start_offset, is_synced and not partition_log.is_offline)
 
 
 async def flush_last(path: str, logs: Iterable[PartitionLog], flusher: Flusher) -> None:

@@ -29,7 +29,7 @@ from fencepost.broker.log.directory.directory_files import (
     is_deleted_directory,
     partition_directories,
 )
-from fencepost.broker.log.directory.last_leader_state import ArrivingLog, LeftOff
+from fencepost.broker.log.directory.last_leader_state import ArrivingLog, LastLeaderState
 from fencepost.broker.log.directory.log_closing import close_to_move, flush_last, sync_all
 from fencepost.broker.log.directory.log_opening import LOADS_PER_TURN, OWN_LEADER_EPOCH, LogOpening
 from fencepost.broker.log.directory.log_sweep import HOUSEKEEPING, LogSweep
@@ -43,7 +43,7 @@ from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producers.producer_state import ProducerState
 from fencepost.broker.log.segment.log_segments import LogSegments
-from fencepost.broker.log.segment.remote_segment import SealedStore
+from fencepost.broker.log.segment.remote_segment import RemoteLogStore
 from fencepost.broker.log.segment.segment import Segment, new_segment
 from fencepost.broker.log.segment.unreadable_log import is_unreadable
 from fencepost.broker.storage.disk import OF_ALL_FILES, Disk, LogFile, StorageError, Volume
@@ -59,7 +59,7 @@ SIZED_PER_STEP = 1_000
 MOVED_PER_TURN = 100
 """Logs per step whose start DeleteRecords moves."""
 LED_ELSEWHERE = "is led by another node now"
-NONE_LEFT_OFF: Mapping[TopicPartition, LeftOff] = MappingProxyType({})
+NO_LAST_STATES: Mapping[TopicPartition, LastLeaderState] = MappingProxyType({})
 
 
 def _topic_ids_agree(_: TopicPartition) -> int:
@@ -74,7 +74,7 @@ class LogDirectory:
     files_move: whether a partition's directory is moved into that of the node that leads it. Then no other node has
         written what is found here at the start; otherwise one may have.
     shared_log: commits what is appended to all logs, in place of syncs of the disk.
-    sealed_store: has the segments below what is in the directories, and the starts of all logs.
+    remote_store: has the segments below what is in the directories, and the starts of all logs.
     has_owner:  whether a producer id belongs to a transactional id; None if this node does not know.
     """
 
@@ -90,10 +90,10 @@ class LogDirectory:
         cleaner_backoff_ms: int | None = 0,
         files_move: bool = False,
         shared_log: SharedLog | None = None,
-        sealed_store: SealedStore | None = None,
+        remote_store: RemoteLogStore | None = None,
     ) -> None:
         self._path = path
-        self._sealed_store = sealed_store
+        self._remote_store = remote_store
         self._disk = disk
         self._clock = clock
         self._flusher = flusher or Flusher(disk, shared_log)
@@ -108,7 +108,7 @@ class LogDirectory:
             checkpoints=self.checkpoints,
             opened=self._add,
             files_move=files_move,
-            sealed_store=sealed_store,
+            remote_store=remote_store,
         )
         self._cleaner = Cleaner(self._join(CLEANER_FILE), disk=disk, clock=clock)
         self.cleaner_backoff_ms = cleaner_backoff_ms
@@ -172,14 +172,14 @@ class LogDirectory:
         leader_epoch_of: Callable[[TopicPartition], int | None] = _topic_ids_agree,
         *,
         patience_s: float | None = None,
-        left_off: Mapping[TopicPartition, LeftOff] = NONE_LEFT_OFF,
+        last_state: Mapping[TopicPartition, LastLeaderState] = NO_LAST_STATES,
     ) -> None:
         """Lock the directory and open the logs in it; after an unclean stop, recover them.
 
         leader_epoch_of: the leader epoch of a partition from now on, unless its log has a higher one; None for a
             partition that another node leads, whose directory is left alone.
         patience_s:      after how long the rest is left `unopened`; internal topics never are. None: open all.
-        left_off:        how logs were left by other nodes, which may not be in this node's checkpoints yet.
+        last_state:        how logs were left by other nodes, which may not be in this node's checkpoints yet.
         A partition that cannot be recovered is added offline. Raises StorageError when the directory itself cannot be
         used, also because another process has it.
         """
@@ -194,7 +194,7 @@ class LogDirectory:
         # A crash from here on must count as one, whatever the last stop was: the mark must be gone from the disk, too.
         self._disk.delete(self._join(CLEAN_SHUTDOWN_FILE))
         await self._disk.sync((), (self._path,))
-        is_clean = self.checkpoints.read(left_off) and is_clean
+        is_clean = self.checkpoints.read(last_state) and is_clean
         self._cleaner.load()
         found = self._partition_directories()
         if found and not is_clean:
@@ -233,7 +233,7 @@ class LogDirectory:
     def _add(self, partition_log: PartitionLog) -> None:
         if self._flusher.shared_log is not None:
             partition_log.durability.begin_sharing(partition_log.segments)
-        if self._sealed_store is not None:
+        if self._remote_store is not None:
             partition_log.deletable_end = 0  # until it is known which segments the store has
         partition_log.producers.has_owner = self._has_owner
         self._logs[partition_log.topic_partition] = partition_log
@@ -362,9 +362,9 @@ class LogDirectory:
                 errors[name] = ErrorCode.KAFKA_STORAGE_ERROR
             else:
                 errors[name] = partition_log.move_log_start(before_offset)
-        if self._sealed_store is not None:
+        if self._remote_store is not None:
             moved = (name for name, error in errors.items() if error is ErrorCode.NONE)
-            await self._sealed_store.store_log_starts(
+            await self._remote_store.store_log_starts(
                 {name: log.log_start_offset for name in moved if (log := logs[name]) is not None and not log.is_deleted}
             )
         await self.checkpoints.write_log_starts(durable=True)
@@ -390,7 +390,7 @@ class LogDirectory:
         those that cannot be opened."""
         return await self._opening.open_arrived(one for one in arriving if one.topic_partition not in self._logs)
 
-    async def close_to_move(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, LeftOff]:
+    async def close_to_move(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, LastLeaderState]:
         """Close logs as a clean stop would, so that another node need not recover them; returns how they were left.
 
         A log that cannot be closed so is released as it is.
@@ -398,10 +398,10 @@ class LogDirectory:
         closing = {name: partition_log for name in names if (partition_log := self._logs.pop(name, None)) is not None}
         for name in closing:
             self._cleaner.forget(name)
-        left_off = await close_to_move(closing, self._flusher)
+        last_state = await close_to_move(closing, self._flusher)
         for partition_log in closing.values():
             partition_log.mark_deleted(LED_ELSEWHERE)
-        return left_off
+        return last_state
 
     def release(self, topic_partition: TopicPartition) -> None:
         """Release a log to another node: this one no longer reads or writes it. Its files stay."""

@@ -27,7 +27,7 @@ from fencepost.broker.log.producers.producer_state import ProducerState
 from fencepost.broker.log.recovery.loaded_log import LoadedLog
 from fencepost.broker.log.recovery.recovery import LogRecovery
 from fencepost.broker.log.segment.log_segments import LogSegments
-from fencepost.broker.log.segment.remote_segment import AwaySegment, SealedSegment, SealedStore
+from fencepost.broker.log.segment.remote_segment import RemoteLogStore, RemoteSegment, RemoteSegmentMetadata
 from fencepost.broker.log.segment.unreadable_log import unreadable_segment
 from fencepost.broker.storage.disk import OF_ALL_FILES, Disk, StorageError, UnexpectedFailureError, remedy
 
@@ -60,7 +60,7 @@ class LogOpening:
     """The logs of a directory: which are open, and how the last stop left them.
 
     opened:    called with each opened log.
-    files_move, sealed_store: see `LogDirectory`.
+    files_move, remote_store: see `LogDirectory`.
     unopened:  the deferred logs, for `open_next` and `open_now`.
     was_clean: whether the last stop of the directory was clean.
     """
@@ -75,7 +75,7 @@ class LogOpening:
         checkpoints: DirectoryCheckpoints,
         opened: Callable[[PartitionLog], None],
         files_move: bool,
-        sealed_store: SealedStore | None,
+        remote_store: RemoteLogStore | None,
     ) -> None:
         self.unopened = checkpoints.unopened
         self.was_clean = False
@@ -86,7 +86,7 @@ class LogOpening:
         self._checkpoints = checkpoints
         self._opened = opened
         self._files_move = files_move
-        self._sealed_store = sealed_store
+        self._remote_store = remote_store
         self._config_for_topic: Callable[[str], LogConfig] | None = None
         self._leader_epoch_of: Callable[[TopicPartition], int | None] | None = None
         self._unsynced: list[tuple[PartitionLog, LoadedLog]] = []
@@ -184,16 +184,16 @@ class LogOpening:
         """
         errors: dict[TopicPartition, StorageError] = {}
         slices = Slices(SLICE_S)  # of all logs together: many of them are shorter than a slice
-        for name, config, leader_epoch, left_off, sealed, durable_end in arrived:
+        for name, config, leader_epoch, last_state, sealed, durable_end in arrived:
             await slices.turn()
-            self._checkpoints.recovery_points.offsets[name] = left_off.recovery_point
-            if left_off.log_start_offset > self._checkpoints.log_start(name):
-                self._checkpoints.log_starts.offsets[name] = left_off.log_start_offset
+            self._checkpoints.recovery_points.offsets[name] = last_state.recovery_point
+            if last_state.log_start_offset > self._checkpoints.log_start(name):
+                self._checkpoints.log_starts.offsets[name] = last_state.log_start_offset
             loading = self._load(
                 name,
                 config,
                 leader_epoch=leader_epoch,
-                is_clean=left_off.was_closed,
+                is_clean=last_state.was_closed,
                 sealed=sealed,
                 durable_end=durable_end,
             )
@@ -259,7 +259,7 @@ class LogOpening:
         *,
         leader_epoch: int,
         is_clean: bool,
-        sealed: Sequence[SealedSegment] = (),
+        sealed: Sequence[RemoteSegmentMetadata] = (),
         durable_end: int = 0,
     ) -> SlicedWork[None]:
         files = PartitionFiles(self._disk, f"{self._path}/{topic_partition}")
@@ -272,7 +272,7 @@ class LogOpening:
             log_start_offset=self._checkpoints.log_start(topic_partition),
             now_ms=now_ms,
             leader_epoch=leader_epoch,
-            away=self._away(files, topic_partition, config, sealed),
+            remote_segments=self._remote_segments(files, topic_partition, config, sealed),
             durable_end=durable_end,
         ).load()
         topic_id = files.read_topic_id()
@@ -289,18 +289,18 @@ class LogOpening:
         if loaded.unsynced or loaded.side_files:
             self._unsynced.append((partition_log, loaded))
 
-    def _away(
+    def _remote_segments(
         self,
         files: PartitionFiles,
         topic_partition: TopicPartition,
         config: LogConfig,
-        sealed: Sequence[SealedSegment],
-    ) -> list[AwaySegment]:
+        sealed: Sequence[RemoteSegmentMetadata],
+    ) -> list[RemoteSegment]:
         if not sealed:
             return []
-        store = self._sealed_store
-        assert store is not None, "without a store no segment is away"
-        return [AwaySegment(files, topic_partition, one, store, config.index_interval_bytes) for one in sealed]
+        store = self._remote_store
+        assert store is not None, "without a store no segment is remote"
+        return [RemoteSegment(files, topic_partition, one, store, config.index_interval_bytes) for one in sealed]
 
     def _log(
         self,

@@ -12,7 +12,7 @@ from typing import Protocol
 from fencepost.broker.log.log_types import AbortedRange
 from fencepost.broker.log.segment.batch_scan import ScannedBatch
 from fencepost.broker.log.segment.log_segments import LogSegments
-from fencepost.broker.log.segment.remote_segment import SegmentAwayError
+from fencepost.broker.log.segment.remote_segment import SegmentNotLocalError
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.diagnosis.lag import NO_TIME_MS, ReadableRecords, count_readable
 
@@ -39,7 +39,7 @@ def count_readable_records(log: CountedLog, offset: int, end_offset: int, most_b
         segment_end = end_offset if next_base_offset is None else min(next_base_offset, end_offset)
         try:
             found = list(islice(_batches(segment, offset, end_offset), most_batches))
-        except SegmentAwayError:
+        except SegmentNotLocalError:
             return None
         if found:
             end_position = found[-1].position + found[-1].header.size_bytes

@@ -18,7 +18,7 @@ from fencepost.broker.log.producers.producer_replay import usable_transaction_in
 from fencepost.broker.log.reads.time_search import Search, find_first, find_latest
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.log.segment.log_segments import CorruptTransactionIndexError, LogSegments
-from fencepost.broker.log.segment.remote_segment import SegmentAwayError
+from fencepost.broker.log.segment.remote_segment import SegmentNotLocalError
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.log.segment.segment_batches import NO_RECORDS
 from fencepost.broker.storage.disk import StorageError
@@ -63,10 +63,10 @@ def read(
 
     Nothing to read is no error; `records` is then empty. With `minimum_one_batch` the first batch comes whole even if
     it alone is above `max_bytes`. With `is_lazy` large finds are not read before they are sent.
-    Refuses, as a value: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR, also if a segment cannot be brought here;
+    Refuses, as a value: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR, also if a segment cannot be fetched;
     CORRUPT_MESSAGE if no batch begins there, and what lies elsewhere stays readable. With LOG_END a log that cannot be
     read raises StorageError instead: a replay must not take a part for the whole. If a segment is not on this node,
-    nothing is found until it is here, and watchers are called then; with LOG_END SegmentAwayError is raised. If the
+    nothing is found until it is here, and watchers are called then; with LOG_END SegmentNotLocalError is raised. If the
     first batch is above `max_bytes`, and left out, aborted transactions are not named.
     """
     bound = bound_of(log, isolation)
@@ -96,7 +96,7 @@ def read(
                     result.aborted_transactions = aborted_transactions(log, segment, offset, end_position)
                 elif max_bytes:
                     result.aborted_transactions = None
-        except (DamagedLogError, SegmentAwayError, StorageError) as error:
+        except (DamagedLogError, SegmentNotLocalError, StorageError) as error:
             _note_failure(log, result, error, isolation)
             if isolation is Isolation.LOG_END:
                 raise
@@ -104,16 +104,16 @@ def read(
 
 
 def _note_failure(
-    log: ReadLog, result: LogRead, error: DamagedLogError | SegmentAwayError | StorageError, isolation: Isolation
+    log: ReadLog, result: LogRead, error: DamagedLogError | SegmentNotLocalError | StorageError, isolation: Isolation
 ) -> None:
     """Take note that the records could not be read; the result has none of them."""
     result.records, result.slice = NO_RECORDS, None
     if isinstance(error, DamagedLogError):
         log.reports.damage(error)
         result.error = ErrorCode.CORRUPT_MESSAGE
-    elif isinstance(error, SegmentAwayError):
+    elif isinstance(error, SegmentNotLocalError):
         if isolation is not Isolation.LOG_END:
-            result.error = error.begin_bringing()  # watchers are called when it is here
+            result.error = error.begin_fetch()  # watchers are called when it is here
     else:
         log.give_up(error)
         result.error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -153,7 +153,7 @@ def header_at(log: ReadLog, offset: int) -> BatchHeader | None:
         return None
     try:
         segment, found = log.segments.read(offset, 0, log.log_end_offset, minimum_one_batch=False)
-    except SegmentAwayError:
+    except SegmentNotLocalError:
         return None
     header = segment.batches.log.read(found.end_position, HEADER_BYTES)
     return read_header(header) if len(header) == HEADER_BYTES else None
@@ -196,8 +196,8 @@ def _search(log: ReadLog, begin: Callable[[], Search[T]]) -> Search[T]:
             except DamagedLogError as error:
                 log.reports.damage(error)
                 raise
-            except SegmentAwayError as away:
-                yield away
+            except SegmentNotLocalError as remote:
+                yield remote
                 break
             result = yield need
             log.require_online()

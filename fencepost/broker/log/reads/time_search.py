@@ -20,7 +20,7 @@ from fencepost.broker.log.log_types import TimestampedOffset
 from fencepost.broker.log.segment.batch_scan import ScannedBatch
 from fencepost.broker.log.segment.header_plausibility import HeaderFault
 from fencepost.broker.log.segment.log_segments import LogSegments
-from fencepost.broker.log.segment.remote_segment import SegmentAwayError
+from fencepost.broker.log.segment.remote_segment import SegmentNotLocalError
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.compression import Codec, TooLargeForOneStepError, decompress
@@ -55,9 +55,9 @@ class Need(Enum):
 
 
 Work: TypeAlias = Callable[[], "Buffer | DecodeError"]
-Search: TypeAlias = Generator[Need | Work | SegmentAwayError, Buffer | DecodeError | None, T]
+Search: TypeAlias = Generator[Need | Work | SegmentNotLocalError, Buffer | DecodeError | None, T]
 """Each `send` does a step; work that it yields is done elsewhere, and the result is sent next. A segment that is away
-is brought; where that fails, StorageError is thrown in."""
+is fetched; where that fails, StorageError is thrown in."""
 
 
 class Searches:
@@ -89,12 +89,12 @@ class Searches:
                         self._slots.release()
                         has_slot = False
                     await slices.turn()
-                elif isinstance(need, SegmentAwayError):
+                elif isinstance(need, SegmentNotLocalError):
                     if has_slot:
                         self._slots.release()
                         has_slot = False
                     try:
-                        await need.bring()
+                        await need.fetch()
                     except StorageError as failed:
                         error = failed
                     slices.begin()
@@ -117,7 +117,7 @@ def searched_at_once(search: Search[T]) -> T:
         except StopIteration as end:
             found: T = end.value
             return found
-        error = StorageError(str(need)) if isinstance(need, SegmentAwayError) else None
+        error = StorageError(str(need)) if isinstance(need, SegmentNotLocalError) else None
         result = need() if callable(need) else None
 
 

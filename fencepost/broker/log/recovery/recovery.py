@@ -63,8 +63,8 @@ class LogRecovery:
     recovery_point:   as checkpointed; after a clean stop also the log end offset.
     durable_end:      up to where records are known to be durable, if that is above the recovery point.
     leader_epoch:     of the partition, from sources outside its log.
-    away:             segments below those in the directory, which are elsewhere: all of the log below the recovery
-                      point. They are sealed, and are not looked into.
+    remote_segments:  those below the segments in the directory: all of the log below the recovery point. They are
+                      sealed, and recovery does not read them.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LogRecovery:
         log_start_offset: int,
         now_ms: int,
         leader_epoch: int = 0,
-        away: Sequence[Segment] = (),
+        remote_segments: Sequence[Segment] = (),
         durable_end: int = 0,
     ) -> None:
         self._files = files
@@ -89,7 +89,7 @@ class LogRecovery:
         self._log_start_offset = log_start_offset
         self._now_ms = now_ms
         self._leader_epoch = leader_epoch
-        self._away = away
+        self._remote_segments = remote_segments
         self._producers = ProducerState()
         self._epochs = LeaderEpochs()
         self._known_epochs = self._epochs  # from the checkpoint, while `_epochs` follows what is read
@@ -109,10 +109,10 @@ class LogRecovery:
             self._refuse_if_one_is_missing(segments)
         if self._refusal is None:
             self._refuse_what_is_of_another(segments)
-        self._find_log_start((*self._away, *segments)[0].base_offset)
+        self._find_log_start((*self._remote_segments, *segments)[0].base_offset)
         self._epochs = self._files.read_epochs()
         self._known_epochs = LeaderEpochs(self._epochs.starts)
-        for segment in (*self._away, *segments):
+        for segment in (*self._remote_segments, *segments):
             segment.batches.known_epochs = self._epochs
         try:
             is_resumed = self._refusal is not None
@@ -140,7 +140,7 @@ class LogRecovery:
             # The next recovery judges the epochs that it finds by the checkpoint.
             self._side_files.append(self._files.write_epochs_anew(self._epochs))
         return LoadedLog(
-            LogSegments([*self._away, *segments]),
+            LogSegments([*self._remote_segments, *segments]),
             self._producers,
             self._epochs,
             self._log_start_offset,
@@ -220,7 +220,7 @@ class LogRecovery:
 
     def _open_segments(self, numbered: Mapping[str, Sequence[int]]) -> list[Segment]:
         base_offsets = self._possible(numbered.get(".log", []))
-        known = {*base_offsets, *(segment.base_offset for segment in self._away)}
+        known = {*base_offsets, *(segment.base_offset for segment in self._remote_segments)}
         self._orphans = [
             self._files.path(file_name(offset, suffix))
             for suffix in INDEX_SUFFIXES
@@ -229,7 +229,7 @@ class LogRecovery:
         ]
         self._files.snapshot_offsets = list(numbered.get(".snapshot", []))
         if not base_offsets:
-            base_offset = self._away[-1].next_offset if self._away else self._log_start_offset
+            base_offset = self._remote_segments[-1].next_offset if self._remote_segments else self._log_start_offset
             return [new_segment(self._files, base_offset, self._config.index_interval_bytes)]
         with_aborted = set(numbered.get(".txnindex", []))
         for base_offset in base_offsets:

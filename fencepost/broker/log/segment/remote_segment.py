@@ -1,8 +1,9 @@
-"""Segments of a log whose files are not on this node: they are in a store that all nodes share, and come when needed.
+"""Remote segments: their files are in a store that all nodes share, and are fetched when a reader needs them.
 
-A stand-in is part of the log as any other segment: its offsets, its size and its age count. What reads its batches gets
-SegmentAwayError instead, has the segment brought, and looks again. Its transaction index is here, if it has one: reads
-of committed records look into the indexes of later segments, too.
+A remote segment is part of the log as any other: its offsets, its size and its age count. What reads its batches gets
+SegmentNotLocalError instead, fetches the segment, and reads again. Its transaction index is local, if it has one: reads
+of committed records search the indexes of later segments, too.
+Source: KIP-405.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-class SealedSegment(NamedTuple):
-    """A segment in the shared store, which never changes.
+class RemoteSegmentMetadata(NamedTuple):
+    """The metadata of a segment in the shared store, which never changes.
 
     end_offset:       where the next segment begins.
     size_bytes:       of its log file.
@@ -48,15 +49,15 @@ class SealedSegment(NamedTuple):
     checksums: bytes | None = None
 
 
-class SealedStore(Protocol):
-    """The store of sealed segments, as logs see it."""
+class RemoteLogStore(Protocol):
+    """The store of remote segments, as logs use it."""
 
-    def bring(self, topic_partition: TopicPartition, sealed: SealedSegment) -> Awaitable[None]:
-        """Bring the files of a segment of an open log, and put it into the log in place of its stand-in.
+    def fetch(self, topic_partition: TopicPartition, sealed: RemoteSegmentMetadata) -> Awaitable[None]:
+        """Fetch the files of a segment of an open log, and replace its `RemoteSegment` in the log by a local one.
 
-        The work begins at once, also if nothing awaits it; that of several calls is done once. What it returns raises
-        StorageError if that failed, or if the log was closed meanwhile. Raises StorageError itself where it has just
-        failed: then it is not tried again at once.
+        The fetch begins at once, also if nothing awaits it; several calls share one. What it returns raises
+        StorageError if that failed, or if the log was closed meanwhile. Raises StorageError itself if a fetch has just
+        failed: then it is not retried at once.
         """
         ...
 
@@ -65,29 +66,29 @@ class SealedStore(Protocol):
         ...
 
 
-class SegmentAwayError(Exception):
+class SegmentNotLocalError(Exception):
     """The batches of a segment are needed, which is not on this node."""
 
-    def __init__(self, segment: AwaySegment) -> None:
+    def __init__(self, segment: RemoteSegment) -> None:
         super().__init__(f"{segment.files.path('.log')} is not on this node")
         self._segment = segment
 
-    def bring(self) -> Awaitable[None]:
-        """Begin to bring the segment; it is there when what is returned ends. That raises StorageError, and this, too:
-        see `SealedStore.bring`."""
-        return self._segment.bring()
+    def fetch(self) -> Awaitable[None]:
+        """Begin to fetch the segment; it is local when what is returned ends. That raises StorageError, and this, too:
+        see `RemoteLogStore.fetch`."""
+        return self._segment.fetch()
 
-    def begin_bringing(self) -> ErrorCode:
-        """Begin to bring the segment, for a reader that does not wait. KAFKA_STORAGE_ERROR if that has just failed."""
+    def begin_fetch(self) -> ErrorCode:
+        """Begin to fetch the segment, for a reader that does not wait. KAFKA_STORAGE_ERROR if that has just failed."""
         try:
-            self._segment.bring()
+            self._segment.fetch()
         except StorageError:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return NO_ERROR
 
 
-class AwaySegment(Segment):
-    """Stand-in for a sealed segment. sealed: what is known of it."""
+class RemoteSegment(Segment):
+    """A segment of which only the metadata, `sealed`, is local."""
 
     __slots__ = ("_store", "_topic_partition", "sealed")
 
@@ -95,8 +96,8 @@ class AwaySegment(Segment):
         self,
         files: PartitionFiles,
         topic_partition: TopicPartition,
-        sealed: SealedSegment,
-        store: SealedStore,
+        sealed: RemoteSegmentMetadata,
+        store: RemoteLogStore,
         index_interval_bytes: int,
     ) -> None:
         self.sealed = sealed
@@ -112,57 +113,59 @@ class AwaySegment(Segment):
             has_transaction_index=sealed.has_aborted,
             may_skip=True,
             checksums=files.checksums,
-            log_file=_AwayFile(path, sealed, self._raise_away),
+            log_file=_RemoteFile(path, sealed, self._raise_not_local),
         )
-        self.files = _AwayFiles(files.disk, files.directory, sealed.base_offset, files.checksums)
+        self.files = _RemoteFiles(files.disk, files.directory, sealed.base_offset, files.checksums)
         self.batches.begin(sealed.max_timestamp_ms)  # the first batch's is in the file
-        self.indexes = _AwayIndexes(self.batches, index_interval_bytes, sealed.max_timestamp_ms, self._raise_away)
+        self.indexes = _RemoteIndexes(
+            self.batches, index_interval_bytes, sealed.max_timestamp_ms, self._raise_not_local
+        )
 
-    def bring(self) -> Awaitable[None]:
-        """See `SealedStore.bring`."""
-        return self._store.bring(self._topic_partition, self.sealed)
+    def fetch(self) -> Awaitable[None]:
+        """See `RemoteLogStore.fetch`."""
+        return self._store.fetch(self._topic_partition, self.sealed)
 
     def read(
         self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool = False
     ) -> SegmentRead | None:
-        return None if offset >= self.next_offset else self._raise_away()
+        return None if offset >= self.next_offset else self._raise_not_local()
 
     def scan_from(self, offset: int) -> Iterator[ScannedBatch]:
-        self._raise_away()
+        self._raise_not_local()
 
-    def _raise_away(self) -> NoReturn:
-        raise SegmentAwayError(self)
+    def _raise_not_local(self) -> NoReturn:
+        raise SegmentNotLocalError(self)
 
 
 class _Raise(Protocol):
     def __call__(self) -> NoReturn: ...
 
 
-class _AwayFile:
-    """The log file of a stand-in: its size is known, its bytes are not here."""
+class _RemoteFile:
+    """The log file of a remote segment: its size is known, its bytes are not local."""
 
-    __slots__ = ("_last_write_ms", "_raise_away", "path", "size_bytes")
+    __slots__ = ("_last_write_ms", "_raise_not_local", "path", "size_bytes")
 
-    def __init__(self, path: str, sealed: SealedSegment, raise_away: _Raise) -> None:
+    def __init__(self, path: str, sealed: RemoteSegmentMetadata, raise_not_local: _Raise) -> None:
         self.path = path
         self.size_bytes = sealed.size_bytes
         self._last_write_ms = sealed.max_timestamp_ms
-        self._raise_away = raise_away
+        self._raise_not_local = raise_not_local
 
     def append(self, *buffers: bytes | bytearray | memoryview) -> None:
-        self._raise_away()
+        self._raise_not_local()
 
     def read(self, position: int, length_bytes: int) -> memoryview:
-        self._raise_away()
+        self._raise_not_local()
 
     def read_to_send(self, position: int, length_bytes: int) -> memoryview:
-        self._raise_away()
+        self._raise_not_local()
 
     def send(self, descriptor: int, position: int, length_bytes: int) -> int:
-        self._raise_away()
+        self._raise_not_local()
 
     def truncate(self, size_bytes: int) -> None:
-        self._raise_away()
+        self._raise_not_local()
 
     def last_write_ms(self) -> int:
         return self._last_write_ms
@@ -177,36 +180,38 @@ class _AwayFile:
         pass
 
 
-class _AwayFiles(SegmentFiles):
-    """The names of the files of a stand-in."""
+class _RemoteFiles(SegmentFiles):
+    """The names of the files of a remote segment."""
 
     __slots__ = ()
 
     def record_start(self, log_file: LogFile) -> None:
-        """Nothing is recorded of a file that is not here."""
+        """Nothing is recorded of a file that is not local."""
 
 
-class _AwayIndexes(SegmentIndexes):
-    """The indexes of a stand-in, of which the greatest timestamp is known."""
+class _RemoteIndexes(SegmentIndexes):
+    """The indexes of a remote segment, of which the greatest timestamp is known."""
 
-    __slots__ = ("_raise_away",)
+    __slots__ = ("_raise_not_local",)
 
-    def __init__(self, batches: SegmentBatches, interval_bytes: int, max_timestamp_ms: int, raise_away: _Raise) -> None:
+    def __init__(
+        self, batches: SegmentBatches, interval_bytes: int, max_timestamp_ms: int, raise_not_local: _Raise
+    ) -> None:
         super().__init__(batches, interval_bytes)
-        self._raise_away = raise_away
+        self._raise_not_local = raise_not_local
         self.known_max_timestamp_ms = max_timestamp_ms
 
     @property
     def offset_index(self) -> OffsetIndex:
-        self._raise_away()
+        self._raise_not_local()
 
     @property
     def time_index(self) -> TimeIndex:
-        self._raise_away()
+        self._raise_not_local()
 
 
-def open_brought(files: PartitionFiles, sealed: SealedSegment, index_interval_bytes: int) -> Segment:
-    """Open a segment whose files are in the log's directory by now. Raises StorageError.
+def open_fetched(files: PartitionFiles, sealed: RemoteSegmentMetadata, index_interval_bytes: int) -> Segment:
+    """Open a segment whose files have been fetched into the log's directory. Raises StorageError.
 
     Compaction may have left gaps in it, and its file counts as written when its records were.
     """

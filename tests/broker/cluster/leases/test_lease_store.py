@@ -17,7 +17,7 @@ from fencepost.broker.cluster.leases.lease_table import Move, NodeEvent, NodeSta
 from fencepost.broker.hosting.placement import NO_PORT
 from fencepost.broker.kernel.clock import Clock, SystemClock
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
@@ -186,12 +186,12 @@ async def test_what_a_lost_node_led_is_led_by_the_other_from_where_it_was_left(t
     await one.store.create_topic(ORDERS)
     await other.placement.refresh()
     lost = one.led()
-    left_off = {lost[0]: LeftOff(70, 20), other.led()[0]: LeftOff(5, 5)}
-    assert await other.store.node_event(1, NodeEvent.LOST, left_off=left_off)
+    last_state = {lost[0]: LastLeaderState(70, 20), other.led()[0]: LastLeaderState(5, 5)}
+    assert await other.store.node_event(1, NodeEvent.LOST, last_state=last_state)
     await other.placement.refresh()
     assert other.led() == NAMES
     assert {other.placement.leader_epoch(name) for name in lost} == {1}
-    assert other.placement.left_off(lost[0]) == (70, 20, False)
+    assert other.placement.last_state(lost[0]) == (70, 20, False)
     assert other.placement.other_nodes() == []
     await until(lambda: not one.led())
     assert await other.store.node_event(1, NodeEvent.DRAINED) is False
@@ -272,17 +272,17 @@ async def test_a_partition_is_moved_by_its_leader_which_does_not_lead_it_meanwhi
     assert not one.placement.is_local(name)
     assert one.placement.leader(name) is None
     assert one.placement.due_moves() == [], "it is on its way"
-    (placed,) = await one.store.move({move: LeftOff(10, 3, was_closed=True)})
+    (placed,) = await one.store.move({move: LastLeaderState(10, 3, was_closed=True)})
     assert placed == (name, 2, 1)
     await one.placement.refresh()
     one.placement.end_handing_over([name])
     assert one.placement.leader(name) == one.placement.address(2)
     await until(lambda: other.placement.is_local(name))
-    assert other.placement.left_off(name) == (10, 3, True)
+    assert other.placement.last_state(name) == (10, 3, True)
     assert await one.store.node_event(2, NodeEvent.LOST)
     await one.placement.refresh()
-    assert one.placement.left_off(name) == (10, 3, False), "the lost node may have opened it"
-    assert await one.store.move({move: LeftOff(11, 4)}) == [], "out of date by now"
+    assert one.placement.last_state(name) == (10, 3, False), "the lost node may have opened it"
+    assert await one.store.move({move: LastLeaderState(11, 4)}) == [], "out of date by now"
 
 
 async def test_a_move_that_is_refused_leaves_the_partition_where_it_was(two: tuple[Member, Member]) -> None:
@@ -294,7 +294,7 @@ async def test_a_move_that_is_refused_leaves_the_partition_where_it_was(two: tup
     moves = one.placement.due_moves()
     one.placement.begin_handing_over([name])
     await other.store.node_event(2, NodeEvent.DRAINED)
-    assert await one.store.move({move: LeftOff(0, 0) for move in moves}) == []
+    assert await one.store.move({move: LastLeaderState(0, 0) for move in moves}) == []
     one.notices.clear()
     await one.placement.refresh()
     one.placement.end_handing_over([name])
@@ -313,9 +313,9 @@ async def test_a_move_of_a_topic_that_was_created_again_is_refused(two: tuple[Me
     assert await other.store.delete_topic(ORDERS.name, ORDERS.topic_id)
     assert await other.store.create_topic(again)
     await other.store.choose({name: 1})
-    assert await one.store.move({move: LeftOff(10, 3, was_closed=True)}) == []
+    assert await one.store.move({move: LastLeaderState(10, 3, was_closed=True)}) == []
     await other.placement.refresh()
-    assert other.placement.left_off(name) == LeftOff()
+    assert other.placement.last_state(name) == LastLeaderState()
 
 
 async def test_partitions_are_lost_before_others_are_gained(two: tuple[Member, Member]) -> None:
@@ -326,7 +326,10 @@ async def test_partitions_are_lost_before_others_are_gained(two: tuple[Member, M
     one.placement.stop_following()
     one.placement.on_changed.append(lambda name: order.append((name, one.placement.is_local(name))))
     await other.store.move(
-        {Move(name, *way, ORDERS.topic_id): LeftOff(0, 0) for name, way in ((gained, (2, 0, 1)), (lost, (1, 0, 2)))}
+        {
+            Move(name, *way, ORDERS.topic_id): LastLeaderState(0, 0)
+            for name, way in ((gained, (2, 0, 1)), (lost, (1, 0, 2)))
+        }
     )
     await one.placement.refresh()
     assert order == [(lost, False), (gained, True)]

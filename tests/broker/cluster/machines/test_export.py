@@ -16,20 +16,20 @@ from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
-from tests.broker.cluster.remote.remote_world import CLUSTER_ID, SealedCluster, SealedWorld, content
+from tests.broker.cluster.remote.remote_world import CLUSTER_ID, RemoteCluster, RemoteWorld, content
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld
 from tests.support.modelled_objects import ModelledObjects
 
 
 @pytest.fixture
-async def cluster(cluster_url: str, tmp_path: Path) -> AsyncIterator[SealedCluster]:
-    made = await SealedCluster.found(parse_address(cluster_url), ModelledObjects(random.Random(1)), str(tmp_path))
+async def cluster(cluster_url: str, tmp_path: Path) -> AsyncIterator[RemoteCluster]:
+    made = await RemoteCluster.found(parse_address(cluster_url), ModelledObjects(random.Random(1)), str(tmp_path))
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def node(cluster: SealedCluster) -> SealedWorld:
+async def node(cluster: RemoteCluster) -> RemoteWorld:
     cluster.inline_max_bytes = 400
     world = await cluster.start()
     await world.take_over()
@@ -45,7 +45,7 @@ async def opened(directory: Path) -> LogWorld:
 
 
 async def test_an_exported_topic_has_all_records_producers_and_transactions(
-    node: SealedWorld, cluster: SealedCluster, tmp_path: Path
+    node: RemoteWorld, cluster: RemoteCluster, tmp_path: Path
 ) -> None:
     for sequence in range(10):
         node.append(b"x" * 150, producer_id=3, producer_epoch=0, base_sequence=sequence)
@@ -66,7 +66,7 @@ async def test_an_exported_topic_has_all_records_producers_and_transactions(
 
 
 async def test_the_metadata_name_the_topic_and_its_log_start_stays(
-    node: SealedWorld, cluster: SealedCluster, tmp_path: Path
+    node: RemoteWorld, cluster: RemoteCluster, tmp_path: Path
 ) -> None:
     await node.write(20)
     await node.seal_all()
@@ -86,7 +86,7 @@ async def test_the_metadata_name_the_topic_and_its_log_start_stays(
 
 
 async def test_an_export_goes_on_through_seals_and_deletions(
-    node: SealedWorld, cluster: SealedCluster, tmp_path: Path
+    node: RemoteWorld, cluster: RemoteCluster, tmp_path: Path
 ) -> None:
     await node.write(20)
     before = await content(node.orders)
@@ -101,7 +101,7 @@ async def test_an_export_goes_on_through_seals_and_deletions(
     local.disk.close()
 
 
-async def test_what_cannot_be_exported_is_named(node: SealedWorld, cluster: SealedCluster, tmp_path: Path) -> None:
+async def test_what_cannot_be_exported_is_named(node: RemoteWorld, cluster: RemoteCluster, tmp_path: Path) -> None:
     await node.write(10)
     await node.seal_all()
 

@@ -17,22 +17,22 @@ from fencepost.broker.cluster.leases.lease_table import Move, NodeEvent, NodeId
 from fencepost.broker.cluster.objects.names import flush_name
 from fencepost.broker.cluster.postgres.connections import Connection, connect, parse_address
 from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore, Renewal
-from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresSealed
+from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresRemoteLogMetadata
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
-from fencepost.broker.cluster.remote.segment_rows import GarbageTable, Leadership, LogStart, SealedTable
+from fencepost.broker.cluster.remote.segment_rows import GarbageTable, Leadership, LogStart, RemoteLogMetadata
 from fencepost.broker.cluster.tail.scratch import ScratchDisk
 from fencepost.broker.cluster.tail.tail_store import FlushId, NotLedError, PartitionKey, TailRow, TailStore
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.metadata.image import TopicMetadata
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.engine import (
     CLUSTER_ID,
     EngineGarbage,
     EngineLeaseStore,
-    EngineSealed,
+    EngineRemoteLogMetadata,
     EngineTail,
     SimulatedEngine,
 )
@@ -43,7 +43,7 @@ COMPARED_EVERY: Final = 5
 NODE_IDS: Final = (1, 2, 3)
 TOPICS: Final = ("orders", "payments")
 LEASE_S: Final = 1_000.0
-CLOSED: Final = LeftOff(was_closed=True)
+CLOSED: Final = LastLeaderState(was_closed=True)
 
 
 class Side(ABC):
@@ -51,7 +51,7 @@ class Side(ABC):
 
     stores: Mapping[NodeId, PostgresLeaseStore]
     tail: TailStore
-    sealed: SealedTable
+    sealed: RemoteLogMetadata
     garbage: GarbageTable
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Side(ABC):
         keys = [PartitionKey(topic.topic_id, number) for topic in topics for number in range(topic.partition_count)]
         return (
             leases.table,
-            leases.left_off,
+            leases.last_state,
             {topic.name: (topic.topic_id, topic.partition_count, dict(topic.configs)) for topic in topics},
             {topic.topic_id for topic in await self.stores[1].load_deletions()},
             sorted([row async for row in self.tail.read(keys)]),
@@ -87,7 +87,7 @@ class Real(Side):
         self.stores = stores
         address = stores[1].address
         self.tail = PostgresTail(address, lambda: "test tail")
-        self.sealed = PostgresSealed(address, CLUSTER_ID, lambda: "test sealed")
+        self.sealed = PostgresRemoteLogMetadata(address, CLUSTER_ID, lambda: "test sealed")
         self.garbage = PostgresGarbage(address, CLUSTER_ID, lambda: "test garbage")
 
     async def expire(self, node_id: NodeId) -> None:
@@ -120,7 +120,7 @@ class Simulated(Side):
             node_id: EngineLeaseStore(self._engine, f"node-{node_id}", disk, lease_s=LEASE_S) for node_id in NODE_IDS
         }
         self.tail = EngineTail(self._engine, "node-1", disk)
-        self.sealed = EngineSealed(self._engine, "node-1", disk)
+        self.sealed = EngineRemoteLogMetadata(self._engine, "node-1", disk)
         self.garbage = EngineGarbage(self._engine, "node-1", disk)
 
     async def expire(self, node_id: NodeId) -> None:
@@ -333,14 +333,14 @@ class Calls:
             if sealed_rows is not None:
                 ends = sorted({*ends, *(one.end_offset for one in sealed_rows.segments)})
             base, end = sorted(self.chance.sample([*ends, ends[-1] + 1], 2))
-            sealed = SealedSegment(base, end, 100, 5, self.chance.random() < 0.5, 0, self.new_id())
+            sealed = RemoteSegmentMetadata(base, end, 100, 5, self.chance.random() < 0.5, 0, self.new_id())
             sealed = sealed._replace(checksums=self.chance.choice((None, self.chance.randbytes(128))))
             names = SegmentObjects(ModelledObjects(), CLUSTER_ID, ScratchDisk()).names(key, sealed)
             self.objects += names
             for _ in range(self.chance.choice((1, 1, 2))):
                 await self._replace(key, sealed, names)
 
-    async def _replace(self, key: PartitionKey, sealed: SealedSegment, names: Sequence[str]) -> None:
+    async def _replace(self, key: PartitionKey, sealed: RemoteSegmentMetadata, names: Sequence[str]) -> None:
         leadership = await self._leadership(key)
         await self.on_both(
             "replace",

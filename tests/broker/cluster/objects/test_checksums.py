@@ -11,11 +11,11 @@ import pytest
 from fencepost.broker.cluster.machines.check import check_cluster
 from fencepost.broker.cluster.machines.export import export_topics
 from fencepost.broker.cluster.postgres.connections import parse_address
-from fencepost.broker.cluster.remote import remote_fetch as bringing
+from fencepost.broker.cluster.remote import remote_fetch
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
-from tests.broker.cluster.remote.remote_world import CLUSTER_ID, SealedCluster, SealedWorld, content
+from tests.broker.cluster.remote.remote_world import CLUSTER_ID, RemoteCluster, RemoteWorld, content
 from tests.broker.supervision.planting import until
 from tests.support.captured_events import capture_logs
 from tests.support.modelled_objects import ModelledObjects
@@ -27,14 +27,14 @@ def store() -> ModelledObjects:
 
 
 @pytest.fixture
-async def cluster(cluster_url: str, store: ModelledObjects, tmp_path: Path) -> AsyncIterator[SealedCluster]:
-    made = await SealedCluster.found(parse_address(cluster_url), store, str(tmp_path))
+async def cluster(cluster_url: str, store: ModelledObjects, tmp_path: Path) -> AsyncIterator[RemoteCluster]:
+    made = await RemoteCluster.found(parse_address(cluster_url), store, str(tmp_path))
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def node(cluster: SealedCluster) -> SealedWorld:
+async def node(cluster: RemoteCluster) -> RemoteWorld:
     world = await cluster.start()
     await world.take_over()
     return world
@@ -71,11 +71,11 @@ def _first(store: ModelledObjects, suffix: str) -> str:
     return min(name for name in store.objects if name.endswith(suffix))
 
 
-async def _problems(cluster: SealedCluster, store: ModelledObjects) -> list[str]:
+async def _problems(cluster: RemoteCluster, store: ModelledObjects) -> list[str]:
     return (await check_cluster(cluster.database, store, CLUSTER_ID, is_deep=True)).problems
 
 
-async def _write_with_aborted(node: SealedWorld) -> None:
+async def _write_with_aborted(node: RemoteWorld) -> None:
     for number in range(4):
         node.append(b"aborted" * 10, producer_id=7, producer_epoch=0, base_sequence=number, is_transactional=True)
         if number % 2:
@@ -89,8 +89,8 @@ async def _write_with_aborted(node: SealedWorld) -> None:
     [(".log", _flipped), (".log", _cut), (".log", _of_another), (".index", _longer), (".timeindex", _flipped)],
 )
 async def test_a_segment_with_other_bytes_than_were_stored_is_named_and_not_served(
-    node: SealedWorld,
-    cluster: SealedCluster,
+    node: RemoteWorld,
+    cluster: RemoteCluster,
     store: ModelledObjects,
     monkeypatch: pytest.MonkeyPatch,
     suffix: str,
@@ -113,7 +113,7 @@ async def test_a_segment_with_other_bytes_than_were_stored_is_named_and_not_serv
     assert problem.startswith("orders-0, offsets 0 to ")
     assert name in problem
     store.objects[name] = right
-    monkeypatch.setattr(bringing, "FAILED_REST_S", 0)
+    monkeypatch.setattr(remote_fetch, "FAILED_REST_S", 0)
     other.sealed.fetches._failures.clear()
     assert len(await content(log)) == 20
 
@@ -122,7 +122,7 @@ async def test_a_segment_with_other_bytes_than_were_stored_is_named_and_not_serv
     ("suffix", "damage"), [(".snapshot", _flipped), (".snapshot", _of_another), (".txnindex", _cut)]
 )
 async def test_a_partition_is_not_taken_over_from_other_bytes_than_were_stored(
-    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects, suffix: str, damage: Damage
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects, suffix: str, damage: Damage
 ) -> None:
     await _write_with_aborted(node)
     name = max(name for name in store.objects if name.endswith(suffix))
@@ -135,7 +135,7 @@ async def test_a_partition_is_not_taken_over_from_other_bytes_than_were_stored(
 
 @pytest.mark.parametrize("has_checksums", [True, False])
 async def test_a_tail_is_not_restored_from_other_bytes_than_were_flushed(
-    cluster: SealedCluster, store: ModelledObjects, tmp_path: Path, *, has_checksums: bool
+    cluster: RemoteCluster, store: ModelledObjects, tmp_path: Path, *, has_checksums: bool
 ) -> None:
     cluster.inline_max_bytes = 50
     node = await cluster.start()
@@ -157,7 +157,7 @@ async def test_a_tail_is_not_restored_from_other_bytes_than_were_flushed(
 
 
 async def test_records_that_were_sealed_before_there_were_checksums_are_checked_by_the_crcs_of_their_batches(
-    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
 ) -> None:
     await node.write(20)
     await node.seal_all()
@@ -176,7 +176,7 @@ async def test_records_that_were_sealed_before_there_were_checksums_are_checked_
 
 
 async def test_a_plain_check_reads_no_object_and_a_deep_one_all_that_rows_name(
-    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
 ) -> None:
     await node.write(20)
     await node.seal_all()
@@ -188,7 +188,7 @@ async def test_a_plain_check_reads_no_object_and_a_deep_one_all_that_rows_name(
 
 
 async def test_a_deep_check_takes_no_object_for_missing_that_is_replaced_meanwhile(
-    cluster: SealedCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.inline_max_bytes = 50
     node = await cluster.start()
@@ -210,7 +210,7 @@ async def test_a_deep_check_takes_no_object_for_missing_that_is_replaced_meanwhi
 
 
 async def test_a_log_file_that_is_damaged_in_the_scratch_is_not_sealed(
-    node: SealedWorld, cluster: SealedCluster
+    node: RemoteWorld, cluster: RemoteCluster
 ) -> None:
     await node.write(20)
     before = await content(node.orders)

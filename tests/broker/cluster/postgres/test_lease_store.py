@@ -21,14 +21,14 @@ from fencepost.broker.cluster.postgres.lease_store import (
 )
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.kernel.version import build_version
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.metadata.image import TopicMetadata
 from tests.support.captured_events import capture_logs
 
 ORDERS = TopicMetadata("orders", b"o" * 16, 8)
 NAMES = ORDERS.partitions()
 LEASE_S = 30.0
-CLOSED = LeftOff(was_closed=True)
+CLOSED = LastLeaderState(was_closed=True)
 
 FLUSH = """
 WITH fenced AS (SELECT FROM fences WHERE node_id = $1 AND fence = $2 FOR SHARE)
@@ -288,7 +288,7 @@ async def test_a_move_is_stored_once_under_the_fence_of_the_node_that_leads(
     assert (placed.leader, placed.epoch) == (2, 1)
     assert (await two.leaders())[name] == (2, 1)
     assert await one.store.move({move: CLOSED}, fence=one.fence) == [], "out of date"
-    assert await two.store.move({Move(name, 2, 1, 1, topic_id): LeftOff()}, fence=two.fence) == [], (
+    assert await two.store.move({Move(name, 2, 1, 1, topic_id): LastLeaderState()}, fence=two.fence) == [], (
         "a flush may be on its way"
     )
     with pytest.raises(LeaseLostError):

@@ -26,7 +26,7 @@ from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.supervision import CURRENT, Supervisor
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import StorageError
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
@@ -66,10 +66,10 @@ class ClosingTopics:
     def serves(self, name: TopicPartition) -> bool:
         return self._placement.is_local(name)
 
-    async def hand_over(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeftOff]:
+    async def hand_over(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LastLeaderState]:
         assert not any(self._placement.is_local(name) for name in names)
         self.closed += names
-        return {name: LeftOff(was_closed=True) for name in names}
+        return {name: LastLeaderState(was_closed=True) for name in names}
 
 
 class Machine:

@@ -10,13 +10,13 @@ import pytest
 from fencepost.broker.cluster.objects.names import flush_name
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect, parse_address
 from fencepost.broker.cluster.postgres.schema import prepare
-from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresSealed
+from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresRemoteLogMetadata
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
-from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, SealedRows
+from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, RemoteLogRows
 from fencepost.broker.cluster.tail.scratch import ScratchDisk
 from fencepost.broker.cluster.tail.tail_store import FlushId, NotLedError, PartitionKey, TailRow
-from fencepost.broker.log.segment.remote_segment import SealedSegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import StorageError
 from tests.support.modelled_objects import ModelledObjects
 
@@ -32,7 +32,7 @@ class Rows:
 
     def __init__(self, database: Connection, address: PostgresAddress) -> None:
         self.database = database
-        self.sealed = PostgresSealed(address, CLUSTER, lambda: "test sealed")
+        self.sealed = PostgresRemoteLogMetadata(address, CLUSTER, lambda: "test sealed")
         self.garbage = PostgresGarbage(address, CLUSTER, lambda: "test garbage")
         self.tail = PostgresTail(address, lambda: "test tail")
         self.sequence = 0
@@ -52,11 +52,11 @@ class Rows:
         return [(row.base_offset, row.end_offset) async for row in self.tail.read([key])]
 
     async def replace(
-        self, sealed: SealedSegment, leadership: Leadership = LEADER, key: PartitionKey = KEY
-    ) -> SealedSegment | None:
+        self, sealed: RemoteSegmentMetadata, leadership: Leadership = LEADER, key: PartitionKey = KEY
+    ) -> RemoteSegmentMetadata | None:
         return await self.sealed.replace(key, leadership, sealed, names=names(sealed, key), epochs=EPOCHS)
 
-    async def of(self, key: PartitionKey = KEY) -> SealedRows:
+    async def of(self, key: PartitionKey = KEY) -> RemoteLogRows:
         return (await self.sealed.read([key]))[key]
 
     async def garbage_names(self) -> set[str]:
@@ -86,17 +86,17 @@ async def rows(cluster_url: str) -> AsyncIterator[Rows]:
     await database.close()
 
 
-def segment(base: int, end: int, *, has_aborted: bool = False) -> SealedSegment:
-    return SealedSegment(base, end, 1000, 1_700_000_000_000, has_aborted, 5, uuid4())
+def segment(base: int, end: int, *, has_aborted: bool = False) -> RemoteSegmentMetadata:
+    return RemoteSegmentMetadata(base, end, 1000, 1_700_000_000_000, has_aborted, 5, uuid4())
 
 
-def names(sealed: SealedSegment, key: PartitionKey = KEY) -> Sequence[str]:
+def names(sealed: RemoteSegmentMetadata, key: PartitionKey = KEY) -> Sequence[str]:
     return SegmentObjects(ModelledObjects(), CLUSTER, ScratchDisk()).names(key, sealed)
 
 
 async def test_a_partition_begins_with_nothing_sealed_and_deleted_ones_are_left_out(rows: Rows) -> None:
     unknown = PartitionKey(bytes(16), 0)
-    assert await rows.sealed.read([KEY, unknown]) == {KEY: SealedRows(0, 0, b"", ())}
+    assert await rows.sealed.read([KEY, unknown]) == {KEY: RemoteLogRows(0, 0, b"", ())}
 
 
 async def test_a_sealed_segment_takes_the_place_of_its_rows_and_of_no_others(rows: Rows) -> None:
@@ -104,7 +104,7 @@ async def test_a_sealed_segment_takes_the_place_of_its_rows_and_of_no_others(row
     await rows.flush((0, 5), key=OTHER)
     sealed = segment(0, 7, has_aborted=True)
     assert await rows.replace(sealed)
-    assert await rows.of() == SealedRows(7, 0, EPOCHS, (sealed,))
+    assert await rows.of() == RemoteLogRows(7, 0, EPOCHS, (sealed,))
     assert await rows.tail_spans() == [(7, 9)]
     assert await rows.tail_spans(OTHER) == [(0, 5)]
     assert await rows.garbage_names() == set()
@@ -115,7 +115,7 @@ async def test_a_repeated_call_changes_nothing(rows: Rows) -> None:
     sealed = segment(0, 4)
     assert await rows.replace(sealed)
     assert await rows.replace(sealed)
-    assert await rows.of() == SealedRows(4, 0, EPOCHS, (sealed,))
+    assert await rows.of() == RemoteLogRows(4, 0, EPOCHS, (sealed,))
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,14 @@ async def test_a_node_that_does_not_lead_so_any_more_changes_nothing(rows: Rows,
     await rows.flush((0, 4))
     assert not await rows.replace(segment(0, 4), leadership)
     assert await rows.sealed.raise_log_starts({KEY: LogStart(leadership, 2, 2)}) == set()
-    assert await rows.of() == SealedRows(0, 0, b"", ())
+    assert await rows.of() == RemoteLogRows(0, 0, b"", ())
     assert await rows.tail_spans() == [(0, 4)]
 
 
 @pytest.mark.parametrize("sealed", [segment(0, 8), segment(0, 5), segment(1, 7), segment(0, 3)])
-async def test_a_segment_that_is_not_exactly_what_the_rows_hold_is_refused(rows: Rows, sealed: SealedSegment) -> None:
+async def test_a_segment_that_is_not_exactly_what_the_rows_hold_is_refused(
+    rows: Rows, sealed: RemoteSegmentMetadata
+) -> None:
     await rows.flush((0, 4), (4, 7))
     with pytest.raises(StorageError, match="end or break at offset"):
         await rows.replace(sealed)
@@ -146,11 +148,11 @@ async def test_a_compacted_segment_takes_the_place_of_several_whose_objects_beco
         assert await rows.replace(one)
     cleaned = segment(0, 9)
     assert await rows.replace(cleaned), "its last part was not sealed yet"
-    assert await rows.of() == SealedRows(9, 0, EPOCHS, (cleaned,))
+    assert await rows.of() == RemoteLogRows(9, 0, EPOCHS, (cleaned,))
     assert await rows.tail_spans() == [(9, 12)]
     assert await rows.garbage_names() == {name for one in old for name in names(one)}
     assert await rows.replace(again := segment(0, 9))
-    assert await rows.of() == SealedRows(9, 0, EPOCHS, (again,))
+    assert await rows.of() == RemoteLogRows(9, 0, EPOCHS, (again,))
 
 
 async def test_objects_that_were_taken_for_orphans_are_not_used(rows: Rows) -> None:
@@ -168,9 +170,9 @@ async def test_what_lies_below_the_start_becomes_garbage_but_for_the_last_segmen
     for one in (first, second, third):
         assert await rows.replace(one)
     assert await rows.sealed.raise_log_starts({KEY: LogStart(LEADER, 5, 4)}) == {KEY}
-    assert await rows.of() == SealedRows(9, 5, EPOCHS, (second, third))
+    assert await rows.of() == RemoteLogRows(9, 5, EPOCHS, (second, third))
     assert await rows.sealed.raise_log_starts({KEY: LogStart(LEADER, 10, 9)}) == {KEY}
-    assert await rows.of() == SealedRows(9, 10, EPOCHS, (third,)), "it has the state of the producers"
+    assert await rows.of() == RemoteLogRows(9, 10, EPOCHS, (third,)), "it has the state of the producers"
     assert await rows.garbage_names() == {*names(first), *names(second)}
 
 

@@ -11,7 +11,7 @@ import pytest
 from fencepost.broker.cluster.leases.lease_table import Move, NodeEvent, Placed
 from fencepost.broker.hosting import moves_under_way as moves_module
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.leaders import LeaderIdAndEpoch, NodeEndpoint
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -99,7 +99,7 @@ async def slow_move(members: Members, monkeypatch: pytest.MonkeyPatch) -> SlowMo
     store, moves_under_way = members.members[1]._store, members.nodes[1].services.topics.moves_under_way
     store_moves, ended = store.move, moves_under_way.ended
 
-    async def store_slowly(moves: Mapping[Move, LeftOff]) -> list[Placed]:
+    async def store_slowly(moves: Mapping[Move, LastLeaderState]) -> list[Placed]:
         await move.release.wait()
         return await store_moves(moves)
 

@@ -26,7 +26,7 @@ from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.directory_files import RECOVERY_POINT_FILE
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.log.files.checkpoints import encode_offsets
 from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.log.files.partition_files import PartitionFiles
@@ -107,7 +107,7 @@ async def test_a_planned_move_leaves_nothing_to_recover(members: Members) -> Non
     assert log is not None
     assert (log.high_watermark, log.leader_epoch) == (1, 1)
     assert "log_recovered" not in {line["event"] for line in lines}
-    assert members.members[2].placement.left_off(name) == (1, 0, True)
+    assert members.members[2].placement.last_state(name) == (1, 0, True)
 
 
 async def test_moves_under_load_lose_nothing_and_leave_no_log_damaged(members: Members) -> None:
@@ -471,5 +471,5 @@ def test_a_checkpoint_counts_for_a_directory_of_that_topic_that_is_there(tmp_pat
         (tmp_path / str(name)).mkdir()
         PartitionFiles(disk, f"{directory}/{name}").write_topic_id(topic_id).close()
     leases = {name: PartitionLease(b"n" * 16, 1) for name in NAMES}
-    assert checkpointed(disk, directory, leases) == {here: LeftOff(7, 3)}
+    assert checkpointed(disk, directory, leases) == {here: LastLeaderState(7, 3)}
     assert checkpointed(disk, directory, {}) == {}

@@ -11,7 +11,7 @@ from fencepost.broker.cluster.objects.flush_objects import FlushUploads
 from fencepost.broker.cluster.objects.store import ObjectStore
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect
 from fencepost.broker.cluster.postgres.schema import prepare
-from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresSealed
+from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresRemoteLogMetadata
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.remote.object_sweep import ObjectSweep
 from fencepost.broker.cluster.remote.remote_logs import RemoteLogs
@@ -26,7 +26,7 @@ from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.segment.remote_segment import AwaySegment
+from fencepost.broker.log.segment.remote_segment import RemoteSegment
 from fencepost.protocol.record_batch import iterate_batches, read_records
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld
 
@@ -34,7 +34,7 @@ CLUSTER_ID = "a-cluster"
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
 
 
-class SealedCluster:
+class RemoteCluster:
     """The rows and objects that all nodes share. leader_epoch: of the only topic's partitions."""
 
     def __init__(self, address: PostgresAddress, database: Connection, store: ObjectStore, path: str) -> None:
@@ -46,12 +46,12 @@ class SealedCluster:
         self.limits = UploadLimits(segment_bytes=10**9, tail_budget_bytes=10**9)
         self.scratch_bytes = 10**9
         self.inline_max_bytes = 256 * 1024
-        self._nodes: list[SealedWorld] = []
+        self._nodes: list[RemoteWorld] = []
 
     @classmethod
     async def found(
         cls, address: PostgresAddress, store: ObjectStore, path: str, *, partitions: int = 1
-    ) -> SealedCluster:
+    ) -> RemoteCluster:
         """Make a cluster whose partitions nobody leads."""
         database = await connect(address, application_name="test")
         await prepare(database, address)
@@ -65,14 +65,14 @@ class SealedCluster:
         )
         return cls(address, database, store, path)
 
-    async def start(self, config: LogConfig = SMALL) -> SealedWorld:
+    async def start(self, config: LogConfig = SMALL) -> RemoteWorld:
         """Start a node that leads nothing."""
         node_id = len(self._nodes) + 1
         await self.database.execute(
             "INSERT INTO nodes VALUES ($1, gen_random_uuid(), 'alive', '[]', NULL, now(), now())", node_id
         )
         await self.database.execute("INSERT INTO fences VALUES ($1, 1)", node_id)
-        world = SealedWorld(self, node_id)
+        world = RemoteWorld(self, node_id)
         world.config = config
         self._nodes.append(world)
         await world.start()
@@ -89,10 +89,10 @@ class SealedCluster:
         assert not report.problems, "\n".join(report.problems)
 
 
-class SealedWorld(LogWorld):
+class RemoteWorld(LogWorld):
     """One node's logs, which are scratch; and its fence, for `Tenure`."""
 
-    def __init__(self, cluster: SealedCluster, node_id: int) -> None:
+    def __init__(self, cluster: RemoteCluster, node_id: int) -> None:
         super().__init__(f"{cluster.path}/node-{node_id}")
         self.disk.close()
         self.disk = ScratchDisk()
@@ -100,7 +100,7 @@ class SealedWorld(LogWorld):
         self.node_id = node_id
         self.fence = 1
         self.leads_in: int | None = None
-        self.rows = PostgresSealed(cluster.address, CLUSTER_ID, lambda: f"node {node_id} sealed")
+        self.rows = PostgresRemoteLogMetadata(cluster.address, CLUSTER_ID, lambda: f"node {node_id} sealed")
         self.garbage = PostgresGarbage(cluster.address, CLUSTER_ID, lambda: f"node {node_id} garbage")
         self.tails = PostgresTail(cluster.address, lambda: f"node {node_id} tail")
         self.uploads = FlushUploads(cluster.store, CLUSTER_ID)
@@ -122,7 +122,7 @@ class SealedWorld(LogWorld):
             clock=self.clock,
             files_move=True,
             shared_log=self.shared,
-            sealed_store=self.sealed,
+            remote_store=self.sealed,
         )
         self.sealed.attach(self.logs)
         self.sweep = ObjectSweep(cluster.store, self.garbage, CLUSTER_ID, grace_s=0)
@@ -163,10 +163,10 @@ class SealedWorld(LogWorld):
         self.leads_in = cluster.leader_epoch
         self.fence = await cluster.database.fetchval("SELECT fence FROM fences WHERE node_id = $1", self.node_id)
         arriving = []
-        for name, arrival in (await self.restoring.bring(names or [ORDERS])).items():
+        for name, arrival in (await self.restoring.prepare(names or [ORDERS])).items():
             if arrival.error is not None:
                 raise arrival.error
-            arriving.append(ArrivingLog(name, self.config, self.leads_in, arrival.left_off, arrival.sealed))
+            arriving.append(ArrivingLog(name, self.config, self.leads_in, arrival.last_state, arrival.sealed))
         assert await self.logs.serve(arriving) == {}
         found = self.logs.get((names or [ORDERS])[0])
         assert found is not None
@@ -185,8 +185,8 @@ class SealedWorld(LogWorld):
             pass
 
     @property
-    def away(self) -> list[int]:
-        return [segment.base_offset for segment in self.orders.segments if isinstance(segment, AwaySegment)]
+    def remote_offsets(self) -> list[int]:
+        return [segment.base_offset for segment in self.orders.segments if isinstance(segment, RemoteSegment)]
 
     async def end(self) -> None:
         """End as a process does that is killed: nothing is flushed."""

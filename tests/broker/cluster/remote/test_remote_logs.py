@@ -14,7 +14,7 @@ from fencepost.broker.cluster.machines.check import check_cluster
 from fencepost.broker.cluster.objects.store import StoredObject
 from fencepost.broker.cluster.postgres.connections import parse_address
 from fencepost.broker.cluster.remote import object_sweep as sweep
-from fencepost.broker.cluster.remote import remote_fetch as bringing
+from fencepost.broker.cluster.remote import remote_fetch
 from fencepost.broker.cluster.remote import remote_merge as merging
 from fencepost.broker.cluster.remote import upload as sealing
 from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
@@ -29,7 +29,7 @@ from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.broker.storage.local_disk import LocalFile
 from fencepost.protocol.errors import ErrorCode
-from tests.broker.cluster.remote.remote_world import SealedCluster, SealedWorld, content
+from tests.broker.cluster.remote.remote_world import RemoteCluster, RemoteWorld, content
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.log_world import ORDERS
 from tests.support.modelled_objects import ModelledObjects
@@ -43,21 +43,21 @@ def store() -> ModelledObjects:
 
 
 @pytest.fixture
-async def cluster(cluster_url: str, store: ModelledObjects, tmp_path: Path) -> AsyncIterator[SealedCluster]:
-    made = await SealedCluster.found(parse_address(cluster_url), store, str(tmp_path))
+async def cluster(cluster_url: str, store: ModelledObjects, tmp_path: Path) -> AsyncIterator[RemoteCluster]:
+    made = await RemoteCluster.found(parse_address(cluster_url), store, str(tmp_path))
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def node(cluster: SealedCluster) -> SealedWorld:
+async def node(cluster: RemoteCluster) -> RemoteWorld:
     world = await cluster.start()
     await world.take_over()
     return world
 
 
 async def test_rolled_segments_become_objects_and_leave_the_tail(
-    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
 ) -> None:
     await node.write(20)
     await node.seal_all()
@@ -70,8 +70,8 @@ async def test_rolled_segments_become_objects_and_leave_the_tail(
     await cluster.check()
 
 
-async def test_a_node_that_takes_over_has_everything_and_brings_what_is_read(
-    node: SealedWorld, cluster: SealedCluster
+async def test_a_node_that_takes_over_has_everything_and_fetches_what_is_read(
+    node: RemoteWorld, cluster: RemoteCluster
 ) -> None:
     await node.write(20)
     before = await content(node.orders)
@@ -80,13 +80,13 @@ async def test_a_node_that_takes_over_has_everything_and_brings_what_is_read(
     log = await other.take_over()
     assert (log.log_start_offset, log.high_watermark) == (0, 20)
     assert log.end_offset_for_leader_epoch(1) == node.orders.end_offset_for_leader_epoch(1)
-    assert other.away == [segment.base_offset for segment in node.orders.segments.sealed]
+    assert other.remote_offsets == [segment.base_offset for segment in node.orders.segments.sealed]
     assert await content(log) == before
-    assert other.away == []
-    assert other.sealed.fetches.brought_count == len(node.orders.segments.sealed)
+    assert other.remote_offsets == []
+    assert other.sealed.fetches.fetched_count == len(node.orders.segments.sealed)
 
 
-async def test_a_former_leader_seals_nothing(node: SealedWorld, cluster: SealedCluster) -> None:
+async def test_a_former_leader_seals_nothing(node: RemoteWorld, cluster: RemoteCluster) -> None:
     await node.write(20)
     other = await cluster.start()
     leads_in = node.leads_in
@@ -98,7 +98,7 @@ async def test_a_former_leader_seals_nothing(node: SealedWorld, cluster: SealedC
 
 
 async def test_producers_and_transactions_go_on_after_a_take_over_from_sealed_segments(
-    node: SealedWorld, cluster: SealedCluster
+    node: RemoteWorld, cluster: RemoteCluster
 ) -> None:
     log = node.orders
     for sequence in range(12):
@@ -124,7 +124,7 @@ async def test_producers_and_transactions_go_on_after_a_take_over_from_sealed_se
     assert taken.last_stable_offset == taken.high_watermark
 
 
-async def test_a_log_is_rolled_when_its_segment_is_large_and_when_tails_are_too_much(cluster: SealedCluster) -> None:
+async def test_a_log_is_rolled_when_its_segment_is_large_and_when_tails_are_too_much(cluster: RemoteCluster) -> None:
     cluster.limits = UploadLimits(segment_bytes=2_000, tail_budget_bytes=10**9)
     node = await cluster.start(LogConfig())
     await node.take_over()
@@ -145,7 +145,7 @@ async def test_a_log_is_rolled_when_its_segment_is_large_and_when_tails_are_too_
 @pytest.mark.parametrize("failing", range(4))
 @pytest.mark.parametrize("failure", ["lost reply", "nothing done", "done later"])
 async def test_an_upload_that_fails_is_made_again_with_other_names(
-    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects, failing: int, failure: str
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects, failing: int, failure: str
 ) -> None:
     await node.write(8)
     store.puts_until_failure = failing
@@ -160,7 +160,7 @@ async def test_an_upload_that_fails_is_made_again_with_other_names(
 
 
 async def test_a_log_whose_segment_cannot_be_sealed_rests(
-    node: SealedWorld, store: ModelledObjects, cluster: SealedCluster
+    node: RemoteWorld, store: ModelledObjects, cluster: RemoteCluster
 ) -> None:
     await node.write(8)
     store.is_refusing = True
@@ -173,7 +173,7 @@ async def test_a_log_whose_segment_cannot_be_sealed_rests(
 
 
 async def test_retention_deletes_only_what_is_sealed_and_its_objects_are_removed(
-    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
 ) -> None:
     await node.write(20)
     node.orders.config = LogConfig(segment_bytes=600, retention_bytes=1)
@@ -191,10 +191,10 @@ async def test_retention_deletes_only_what_is_sealed_and_its_objects_are_removed
     other = await cluster.start()
     log = await other.take_over()
     assert (log.log_start_offset, log.log_end_offset) == (start, 20)
-    assert other.away == []
+    assert other.remote_offsets == []
 
 
-async def test_deleted_records_stay_deleted_after_a_take_over(node: SealedWorld, cluster: SealedCluster) -> None:
+async def test_deleted_records_stay_deleted_after_a_take_over(node: RemoteWorld, cluster: RemoteCluster) -> None:
     await node.write(20)
     await node.seal_all()
     assert await node.logs.delete_records({ORDERS: 13}) == {ORDERS: ErrorCode.NONE}
@@ -205,7 +205,7 @@ async def test_deleted_records_stay_deleted_after_a_take_over(node: SealedWorld,
     await cluster.check()
 
 
-async def test_all_records_deleted_and_then_taken_over_twice(node: SealedWorld, cluster: SealedCluster) -> None:
+async def test_all_records_deleted_and_then_taken_over_twice(node: RemoteWorld, cluster: RemoteCluster) -> None:
     await node.write(20)
     node.orders.roll(node.clock.now_ms())
     await node.orders.flushed()
@@ -222,7 +222,7 @@ async def test_all_records_deleted_and_then_taken_over_twice(node: SealedWorld, 
 
 
 async def test_compaction_swaps_rows_and_the_old_objects_become_garbage(
-    cluster: SealedCluster, store: ModelledObjects
+    cluster: RemoteCluster, store: ModelledObjects
 ) -> None:
     node = await cluster.start(COMPACTED)
     log = await node.take_over()
@@ -240,7 +240,7 @@ async def test_compaction_swaps_rows_and_the_old_objects_become_garbage(
     assert await content(await other.take_over()) == before
 
 
-async def test_the_next_leader_does_not_compact_again_what_is_stored_so(cluster: SealedCluster) -> None:
+async def test_the_next_leader_does_not_compact_again_what_is_stored_so(cluster: RemoteCluster) -> None:
     node = await cluster.start(COMPACTED)
     log = await node.take_over()
     await node.write(30)
@@ -257,14 +257,14 @@ async def test_the_next_leader_does_not_compact_again_what_is_stored_so(cluster:
     assert not dirty_range(taken, cleaned_offset, other.clock.now_ms()).is_due
 
 
-async def test_the_next_leader_stores_what_it_compacts_of_segments_that_it_has_brought(cluster: SealedCluster) -> None:
+async def test_the_next_leader_stores_what_it_compacts_of_segments_that_it_has_fetched(cluster: RemoteCluster) -> None:
     node = await cluster.start(COMPACTED)
     await node.take_over()
     await node.write(60, keys=30)
     await node.seal_all()
     other = await cluster.start(COMPACTED)
     log = await other.take_over()
-    assert len(other.away) > 5
+    assert len(other.remote_offsets) > 5
     await LogCleaning(log, dirty_range(log, 0, other.clock.now_ms()), now_ms=other.clock.now_ms()).run()
     assert len(log.segments.sealed) > 2
     before = await content(log)
@@ -278,7 +278,7 @@ async def test_the_next_leader_stores_what_it_compacts_of_segments_that_it_has_b
     assert (await content(await third.take_over()))[: len(before)] == before
 
 
-async def test_a_log_that_was_compacted_and_not_yet_stored_so_is_taken_over_as_it_was(cluster: SealedCluster) -> None:
+async def test_a_log_that_was_compacted_and_not_yet_stored_so_is_taken_over_as_it_was(cluster: RemoteCluster) -> None:
     node = await cluster.start(COMPACTED)
     log = await node.take_over()
     await node.write(30)
@@ -291,23 +291,23 @@ async def test_a_log_that_was_compacted_and_not_yet_stored_so_is_taken_over_as_i
     await cluster.check()
 
 
-async def test_what_was_read_least_is_sent_away_and_comes_again(cluster: SealedCluster) -> None:
+async def test_what_was_read_least_is_evicted_and_fetched_again(cluster: RemoteCluster) -> None:
     cluster.scratch_bytes = 1_500
     node = await cluster.start()
     await node.take_over()
     await node.write(30)
     before = await content(node.orders)
     await node.seal_all()
-    here = [one for one in node.orders.segments.sealed if one.base_offset not in node.away]
+    here = [one for one in node.orders.segments.sealed if one.base_offset not in node.remote_offsets]
     assert sum(one.size_bytes for one in here) <= 1_500
-    assert node.away
+    assert node.remote_offsets
     assert await content(node.orders) == before
     await node.sealed.uploads.upload_once()
-    assert node.away
+    assert node.remote_offsets
     assert not node.orders.is_offline
 
 
-async def test_large_flushes_are_objects_until_they_are_sealed(cluster: SealedCluster, store: ModelledObjects) -> None:
+async def test_large_flushes_are_objects_until_they_are_sealed(cluster: RemoteCluster, store: ModelledObjects) -> None:
     cluster.inline_max_bytes = 50
     node = await cluster.start()
     await node.take_over()
@@ -328,7 +328,7 @@ async def test_large_flushes_are_objects_until_they_are_sealed(cluster: SealedCl
 
 
 async def test_orphans_are_removed_once_they_are_old(
-    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
 ) -> None:
     await node.write(20)
     await node.seal_all()
@@ -348,7 +348,7 @@ async def test_orphans_are_removed_once_they_are_old(
     assert len(await content(node.orders)) == 40
 
 
-async def test_one_node_sweeps(node: SealedWorld, cluster: SealedCluster) -> None:
+async def test_one_node_sweeps(node: RemoteWorld, cluster: RemoteCluster) -> None:
     other = await cluster.start()
     assert await node.garbage.holds_sweep()
     assert not await other.garbage.holds_sweep()
@@ -357,7 +357,7 @@ async def test_one_node_sweeps(node: SealedWorld, cluster: SealedCluster) -> Non
 
 
 async def test_a_missing_object_is_reported_by_the_check_and_by_a_take_over(
-    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
 ) -> None:
     await node.write(20)
     await node.seal_all()
@@ -371,10 +371,10 @@ async def test_a_missing_object_is_reported_by_the_check_and_by_a_take_over(
         await other.take_over()
 
 
-async def test_a_partition_whose_object_is_away_keeps_no_other_of_its_take_over_waiting(
+async def test_a_partition_whose_object_is_unavailable_keeps_no_other_of_its_take_over_waiting(
     cluster_url: str, store: ModelledObjects, tmp_path: Path
 ) -> None:
-    cluster = await SealedCluster.found(parse_address(cluster_url), store, str(tmp_path), partitions=2)
+    cluster = await RemoteCluster.found(parse_address(cluster_url), store, str(tmp_path), partitions=2)
     other_name = TopicPartition(ORDERS.topic, 1)
     try:
         node = await cluster.start()
@@ -383,7 +383,7 @@ async def test_a_partition_whose_object_is_away_keeps_no_other_of_its_take_over_
         await node.seal_all()
         heir = await cluster.start()
         store.away = {max(name for name in store.objects if name.endswith(".snapshot"))}
-        arrivals = await asyncio.wait_for(heir.restoring.bring([ORDERS, other_name]), 10)
+        arrivals = await asyncio.wait_for(heir.restoring.prepare([ORDERS, other_name]), 10)
         assert "cannot be had now" in str(arrivals[ORDERS].error)
         assert (arrivals[other_name].found, arrivals[other_name].error) == (Found.HERE, None)
         store.away = set()
@@ -393,7 +393,7 @@ async def test_a_partition_whose_object_is_away_keeps_no_other_of_its_take_over_
 
 
 async def test_a_check_takes_no_object_for_missing_that_was_replaced_and_removed_meanwhile(
-    cluster: SealedCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.inline_max_bytes = 50
     node = await cluster.start()
@@ -419,7 +419,7 @@ async def test_a_check_takes_no_object_for_missing_that_was_replaced_and_removed
 
 
 async def test_readers_of_a_segment_that_is_lost_get_an_error_and_all_others_go_on(
-    node: SealedWorld, cluster: SealedCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await node.write(20)
     await node.seal_all()
@@ -434,7 +434,7 @@ async def test_readers_of_a_segment_that_is_lost_get_an_error_and_all_others_go_
     later = log.segments.sealed[1].base_offset
     await until(lambda: log.read(later, 1000, isolation=Isolation.READ_UNCOMMITTED).records)
     store.objects[first] = lost
-    monkeypatch.setattr(bringing, "FAILED_REST_S", 0)
+    monkeypatch.setattr(remote_fetch, "FAILED_REST_S", 0)
     other.sealed.fetches._failures.clear()
     assert len(await content(log)) == 20
 
@@ -443,7 +443,7 @@ async def test_readers_of_a_segment_that_is_lost_get_an_error_and_all_others_go_
 
 
 async def test_files_of_a_log_that_went_to_another_node_are_removed_and_those_that_are_led_stay(
-    cluster: SealedCluster, tmp_path: Path
+    cluster: RemoteCluster, tmp_path: Path
 ) -> None:
     node = await cluster.start()
     await node.take_over()
@@ -465,7 +465,7 @@ async def test_files_of_a_log_that_went_to_another_node_are_removed_and_those_th
     assert [await node.sealed.leftovers.remove() for _ in range(2)] == [0, 0]
 
 
-async def test_a_log_that_comes_back_between_two_passes_is_left_alone(cluster: SealedCluster) -> None:
+async def test_a_log_that_comes_back_between_two_passes_is_left_alone(cluster: RemoteCluster) -> None:
     node = await cluster.start()
     await node.take_over()
     await node.write(20)
@@ -477,7 +477,7 @@ async def test_a_log_that_comes_back_between_two_passes_is_left_alone(cluster: S
 
 
 async def test_a_full_disk_refuses_what_needs_room_and_loses_nothing_that_was_acknowledged(
-    cluster: SealedCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: RemoteCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = await cluster.start()
     log = await node.take_over()
@@ -511,7 +511,7 @@ async def test_a_full_disk_refuses_what_needs_room_and_loses_nothing_that_was_ac
 LARGE = LogConfig(segment_bytes=10_000, index_interval_bytes=100)
 
 
-async def write_slowly(node: SealedWorld, segments: int) -> None:
+async def write_slowly(node: RemoteWorld, segments: int) -> None:
     """Write as a slow topic does: each few records are sealed in a segment of their own."""
     for _ in range(segments):
         await node.write(2)
@@ -520,13 +520,13 @@ async def write_slowly(node: SealedWorld, segments: int) -> None:
     await node.seal_all()
 
 
-async def rows_of(cluster: SealedCluster) -> list[int]:
+async def rows_of(cluster: RemoteCluster) -> list[int]:
     rows = await cluster.database.fetch("SELECT base_offset FROM segments ORDER BY base_offset")
     return [row["base_offset"] for row in rows]
 
 
 async def test_small_segments_become_one_object_and_the_sweep_removes_the_others(
-    cluster: SealedCluster, store: ModelledObjects
+    cluster: RemoteCluster, store: ModelledObjects
 ) -> None:
     node = await cluster.start(LARGE)
     await node.take_over()
@@ -548,7 +548,7 @@ async def test_small_segments_become_one_object_and_the_sweep_removes_the_others
     assert await content(await other.take_over()) == before
 
 
-async def test_a_later_leader_merges_what_others_have_sealed(cluster: SealedCluster) -> None:
+async def test_a_later_leader_merges_what_others_have_sealed(cluster: RemoteCluster) -> None:
     node = await cluster.start(LARGE)
     await node.take_over()
     await write_slowly(node, 9)
@@ -558,7 +558,7 @@ async def test_a_later_leader_merges_what_others_have_sealed(cluster: SealedClus
     other = await cluster.start(LARGE)
     log = await other.take_over()
     await other.sealed.uploads.upload_once()
-    assert len(other.away) == 18
+    assert len(other.remote_offsets) == 18
     assert await other.sealed.merges.merge_once() == 18
     await other.seal_all()
     assert await rows_of(cluster) == [0]
@@ -569,7 +569,7 @@ async def test_a_later_leader_merges_what_others_have_sealed(cluster: SealedClus
     assert third.append(b"x", producer_id=3, producer_epoch=0, base_sequence=0).is_duplicate
 
 
-async def test_consumers_in_the_middle_of_a_log_go_on_while_it_is_merged_over_and_over(cluster: SealedCluster) -> None:
+async def test_consumers_in_the_middle_of_a_log_go_on_while_it_is_merged_over_and_over(cluster: RemoteCluster) -> None:
     node = await cluster.start(LARGE)
     await node.take_over()
     await write_slowly(node, 10)
@@ -592,7 +592,7 @@ async def test_consumers_in_the_middle_of_a_log_go_on_while_it_is_merged_over_an
     await cluster.check()
 
 
-async def test_a_node_that_does_not_lead_any_more_merges_nothing_into_the_store(cluster: SealedCluster) -> None:
+async def test_a_node_that_does_not_lead_any_more_merges_nothing_into_the_store(cluster: RemoteCluster) -> None:
     node = await cluster.start(LARGE)
     await node.take_over()
     await write_slowly(node, 10)
@@ -606,7 +606,7 @@ async def test_a_node_that_does_not_lead_any_more_merges_nothing_into_the_store(
     await cluster.check()
 
 
-async def test_compacted_topics_and_topics_with_short_retention_are_not_merged(cluster: SealedCluster) -> None:
+async def test_compacted_topics_and_topics_with_short_retention_are_not_merged(cluster: RemoteCluster) -> None:
     for config in (COMPACTED, dataclasses.replace(LARGE, retention_bytes=1_000)):
         node = await cluster.start(config)
         await node.take_over()
@@ -615,7 +615,7 @@ async def test_compacted_topics_and_topics_with_short_retention_are_not_merged(c
 
 
 async def test_a_log_that_cannot_be_merged_rests(
-    cluster: SealedCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = await cluster.start(LARGE)
     await node.take_over()
@@ -625,7 +625,7 @@ async def test_a_log_that_cannot_be_merged_rests(
     await other.take_over()
     await other.sealed.uploads.upload_once()
     content_of_lost = store.objects.pop(lost)
-    monkeypatch.setattr(bringing, "FAILED_REST_S", 0)
+    monkeypatch.setattr(remote_fetch, "FAILED_REST_S", 0)
     assert await other.sealed.merges.merge_once() == 0
     store.objects[lost] = content_of_lost
     assert await other.sealed.merges.merge_once() == 0
@@ -640,7 +640,7 @@ async def test_a_log_that_cannot_be_merged_rests(
 @plants(scratch.LEFTOVERS)
 @unforeseen
 async def test_a_removal_of_leftovers_that_fails_is_not_the_last(
-    node: SealedWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    node: RemoteWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scratch, "LEFT_INTERVAL_S", 0.005)
     passes: list[int] = []
@@ -653,7 +653,7 @@ async def test_a_removal_of_leftovers_that_fails_is_not_the_last(
 @plants(merging.MERGING)
 @unforeseen
 async def test_a_round_of_merges_that_fails_is_not_the_last(
-    node: SealedWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    node: RemoteWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "INTERVAL_S", 0.005)
     rounds: list[int] = []
@@ -667,7 +667,7 @@ async def test_a_round_of_merges_that_fails_is_not_the_last(
 @plants(merging.MERGE)
 @unforeseen
 async def test_a_merge_that_fails_leaves_the_other_logs_to_be_merged(
-    cluster: SealedCluster, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    cluster: RemoteCluster, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = await cluster.start(LARGE)
     await node.take_over()
@@ -683,7 +683,7 @@ async def test_a_merge_that_fails_leaves_the_other_logs_to_be_merged(
 @plants(sealing.UPLOADING)
 @unforeseen
 async def test_a_pass_that_fails_is_not_the_last(
-    node: SealedWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    node: RemoteWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sealing, "INTERVAL_S", 0.005)
     passes: list[int] = []
@@ -698,10 +698,10 @@ async def _note(calls: list[int]) -> None:
     calls.append(1)
 
 
-@plants(bringing.FETCHING)
+@plants(remote_fetch.FETCHING)
 @unforeseen
-async def test_a_segment_that_could_not_be_brought_is_brought_when_it_is_read_again(
-    node: SealedWorld, cluster: SealedCluster, error: BaseException, monkeypatch: pytest.MonkeyPatch
+async def test_a_segment_that_could_not_be_fetched_is_fetched_when_it_is_read_again(
+    node: RemoteWorld, cluster: RemoteCluster, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await node.write(20)
     await node.seal_all()
@@ -709,7 +709,7 @@ async def test_a_segment_that_could_not_be_brought_is_brought_when_it_is_read_ag
     log = await other.take_over()
     download = SegmentObjects.download
     failing = raising(error, times=1, then=lambda *arguments, **named: download(*arguments, **named))
-    with monkeypatch.context() as patch, logged(bringing.FETCHING, ORDERS):
+    with monkeypatch.context() as patch, logged(remote_fetch.FETCHING, ORDERS):
         patch.setattr(SegmentObjects, "download", lambda *arguments, **named: failing(*arguments, **named))
         assert len(await content(log)) == 20
 
@@ -717,7 +717,7 @@ async def test_a_segment_that_could_not_be_brought_is_brought_when_it_is_read_ag
 @plants(sweep.SWEEP)
 @unforeseen
 async def test_a_sweep_that_fails_is_not_the_last(
-    node: SealedWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    node: RemoteWorld, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep, "INTERVAL_S", 0.005)
     swept: list[int] = []

@@ -10,12 +10,11 @@ import pytest
 from fencepost.broker.cluster.objects import flush_objects
 from fencepost.broker.cluster.objects.store import ObjectStoreError
 from fencepost.broker.cluster.postgres.connections import parse_address
-from fencepost.broker.cluster.remote import remote_fetch as bringing
+from fencepost.broker.cluster.remote import remote_fetch, upload_plan
 from fencepost.broker.cluster.remote import remote_merge as merging
-from fencepost.broker.cluster.remote import upload_plan
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.protocol.errors import ErrorCode
-from tests.broker.cluster.remote.remote_world import SealedCluster, SealedWorld, content
+from tests.broker.cluster.remote.remote_world import RemoteCluster, RemoteWorld, content
 from tests.support.log_world import ORDERS
 from tests.support.modelled_objects import ModelledObjects
 
@@ -28,13 +27,13 @@ MERGED_COUNT = 3
 class Story:
     """One run. acknowledged: the values by offset. start: below it, records may be gone."""
 
-    def __init__(self, cluster: SealedCluster, store: ModelledObjects, chance: random.Random) -> None:
+    def __init__(self, cluster: RemoteCluster, store: ModelledObjects, chance: random.Random) -> None:
         self.cluster = cluster
         self.store = store
         self.chance = chance
         self.acknowledged: list[bytes] = []
-        self.leader: SealedWorld
-        self.former: list[tuple[SealedWorld, int]] = []
+        self.leader: RemoteWorld
+        self.former: list[tuple[RemoteWorld, int]] = []
 
     async def begin(self) -> None:
         self.leader = await self.cluster.start(CONFIG)
@@ -132,14 +131,14 @@ async def test_no_acknowledged_record_is_lost(
     cluster_url: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flush_objects, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(bringing, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(remote_fetch, "LONGEST_PAUSE_S", 0.01)
     for module in (merging, upload_plan):
         monkeypatch.setattr(module, "MERGED_COUNT", MERGED_COUNT)
     chance = random.Random(seed)
     store = ModelledObjects(chance)
     store.trouble = chance.choice((0.0, 0.05, 0.2))
     store.slowest_s = chance.choice((0.0, 0.002))
-    cluster = await SealedCluster.found(parse_address(cluster_url), store, str(tmp_path))
+    cluster = await RemoteCluster.found(parse_address(cluster_url), store, str(tmp_path))
     cluster.inline_max_bytes = chance.choice((0, 200, 10**6))
     try:
         story = Story(cluster, store, chance)

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from fencepost.broker.cluster.tail.restore import TailRestore
 from fencepost.broker.cluster.tail.scratch import ScratchDisk, empty_scratch
 from fencepost.broker.cluster.tail.tail_log import TailLog
-from fencepost.broker.cluster.tail.tail_store import FlushObjects, PartitionKey, SealedParts, TailStore
+from fencepost.broker.cluster.tail.tail_store import FlushObjects, PartitionKey, RemoteLogSource, TailStore
 from fencepost.broker.hosting.arrivals import Found
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.last_leader_state import ArrivingLog
@@ -64,7 +64,7 @@ class TailWorld(LogWorld):
         self,
         path: str,
         store: TailStore,
-        sealed: SealedParts,
+        sealed: RemoteLogSource,
         tenure: HeldTenure,
         *,
         objects: FlushObjects | None = None,
@@ -93,12 +93,12 @@ class TailWorld(LogWorld):
 
     async def take_over(self, name: TopicPartition = ORDERS, *, leader_epoch: int = 1) -> PartitionLog:
         """Restore a partition and lead it."""
-        arrival = (await self.restoring.bring([name]))[name]
+        arrival = (await self.restoring.prepare([name]))[name]
         if arrival.error is not None:
             raise arrival.error
         assert arrival.found is Found.HERE
         errors = await self.logs.serve(
-            [ArrivingLog(name, self.config, leader_epoch, arrival.left_off, durable_end=arrival.durable_end)]
+            [ArrivingLog(name, self.config, leader_epoch, arrival.last_state, durable_end=arrival.durable_end)]
         )
         assert errors == {}
         found = self.logs.get(name)

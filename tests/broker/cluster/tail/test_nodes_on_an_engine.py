@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.cluster.tail import tail_log
-from fencepost.broker.cluster.tail.tail_store import SealedPart, SealedPartition
+from fencepost.broker.cluster.tail.tail_store import PartitionToRestore, RestoredRemoteLog
 from fencepost.broker.coordination import runtime
 from fencepost.broker.hosting import topics
 from fencepost.broker.hosting.peers import PeerUnreachable
@@ -165,8 +165,8 @@ async def test_while_an_object_of_one_partition_is_away_others_are_led_and_topic
     away = {DATA_0}
 
     async def restore_what_is_there(
-        session: EngineSession, wanted: Mapping[TopicPartition, SealedPartition]
-    ) -> Mapping[TopicPartition, SealedPart | StorageError]:
+        session: EngineSession, wanted: Mapping[TopicPartition, PartitionToRestore]
+    ) -> Mapping[TopicPartition, RestoredRemoteLog | StorageError]:
         found = dict(await restore(session, wanted))
         return found | {name: StorageError("its object cannot be had now") for name in wanted.keys() & away}
 

@@ -14,7 +14,7 @@ import pytest
 from fencepost.broker.kernel.sliced_work import SlicedWork, Slices, run_to_end
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory import log_opening
-from fencepost.broker.log.directory.last_leader_state import ArrivingLog, LeftOff
+from fencepost.broker.log.directory.last_leader_state import ArrivingLog, LastLeaderState
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
@@ -26,11 +26,13 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld, overwrite
 
+UNKNOWN = LastLeaderState()
 
-async def serve(world: LogWorld, *, leader_epoch: int, left_off: LeftOff = LeftOff()) -> PartitionLog | None:  # noqa: B008
+
+async def serve(world: LogWorld, *, leader_epoch: int, last_state: LastLeaderState = UNKNOWN) -> PartitionLog | None:
     if not world.logs.has_directory(ORDERS):
         return None
-    errors = await world.logs.serve([ArrivingLog(ORDERS, world.config, leader_epoch, left_off)])
+    errors = await world.logs.serve([ArrivingLog(ORDERS, world.config, leader_epoch, last_state)])
     assert errors == {}
     return world.logs.get(ORDERS)
 
@@ -64,7 +66,7 @@ async def test_other_work_goes_on_while_many_small_logs_are_opened(
             await asyncio.sleep(0)
 
     working = asyncio.create_task(others())
-    assert await world.logs.serve([ArrivingLog(name, world.config, 0, LeftOff()) for name in names]) == {}
+    assert await world.logs.serve([ArrivingLog(name, world.config, 0, LastLeaderState()) for name in names]) == {}
     working.cancel()
     assert set(range(1, 20)) <= set(turns), "a turn after each"
 
@@ -245,14 +247,14 @@ async def test_a_log_closed_to_move_is_opened_elsewhere_without_reading_it(
     await asyncio.sleep(0)
     with pytest.raises(StorageError, match="orders-0 is moving to another node"):
         log.append(memoryview(build_batch([Record(0, 0, None, b"late")])), now_ms=world.clock.now_ms())
-    left_off = (await closing)[ORDERS]
+    last_state = (await closing)[ORDERS]
     await waiting  # acknowledged by the leader that closes it
-    assert left_off == LeftOff(5, 0, was_closed=True)
+    assert last_state == LastLeaderState(5, 0, was_closed=True)
     assert log.is_deleted
     other = LogWorld(str(tmp_path / "other"))
     await other.start()
     os.rename(log.files.directory, f"{other.path}/{ORDERS}")
-    back = await serve(other, leader_epoch=4, left_off=left_off)
+    back = await serve(other, leader_epoch=4, last_state=last_state)
     assert back is not None
     assert (back.log_end_offset, back.high_watermark, back.leader_epoch) == (5, 5, 4)
     assert recovered == [], "its snapshot says what its producers have written"
@@ -275,7 +277,7 @@ async def test_a_log_that_was_not_closed_is_recovered_from_where_it_was_durable(
     other.config = world.config
     await other.start()
     os.rename(log.files.directory, f"{other.path}/{ORDERS}")
-    back = await serve(other, leader_epoch=4, left_off=LeftOff(recovery_point, 3))
+    back = await serve(other, leader_epoch=4, last_state=LastLeaderState(recovery_point, 3))
     assert back is not None
     assert (back.log_start_offset, back.log_end_offset) == (3, 30)
     assert recovered == [f"{other.path}/{ORDERS}"]
@@ -292,7 +294,7 @@ async def test_deleted_records_stay_deleted_after_the_next_leader_has_crashed(wo
     world.disk.close()
     world.disk = LocalDisk()
     world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock, files_move=True)
-    await world.logs.open(lambda _: world.config, lambda _: 4, left_off={ORDERS: LeftOff(5, 3)})
+    await world.logs.open(lambda _: world.config, lambda _: 4, last_state={ORDERS: LastLeaderState(5, 3)})
     assert world.orders.log_start_offset == 3
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fencepost.broker.log.directory import log_closing
-from fencepost.broker.log.directory.last_leader_state import LeftOff
+from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 from fencepost.broker.log.durability.flusher import Flusher
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.storage.disk import StorageError
@@ -18,8 +18,8 @@ async def test_a_log_that_is_closed_to_move_is_left_synced_and_closed(world: Log
     log = world.create(LogConfig(flush_interval_messages=1_000))
     world.append(b"a")
     world.append(b"b")
-    left_off = await log_closing.close_to_move({ORDERS: log}, world.logs.flusher)
-    assert left_off == {ORDERS: LeftOff(recovery_point=2, log_start_offset=0, was_closed=True)}
+    last_state = await log_closing.close_to_move({ORDERS: log}, world.logs.flusher)
+    assert last_state == {ORDERS: LastLeaderState(recovery_point=2, log_start_offset=0, was_closed=True)}
 
 
 async def test_a_log_that_went_offline_is_not_left_as_closed(world: LogWorld) -> None:
@@ -27,9 +27,9 @@ async def test_a_log_that_went_offline_is_not_left_as_closed(world: LogWorld) ->
     world.append(b"a")
     await log.flushed()
     log.give_up(StorageError("broken"))
-    left_off = await log_closing.close_to_move({ORDERS: log}, world.logs.flusher)
-    assert not left_off[ORDERS].was_closed
-    assert left_off[ORDERS].recovery_point == 1
+    last_state = await log_closing.close_to_move({ORDERS: log}, world.logs.flusher)
+    assert not last_state[ORDERS].was_closed
+    assert last_state[ORDERS].recovery_point == 1
 
 
 async def test_a_disk_that_hangs_leaves_the_recovery_to_the_next_leader(
@@ -45,5 +45,5 @@ async def test_a_disk_that_hangs_leaves_the_recovery_to_the_next_leader(
     with monkeypatch.context() as hanging:
         hanging.setattr(Flusher, "drain", hang)
         hanging.setattr(Flusher, "request", lambda *_: None)
-        left_off = await log_closing.close_to_move({ORDERS: log}, world.logs.flusher)
-    assert left_off == {ORDERS: LeftOff(recovery_point=0, log_start_offset=0, was_closed=False)}
+        last_state = await log_closing.close_to_move({ORDERS: log}, world.logs.flusher)
+    assert last_state == {ORDERS: LastLeaderState(recovery_point=0, log_start_offset=0, was_closed=False)}
