@@ -1,4 +1,4 @@
-"""Health: a starting broker is alive and not ready, a failed one is neither, and each reason is told."""
+"""Health: a starting broker is alive and not ready, a failed one is neither, and the response names each reason."""
 
 from __future__ import annotations
 

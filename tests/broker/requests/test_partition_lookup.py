@@ -30,7 +30,7 @@ async def test_a_partition_that_is_led_here_has_its_log(broker: HandlerBroker) -
     )
 
 
-async def test_a_client_in_another_leader_epoch_is_told_whether_it_is_behind(broker: HandlerBroker) -> None:
+async def test_a_client_in_another_leader_epoch_learns_whether_it_is_behind(broker: HandlerBroker) -> None:
     epoch = broker.log("orders").leader_epoch
     ahead = find_log(broker.topics, "orders", 0, current_leader_epoch=epoch + 1)
     assert ahead is ErrorCode.UNKNOWN_LEADER_EPOCH
