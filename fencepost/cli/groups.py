@@ -31,6 +31,8 @@ from fencepost.cli.times import TimeType
 
 if TYPE_CHECKING:
     from fencepost.client.cluster import Cluster
+    from fencepost.console.reading.topics import PartitionState
+    from fencepost.diagnosis.lag import Lag
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -114,75 +116,56 @@ def _member_rows(group: Group) -> list[dict[str, Any]]:
 
 
 def _partition_rows(admin: Any, bootstrap: str, group: Group) -> list[dict[str, Any]]:
-    from kafka import TopicPartition
-    from kafka.protocol.consumer import IsolationLevel, OffsetSpec
-
     committed: dict[Place, int] = {}
     if group.kind != "share":
         found = admin.list_group_offsets({group.name: None})[group.name]
         committed = {Place(*partition): offset.offset for partition, offset in found.items()}
     readers = group.readers()
     places = sorted({*committed, *readers, *group.positions})
-    existing = _existing(admin, {place.topic for place in places})
-    latest = {TopicPartition(*place): OffsetSpec.LATEST for place in places if place in existing}
-    ends = admin.list_partition_offsets(latest) if latest else {}
-    stable = admin.list_partition_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED) if latest else {}
-    readable = _readable(bootstrap, {place: committed[place] for place in existing & committed.keys()})
+    states, lags = _states_and_lags(bootstrap, places, committed)
     rows = []
     for place in places:
-        end, last_stable = (offsets.get(TopicPartition(*place)) for offsets in (ends, stable))
+        state = states.get(place)
         row: dict[str, Any] = {
             "topic": place.topic,
             "partition": place.partition,
-            "high_watermark": end.offset if end else None,
-            "last_stable_offset": last_stable.offset if last_stable else None,
+            "high_watermark": state.high_watermark if state else None,
+            "last_stable_offset": state.last_stable_offset if state else None,
             "member": ", ".join(member.client_id for member in readers.get(place, ())) or None,
             "host": ", ".join(member.host for member in readers.get(place, ())) or None,
         }
+        if state is not None and state.error is not None:
+            click.echo(f"Warning: {printable(f'{state.name} does not answer: {state.error}')}", err=True)
         if group.kind == "share":
             row["start_offset"], row["lag"] = group.positions.get(place, (None, None))
         else:
-            offset = row["committed_offset"] = committed.get(place)
-            row["lag"] = _distance(offset, row["high_watermark"])
-            row["read_committed_lag"] = readable.get(place)
+            row["committed_offset"] = committed.get(place)
+            row["lag"], row["read_committed_lag"] = lags[place][:2] if place in lags else (None, None)
         rows.append(row)
     rows += [{"member": member.client_id, "host": member.host} for member in group.members if not member.assignment]
     return rows
 
 
-def _readable(bootstrap: str, committed: Mapping[Place, int]) -> dict[Place, int | None]:
-    """How many records a read_committed consumer gets from each of these offsets on."""
+def _states_and_lags(
+    bootstrap: str, places: Sequence[Place], committed: Mapping[Place, int]
+) -> tuple[Mapping[tuple[str, int], PartitionState], Mapping[tuple[str, int], Lag]]:
+    """The partitions that there are, as a group may have offsets of a deleted topic; and the lags of the offsets."""
     from fencepost.console.reading.groups import lags_of
     from fencepost.console.reading.lags import ReadableCounts
     from fencepost.console.reading.topics import fill_offsets, partition_states
 
-    if not committed:
-        return {}
+    if not places:
+        return {}, {}
 
-    async def ask(cluster: Cluster) -> dict[Place, int | None]:
-        states = partition_states(await cluster.view(sorted({place.topic for place in committed})), committed)
-        await fill_offsets(cluster, states)
-        by_place = {(one.topic, one.index): one for one in states}
-        lags = lags_of({place: (offset, "") for place, offset in committed.items()}, by_place)
-        await ReadableCounts().fill(cluster, [(one, by_place[one.topic, one.partition]) for one in lags if one.lag.end])
-        return {Place(one.topic, one.partition): one.lag.deliverable for one in lags}
+    async def ask(cluster: Cluster) -> tuple[dict[tuple[str, int], PartitionState], dict[tuple[str, int], Lag]]:
+        found = partition_states(await cluster.view(sorted({place.topic for place in places})), places)
+        await fill_offsets(cluster, found)
+        states = {(one.topic, one.index): one for one in found}
+        lags = lags_of({place: (offset, "") for place, offset in committed.items()}, states)
+        await ReadableCounts().fill(cluster, [(one, states[one.topic, one.partition]) for one in lags if one.lag.end])
+        return states, {(one.topic, one.partition): one.lag for one in lags}
 
     return ask_cluster(bootstrap, ask)
-
-
-def _existing(admin: Any, topics: set[str]) -> set[Place]:
-    """The partitions of these topics that there are: a group may have offsets of a topic that was deleted."""
-    described = admin.describe_topics(sorted(topics)) if topics else []
-    return {
-        Place(topic["name"], partition["partition_index"])
-        for topic in described
-        if not topic["error_code"]
-        for partition in topic["partitions"]
-    }
-
-
-def _distance(offset: int | None, end: int | None) -> int | None:
-    return None if offset is None or end is None else max(0, end - offset)
 
 
 @groups.command("reset-offsets")

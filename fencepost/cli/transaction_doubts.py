@@ -11,7 +11,7 @@ import click
 
 from fencepost.broker.kernel.printable import printable
 from fencepost.cli.connection import client_options, refusal
-from fencepost.cli.incomplete import unserved
+from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.output import format_time
 
 if TYPE_CHECKING:
@@ -23,56 +23,27 @@ COLUMNS: Final = ("resolver", "checks", "last_answer", "next_question", "parked"
 WAIT_S: Final = 10.0
 PAUSE_S: Final = 0.2
 SEND_TIMEOUT_S: Final = 20.0
-READ_TIMEOUT_S: Final = 30.0
-"""Without a record."""
 
 
-def read_journal(bootstrap: str) -> tuple[Journal | None, list[str]]:
-    """The content of `__fencepost_check_back`; None if no check-back has run on this cluster, or it cannot be read.
+def read_journal(bootstrap: str) -> tuple[Journal, list[str]]:
+    """The content of `__fencepost_check_back`; empty if no check-back has run on this cluster, or it cannot be read.
 
     With it the parts that could not be read, as sentences. Raises ClickException.
     """
-    from kafka import KafkaConsumer, TopicPartition
-    from kafka.errors import KafkaError
+    from fencepost.console.reading.in_doubt import InDoubt, left_out_sentences, read_check_back_journal
 
-    from fencepost.check_back import records
-
-    away = unserved(bootstrap, records.STATE_TOPIC)
-    if away:  # the client would ask for it until its time-out
-        return None, away
-    options = client_options(bootstrap)
-    consumer = KafkaConsumer(group_id=None, isolation_level="read_committed", allow_auto_create_topics=False, **options)
-    with closing(consumer):
-        if not consumer.partitions_for_topic(records.STATE_TOPIC):
-            return None, []
-        place = TopicPartition(records.STATE_TOPIC, 0)
-        latest: dict[str, bytes | None] = {}
-        try:
-            consumer.assign([place])
-            consumer.seek_to_beginning(place)
-            end = consumer.end_offsets([place])[place]
-            give_up_at_s = time.monotonic() + READ_TIMEOUT_S
-            while consumer.position(place) < end:
-                if time.monotonic() > give_up_at_s:
-                    return None, [f"{records.STATE_TOPIC} was not read to its end within {READ_TIMEOUT_S:g} s"]
-                for found in consumer.poll(timeout_ms=200).values():
-                    give_up_at_s = time.monotonic() + READ_TIMEOUT_S
-                    latest.update((one.key.decode("utf-8", "replace"), one.value) for one in found if one.key)
-        except KafkaError as error:
-            return None, [f"{records.STATE_TOPIC} cannot be read: {refusal(error, None)}"]
-    journal = records.read_journal(latest)
-    words = records.left_out_words(journal)
-    if words is not None:  # they are about no transaction, so nothing is missing
-        click.echo(f"Warning: {printable(words)}", err=True)
-    return journal, []
+    found = InDoubt()
+    journal = ask_cluster(bootstrap, lambda cluster: read_check_back_journal(cluster, found))
+    for sentence in left_out_sentences(journal):  # they are about no transaction, so nothing is missing
+        click.echo(f"Warning: {printable(sentence)}", err=True)
+    return journal, [sentence.removesuffix(".") for sentence in found.missing]
 
 
-def columns_of(view: CoordinatorView, journal: Journal | None) -> dict[str, Any] | None:
+def columns_of(view: CoordinatorView, journal: Journal) -> dict[str, Any] | None:
     """The cells of COLUMNS for one transaction, none if nobody is asked about it; None if it is not in doubt."""
-    from fencepost.check_back.records import read_journal
     from fencepost.console.in_doubt import doubts
 
-    found = doubts([view], read_journal({}) if journal is None else journal, int(time.time() * 1000))
+    found = doubts([view], journal, int(time.time() * 1000))
     if not found:
         return None
     (doubt,) = found
@@ -94,7 +65,7 @@ def ask_again(bootstrap: str, transactional_id: str) -> str:
     journal, missing = read_journal(bootstrap)
     if missing:
         raise click.ClickException("; ".join(missing))
-    resolver = None if journal is None else resolver_of(journal, transactional_id)
+    resolver = resolver_of(journal, transactional_id)
     if resolver is None:
         raise click.ClickException(
             f"no check-back asks about {transactional_id}: no resolver names it. Give the broker, or `fencepost "
@@ -104,8 +75,8 @@ def ask_again(bootstrap: str, transactional_id: str) -> str:
     write(bootstrap, [command_entry(command)])
     give_up_at_s = time.monotonic() + WAIT_S
     while time.monotonic() < give_up_at_s:
-        now, _ = read_journal(bootstrap)
-        if now is not None and not any(one.transactional_id == transactional_id for one in now.commands):
+        now, unread = read_journal(bootstrap)
+        if not unread and not any(one.transactional_id == transactional_id for one in now.commands):
             return f"the source {resolver} is asked about {transactional_id} now"
         time.sleep(PAUSE_S)
     raise click.ClickException(

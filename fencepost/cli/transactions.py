@@ -75,7 +75,7 @@ def list_transactions(
             if in_doubt:
                 journal, unread = transaction_doubts.read_journal(bootstrap)
                 missing += unread
-            rows = _open_rows(admin, rows, journal, in_doubt=in_doubt, age_ms=age_ms or 0)
+            rows = _open_rows(admin, rows, journal, age_ms=age_ms or 0)
         if in_doubt:
             columns += transaction_doubts.COLUMNS
     empty = f"no transactional id is {' or '.join(states)}" if states else "no transactional ids yet"
@@ -94,12 +94,9 @@ def _list_hanging(bootstrap: str, age_ms: int, *, as_json: bool) -> None:
     print_or_fail(columns, rows, missing, as_json=as_json, empty="no transaction hangs")
 
 
-def _open_rows(
-    admin: Any, rows: list[dict[str, Any]], journal: Journal | None, *, in_doubt: bool, age_ms: int
-) -> list[dict[str, Any]]:
-    """Those of the rows whose transaction is open, as old, and if asked for, in doubt; with more columns.
-
-    journal: of a check-back.
+def _open_rows(admin: Any, rows: list[dict[str, Any]], journal: Journal | None, *, age_ms: int) -> list[dict[str, Any]]:
+    """Those of the rows whose transaction is open and as old, with more columns; of a check-back's journal, those in
+    doubt.
     """
     from kafka.errors import TransactionalIdNotFoundError
 
@@ -126,7 +123,7 @@ def _open_rows(
             described.transaction_start_time_ms,
             places,
         )
-        doubts = transaction_doubts.columns_of(view, journal) if in_doubt else {}
+        doubts = {} if journal is None else transaction_doubts.columns_of(view, journal)
         if doubts is None:
             continue
         found.append(

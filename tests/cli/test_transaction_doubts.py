@@ -12,8 +12,8 @@ from tests.console.test_in_doubt import NOW_MS, UP, VIEW, case, journal
 
 
 def test_a_transaction_that_nobody_is_asked_about_has_no_cells_and_a_decided_one_is_not_listed() -> None:
-    assert columns_of(VIEW, None) == {}
-    assert columns_of(replace(VIEW, timeout_ms=60_000), None) is None
+    assert columns_of(VIEW, journal()) == {}
+    assert columns_of(replace(VIEW, timeout_ms=60_000), journal()) is None
     assert columns_of(replace(VIEW, state="PrepareCommit"), journal(UP)) is None
 
 

@@ -47,12 +47,18 @@ async def read_in_doubt(cluster: Cluster) -> InDoubt:
         read_check_back_journal(cluster, found), list_transactions(cluster, states=["Ongoing"])
     )
     views = await describe_transactions(cluster, listed.listed)
-    found.missing += listed.missing
+    found.missing += [*left_out_sentences(journal), *listed.missing]
     if len(views) < len(listed.listed):
         found.missing.append(f"{len(listed.listed) - len(views)} open transactions could not be described.")
     found.doubts = doubts(views.values(), journal, int(time.time() * 1000))
     found.held = await _held(cluster, [views[one.transactional_id] for one in found.doubts])
     return found
+
+
+def left_out_sentences(journal: Journal) -> list[str]:
+    """What of the state is of another form, if anything is. It is about no transaction."""
+    words = left_out_words(journal)
+    return [] if words is None else [f"{words}."]
 
 
 async def read_check_back_journal(cluster: Cluster, found: InDoubt) -> Journal:
@@ -73,11 +79,7 @@ async def read_check_back_journal(cluster: Cluster, found: InDoubt) -> Journal:
     for record in _records(read):
         if record.key is not None:
             latest[record.key.decode(errors="replace")] = record.value
-    journal = read_journal(latest)
-    words = left_out_words(journal)
-    if words is not None:
-        found.missing.append(f"{words}.")
-    return journal
+    return read_journal(latest)
 
 
 @dataclass

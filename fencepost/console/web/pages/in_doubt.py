@@ -14,6 +14,7 @@ from fencepost.client.errors import ClusterError, RefusedError, check
 from fencepost.console.in_doubt import doubts, token_of
 from fencepost.console.reading.in_doubt import (
     InDoubt,
+    left_out_sentences,
     read_audit,
     read_check_back_journal,
     read_in_doubt,
@@ -91,7 +92,7 @@ async def in_doubt(visit: Visit) -> Page:
         "doubt": chosen[0] if chosen else None,
         "history": history,
         "has_check_back": found.has_check_back,
-        "missing": found.missing,
+        "missing": [*found.missing, *left_out_sentences(journal)],
     }
     return Page("in_doubt.html", "In doubt", data, menu="in-doubt", refreshes=True)
 
