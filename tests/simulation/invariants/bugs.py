@@ -15,6 +15,7 @@ from fencepost.broker.group.offsets.committed import OffsetStore
 from fencepost.broker.group.offsets.decisions import OffsetDecisions
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.append import appending
 from fencepost.broker.log.compaction.compaction import CleanedTransactions, RetentionRules
 from fencepost.broker.log.durability.flusher import Flusher
 from fencepost.broker.log.files import partition_files, producer_snapshot
@@ -72,10 +73,14 @@ def stable_offset_ignores_the_earliest_of_two_transactions() -> AbstractContextM
 
 
 def stable_offset_does_not_wait_for_the_disk() -> AbstractContextManager[Any]:
-    def update_stable(partition_log: PartitionLog) -> None:
-        partition_log.last_stable_offset = partition_log.producers.last_stable_offset(partition_log.log_end_offset, 0)
+    commit = appending._commit
 
-    return patch.object(PartitionLog, "_update_stable", update_stable)
+    def commit_as_stable(partition_log: Any, *about: Any, **options: Any) -> bool:
+        is_done = commit(partition_log, *about, **options)
+        partition_log.last_stable_offset = partition_log.producers.last_stable_offset(partition_log.log_end_offset, 0)
+        return is_done
+
+    return patch.object(appending, "_commit", commit_as_stable)
 
 
 def retries_are_not_recognised() -> AbstractContextManager[Any]:
