@@ -14,6 +14,7 @@ from fencepost.broker.cluster.postgres.metadata_store import PostgresMetadataSto
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
 from fencepost.broker.hosting.group_configs import GroupConfigs
+from fencepost.broker.metadata import sqlite
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.metadata.shared_sqlite import SharedSqliteMetadataStore, prepare_shared
@@ -135,6 +136,7 @@ async def test_a_versioned_value_is_written_only_over_the_version_that_was_read(
 async def test_on_a_full_disk_topics_are_deleted_and_configs_changed_but_none_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sqlite, "COPY_AFTER_S", 3_600.0)  # with the copy the reserve is taken again
     store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
     await store.open()
     for index in range(8):
@@ -170,6 +172,7 @@ async def test_on_a_full_disk_topics_are_deleted_and_configs_changed_but_none_is
 async def test_on_a_full_disk_configs_of_brokers_and_groups_and_quotas_are_changed_but_no_producer_id_is_reserved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sqlite, "COPY_AFTER_S", 3_600.0)  # with the copy the reserve is taken again
     store = SqliteMetadataStore(str(tmp_path / FILE_NAME))
     await store.open()
     settings = Settings()
