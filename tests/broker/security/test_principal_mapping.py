@@ -1,4 +1,4 @@
-"""Principals of certificates: their text, as Java 17 and Kafka 4.3 answered, and the rules that make names of it.
+"""The rules that make names of the subjects of certificates, as Kafka 4.3 reads them.
 
 `tests/integration/test_certificate_names.py` asks them about thousands of made-up names.
 """

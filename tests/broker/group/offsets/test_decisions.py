@@ -1,4 +1,4 @@
-"""Committing, fetching, expiring and deleting offsets, in transactions and outside; and what administrators see."""
+"""Deleting offsets and groups, also those of deleted topics, in bounded steps; listing and describing groups."""
 
 from __future__ import annotations
 
