@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls at every version; rules over a restart, by host, and without an authorizer."""
+"""DescribeAcls, CreateAcls and DeleteAcls at every version; rules over a restart, by host, without an authorizer."""
 
 from __future__ import annotations
 
