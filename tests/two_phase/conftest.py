@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -103,6 +105,18 @@ def killable_orders(request: pytest.FixtureRequest) -> Iterator[Callable[[str], 
 def own_orders(fencepost: Any) -> Orders:
     """Orders on Fencepost, for tests of faults. Clients of earlier tests that still run cannot create this topic."""
     return Orders(fencepost, f"orders-{next(_numbers)}")
+
+
+@pytest.fixture(autouse=True)
+def abandoned_producers_end() -> Iterator[None]:
+    """A producer that a test leaves as a crash would is often in a cycle, with the traceback of an expected error. Its
+    threads go on, fifty times a second with statistics that nobody polls: fifty of them take both processors and
+    gigabytes.
+    """
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # sockets of clients that tests abandon on purpose
+        gc.collect()
 
 
 Sessions = Callable[[Orders], Session]

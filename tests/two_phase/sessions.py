@@ -116,6 +116,10 @@ class ConfluentSession(Session):
     def send(self, value: str) -> None:
         self.producer.produce(self.topic, value.encode())
 
+    def close(self) -> None:
+        super().close()
+        self.__dict__.pop("producer", None)  # its threads end with the last reference; `close` would abort what is open
+
 
 class KafkaPythonSession(Session):
     def make_producer(self) -> Any:
