@@ -250,7 +250,7 @@ def test_offsets_of_a_group_are_moved_after_a_dry_run_and_the_group_deleted(
     admin.post("/change/reset-offsets", data=form | {"typed_name": "readers"})
     assert [one["committed"] for one in get_json(admin, "/group?id=readers")["state"]["offsets"]] == [3, 3]
     row = next(one for one in get_json(admin, "/groups")["listing"]["rows"] if one["group_id"] == "readers")
-    assert row["lag"] == {"end": 4, "deliverable": 4, "blocked": 0}
+    assert row["lag"] == {"end": 4, "deliverable": 4, "blocked": 0, "unknown": None}
     change(admin, "delete-group", "readers", id="readers")
     assert admin.get("/group?id=readers").status_code == 404
 
